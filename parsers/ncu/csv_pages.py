@@ -1,24 +1,20 @@
-"""Reads ncu's long CSV: one row per launch and metric (``ncu --csv``, the details page).
-
-Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two NVTX columns, so columns are
-found by name. Metric rows of a header with rule columns end after "Metric Value" and one comma; rows of rules carry
-the whole width, no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3).
-"""
+"""Reads the pages of ncu's CSV. Headers of 12, 15 (two kinds), 20 and 21 columns are known, each with or without two
+NVTX columns, so columns are found by name. Metric rows of a header with rule columns end after the value and one comma;
+rows of rules have no metric, and the stream of the rule engine ("1") instead of the launch's (seen in 2022.3)."""
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter as Tally
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from perfctl.parsers.ncu.facts import PUSH_POP, START_END
 from perfctl.parsers.ncu.launches import Launch, Table
-from perfctl.parsers.ncu.log import Rows, cells
+from perfctl.parsers.ncu.log import Rows, Rules, cells, diagnostics, gaps
 from perfctl.parsers.text.doubts import others
 from perfctl.parsers.text.lines import Log
 from perfctl.parsers.text.numbers import AmbiguousNumber, DecimalStyle, StyleEvidence, base_unit, read_number, to_base
-from perfctl.records.report import Gap, Summary
+from perfctl.records.report import Diagnostic, Gap, Report, Summary
 
 VALUE = "Metric Value"
 _NEVER = "\n"
@@ -28,101 +24,59 @@ NOT_USED = frozenset((
     "Estimated Speedup Type", "Estimated Speedup",
 ))  # fmt: skip
 """Known columns that are skipped, or read by their position beside another."""
-USED = frozenset((
-    "ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name",
-    "Body Item Label", "Metric Name", "Metric Unit", VALUE, "Rule Name",
-))  # fmt: skip
+_NEEDED = ("ID", "Process ID", "Kernel Name")
+_IDENTITY = ("Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", PUSH_POP, START_END)
+"""In the order of the fields of Launch."""
+_VARYING = ("Section Name", "Body Item Label", "Metric Name", "Metric Unit", VALUE)
+USED = frozenset((*_NEEDED, *_IDENTITY[:-2], *_VARYING, "Rule Name"))
 LONGEST_ID = 18
 """Digits that a launch ID may have."""
 
 
-@dataclass(slots=True)
-class Rules:
-    """Messages of ncu's rules, counted."""
-
-    launches: Tally[tuple[str, str]] = field(default_factory=Tally)
-    """(rule, type: OPT, INF, WRN) -> in how many launches."""
-    examples: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The text of the first."""
-
-    def add_row(self, row: list[str], at: int) -> None:
-        """Count one row that carries a rule's verdict (name, type and text from ``at`` on) instead of a metric."""
-        if 0 <= at < len(row) - 2:
-            self.launches[row[at], row[at + 1]] += 1
-            self.examples.setdefault((row[at], row[at + 1]), row[at + 2])
-
-
-class Columns:
-    """Positions of the columns of one header; -1 for a missing column."""
+class Columns(dict[str, int]):
+    """Positions of the columns of one header by their names; -1 for a missing column."""
 
     def __init__(self, header: list[str]) -> None:
+        super().__init__({name: index for index, name in reversed(list(enumerate(header)))})
         self.header = header
-        at = {name: index for index, name in reversed(list(enumerate(header)))}
-        self.id = at.get("ID", -1)
-        self.process = at.get("Process ID", -1)
-        self.kernel = at.get("Kernel Name", -1)
-        self.stream = at.get("Stream", -1)
-        self.block = at.get("Block Size", -1)
-        self.grid = at.get("Grid Size", -1)
-        self.device = at.get("Device", -1)
-        self.capability = at.get("CC", -1)
-        self.section = at.get("Section Name", -1)
-        self.label = at.get("Body Item Label", -1)
-        self.metric = at.get("Metric Name", -1)
-        self.unit = at.get("Metric Unit", -1)
-        self.value = at.get(VALUE, -1)
-        self.rule = at.get("Rule Name", -1)
-        self.last = max(self.id, self.process, self.section, self.label, self.metric, self.unit, self.value)
+        for kind in (PUSH_POP, START_END):
+            self[kind] = next((index for index, name in enumerate(header) if kind in name), -1)
+        self.last = max(self[name] for name in ("ID", "Process ID", *_VARYING))
         """The last column that a metric's row must have; the value, unless somebody put the columns in another order."""
-        self.push_pop = next((i for i, name in enumerate(header) if PUSH_POP in name), -1)
-        self.start_end = next((i for i, name in enumerate(header) if START_END in name), -1)
+
+    def __missing__(self, name: str) -> int:
+        return -1
 
     def missing(self) -> list[str]:
         """Required columns that the header lacks."""
-        needed = {"ID": self.id, "Process ID": self.process, "Kernel Name": self.kernel}
-        if self.metric >= 0 or self.value >= 0:
-            needed |= {"Metric Name": self.metric, "Metric Unit": self.unit, VALUE: self.value}
-        return [name for name, index in needed.items() if index < 0]
+        of_metric = _VARYING[2:] if "Metric Name" in self or VALUE in self else ()
+        return [name for name in (*_NEEDED, *of_metric) if name not in self]
 
     def unknown(self) -> list[str]:
-        """Unknown names other than NVTX columns; on the wide page they include metrics."""
-        return [name for name in others(self.header, USED, NOT_USED) if PUSH_POP not in name and START_END not in name]
+        """Unknown names; NVTX columns and the metrics of the wide page are not among them."""
+        metrics = () if VALUE in self else {self.header[at] for at in metric_columns(self.header)}
+        return [name for name in others(self.header, USED, NOT_USED, metrics) if not _is_range(name)]
 
     def first_of_metric(self) -> int:
         """The first column that is not the same for all rows of a launch, when all such columns come last; else 0."""
-        varying = [index for index in (self.section, self.label, self.metric, self.unit, self.value) if index >= 0]
-        identity = (
-            self.id, self.process, self.kernel, self.stream, self.block, self.grid, self.device, self.capability,
-            self.push_pop, self.start_end,
-        )  # fmt: skip
-        return min(varying) if max(identity) < min(varying) else 0
+        first = min(self[name] for name in _VARYING if name in self)
+        return first if max(self[name] for name in (*_NEEDED, *_IDENTITY)) < first else 0
 
     def launch(self, row: list[str], table_number: int) -> Launch:
         """The identity cells of a row."""
+        columns = [self[name] for name in _IDENTITY]
+        return Launch((table_number, int(row[self["ID"]])), *[row[at] if 0 <= at < len(row) else "" for at in columns])
 
-        def cell(index: int) -> str:
-            return row[index] if 0 <= index < len(row) else ""
 
-        return Launch(
-            order=(table_number, int(row[self.id])),
-            name=cell(self.kernel),
-            stream=cell(self.stream),
-            block=cell(self.block),
-            grid=cell(self.grid),
-            device=cell(self.device),
-            capability=cell(self.capability),
-            push_pop=cell(self.push_pop),
-            start_end=cell(self.start_end),
-        )
+def _is_range(name: str) -> bool:
+    return PUSH_POP in name or START_END in name
 
 
 def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, number: int) -> list[str] | None:
-    """Read one long table to its end, or to the header of a further table, which is returned.
-
-    ``number`` counts the tables of the file from 0. Files of a million rows are common: the rows of a launch begin with
-    the same identity cells, so that what follows these comes many rows at a time (``Lines.run``), and where all of it
-    has been seen before, or ends with a plain value, no more is looked at.
-    """
+    """Read one long table to its end, or to the header of a further table, which is returned. ``number`` counts the
+    tables of the file from 0. Files of a million rows are common: the rows of a launch begin with the same identity
+    cells, so that what follows these comes many rows at a time (``Lines.run``), and where all of it has been seen
+    before, or ends with a plain value, no more is looked at."""
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
@@ -136,11 +90,11 @@ def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: 
             if found is not None and is_header(found):
                 table.cells.end(launch)
                 return found
-            if found is None or len(found) <= columns.last or not _is_id(found[columns.id]):
+            if found is None or len(found) <= columns.last or not _is_id(found[columns["ID"]]):
                 log.cut_rows += 1
                 continue
             table.cells.end(launch)
-            launch = launches.number(found, is_rule=not found[columns.metric])
+            launch = launches.number(found, is_rule=not found[columns["Metric Name"]])
             start = '"' + '","'.join(found[:at]) + '",' if at else _NEVER
             metrics.add_cells(launch, found[at:])
         while not reader.pending and (rests := reader.source.run(start)):
@@ -155,13 +109,11 @@ def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: 
 
 
 class _Metrics:
-    """Reads the part of a row with a metric and its value."""
-
     def __init__(self, columns: Columns, at: int, table: Table, rules: Rules, log: Log) -> None:
-        self._name, self._unit, self._value = columns.metric - at, columns.unit - at, columns.value - at
-        self._section = columns.section - at if columns.section >= 0 else -1
-        self._label = columns.label - at if columns.label >= 0 else -1
-        self._rule = columns.rule - at if columns.rule >= 0 else -1
+        self._name, self._unit, self._value = (columns[name] - at for name in _VARYING[2:])
+        self._section, self._label, self._rule = (
+            columns[name] - at if name in columns else -1 for name in (*_VARYING[:2], "Rule Name")
+        )
         self._last = columns.last - at
         self._table, self._rules, self._log = table, rules, log
         self._known: dict[str, int] = {}
@@ -194,7 +146,8 @@ class _Metrics:
             return -1
         name = tail[self._name]
         if not name:
-            self._rules.add_row(tail, self._rule)
+            if 0 <= (at := self._rule) < len(tail) - 2:
+                self._rules.count((tail[at], tail[at + 1]), tail[at + 2])
             return -1
         section: str | None = tail[self._section] if self._section >= 0 else None
         if self._label >= 0 and tail[self._label]:
@@ -208,28 +161,25 @@ class _Launches:
     """Numbers the launches of one table in the order in which they first appear."""
 
     def __init__(self, columns: Columns, table: Table, table_number: int) -> None:
-        self._columns = columns
-        self._table = table
-        self._table_number = table_number
+        self._columns, self._table, self._table_number = columns, table, table_number
         self._numbers: dict[tuple[str, str], int] = {}
         self._unfilled: set[int] = set()
 
     def number(self, row: list[str], *, is_rule: bool) -> int:
         """Number of this row's launch; one first seen in a rule row gets its stream from its first metric row."""
-        columns = self._columns
-        now = (row[columns.process], row[columns.id])
+        now = (row[self._columns["Process ID"]], row[self._columns["ID"]])
         launch = self._numbers.get(now, -1)
         if launch < 0:
             launch = self._numbers[now] = len(self._table.launches)
             self._table.meet(*now, self._table_number)
-            identity = columns.launch(row, self._table_number)
+            identity = self._columns.launch(row, self._table_number)
             if is_rule:
                 self._unfilled.add(launch)
-                identity = replace(identity, stream="")
+                identity = identity._replace(stream="")
             self._table.launches.append(identity)
         elif launch in self._unfilled and not is_rule:
             self._unfilled.discard(launch)
-            self._table.launches[launch] = columns.launch(row, self._table_number)
+            self._table.launches[launch] = self._columns.launch(row, self._table_number)
         return launch
 
 
@@ -247,69 +197,59 @@ def metric_columns(header: list[str]) -> list[int]:
     return [
         index
         for index, name in enumerate(header)
-        if " " not in name and ("_" in name or "." in name) and PUSH_POP not in name and START_END not in name
+        if " " not in name and ("_" in name or "." in name) and not _is_range(name)
     ]
 
 
-def read_wide(text_rows: Iterator[str], header: list[str], table: Table, log: Log, number: int) -> list[str] | None:
-    """Read one wide table to its end, or to the header of a further table, which is returned.
-
-    A file that another program stripped of its units row is read with unknown units (as ncu prints a report of a
-    version it does not know).
-    """
+def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Log, number: int) -> list[str] | None:
+    """Read one wide table to its end, or to the header of a further table, which is returned. A file that another
+    program stripped of its units row is read with unknown units (as ncu prints a report of a version it does not
+    know)."""
     columns, metrics = Columns(header), metric_columns(header)
     keys: array[int] | None = None
     for text_row in text_rows:
         row = cells(text_row)
         if row is not None and is_header(row):
             return row
-        if row is None or len(row) <= columns.kernel:
+        if row is None or len(row) <= columns["Kernel Name"]:
             log.cut_rows += 1
             continue
+        launch_id = row[columns["ID"]]
         if keys is None:
-            units = row if row[columns.id] == "" else []
-            keys = _keys(header, metrics, units, table)
+            units = [] if launch_id else row
+            pairs = ((header[at], units[at] if at < len(units) else "") for at in metrics)
+            keys = array("I", [table.key(*pair, None) for pair in pairs])
             if units:
                 continue
-        if not row[columns.id].isdecimal() or len(row[columns.id]) > LONGEST_ID:
+        if not _is_id(launch_id):
             log.cut_rows += 1
             continue
         log.cut_rows += len(row) < len(header)
-        _add(row, columns, metrics, keys, table, number)
+        launch = len(table.launches)
+        table.launches.append(columns.launch(row, number))
+        table.meet(row[columns["Process ID"]], launch_id, number)
+        texts = list(map(table.cells.ids.__getitem__, [row[at] for at in metrics if at < len(row)]))
+        table.add(launch, keys[: len(texts)], texts)  # a row that was cut off gives the cells it has
+        table.cells.end(launch)
     return None
 
 
-def _keys(header: list[str], metrics: list[int], units: list[str], table: Table) -> array[int]:
-    """Number of the metric and unit of each metric column."""
-    return array("I", [table.key(header[at], units[at] if at < len(units) else "", None) for at in metrics])
-
-
-def _add(row: list[str], columns: Columns, metrics: list[int], keys: array[int], table: Table, number: int) -> None:
-    """Take in the row of one launch; a row that was cut off gives the cells it has."""
-    launch = len(table.launches)
-    table.launches.append(columns.launch(row, number))
-    table.meet(row[columns.process], row[columns.id], number)
-    texts = list(map(table.cells.ids.__getitem__, [row[at] for at in metrics if at < len(row)]))
-    table.add(launch, keys[: len(texts)], texts)
-    table.cells.end(launch)
-
-
 FIGURES = ("Minimum", "Maximum", "Average")
-_NEEDED = ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES)
+_OF_SUMMARY = ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", *FIGURES)
 
 
 def unknown(header: list[str]) -> list[str]:
-    """Unknown columns."""
+    """Unknown columns of a summary page."""
     return others(header, USED, NOT_USED, FIGURES)
 
 
 def is_summary(header: list[str]) -> bool:
     """Is this the header of a summary page?"""
-    return all(name in header for name in _NEEDED)
+    return set(_OF_SUMMARY).issubset(header)
 
 
-def read_summary(text_rows: Iterator[str], header: list[str], log: Log) -> tuple[list[Summary], list[Gap]] | None:
-    """The figures of the page, in base units, and the gaps that come with it; None when a further page follows."""
+def read_summary(text_rows: Iterable[str], header: list[str], log: Log) -> list[dict[str, str]] | None:
+    """The rows of the page; None when a further page follows."""
     kept = []
     for text_row in text_rows:
         row = cells(text_row)
@@ -317,27 +257,35 @@ def read_summary(text_rows: Iterator[str], header: list[str], log: Log) -> tuple
             return None
         if row is None or len(row) < len(header):
             log.cut_rows += 1
-            continue
-        kept.append(dict(zip(header, row, strict=False)))
-    return read_rows(kept)
+        else:
+            kept.append(dict(zip(header, row, strict=False)))
+    return kept
 
 
-def read_rows(rows: list[dict[str, str]]) -> tuple[list[Summary], list[Gap]]:
-    """The same from rows that name their cells as the CSV does (_NEEDED, and Grid Size and Block Size where known)."""
+def summary_report(
+    path: Path, form: str, rows: list[dict[str, str]], log: Log, notes: Iterable[Diagnostic], printed: str = "CSV"
+) -> Report:
+    """The figures of rows that name their cells as the CSV does (_OF_SUMMARY; Grid Size and Block Size if known)."""
     evidence = StyleEvidence()
     for row in rows:
         for name in FIGURES:
             evidence.add(row[name])
-    gaps = [
+    missing = [
         Gap("kernel", "not_available", "a per-kernel summary has no launches; export without --print-summary"),
         Gap("counter", "not_available", "a per-kernel summary has averages instead; export without --print-summary"),
     ]
     style = evidence.decide()
-    return [figure for row in rows for figure in _figures(row, style, gaps)], gaps
+    return Report(
+        tool="ncu",
+        path=path,
+        form=form,
+        summaries=tuple(figure for row in rows for figure in _figures(row, style, missing)),
+        gaps=(*missing, *gaps(log, printed)),
+        diagnostics=(*diagnostics(log), *notes),
+    )
 
 
-def _figures(row: dict[str, str], style: DecimalStyle, gaps: list[Gap]) -> Iterator[Summary]:
-    """Three figures of one row."""
+def _figures(row: dict[str, str], style: DecimalStyle, missing: list[Gap]) -> Iterator[Summary]:
     unit, scale = base_unit(row["Metric Unit"])
     shape = f" grid {row['Grid Size']} block {row['Block Size']}" if "Grid Size" in row and "Block Size" in row else ""
     for figure in FIGURES:
@@ -346,7 +294,7 @@ def _figures(row: dict[str, str], style: DecimalStyle, gaps: list[Gap]) -> Itera
             number = read_number(row[figure], style)
         except AmbiguousNumber:
             number = None
-            gaps.append(Gap(f"summary:{name}", "ambiguous", f'"{row[figure]}" may be a whole number or a fraction'))
+            missing.append(Gap(f"summary:{name}", "ambiguous", f'"{row[figure]}" may be a whole number or a fraction'))
         if number is None:
             yield Summary(name, None, unit, row[figure])
         else:

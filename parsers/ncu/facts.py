@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from perfctl.records.ranges import RANGE_PREFIX, read_range_name
 from perfctl.records.report import Device, Gap, Kernel
 
 Value = int | float | str | None
+Facts = dict[str, tuple[Value, str | None]]
+"""Metric name -> (value, unit), both in base units."""
 
 KERNEL_FACTS: dict[str, tuple[str, ...]] = {
     "duration_ns": ("gpu__time_duration.sum", "gpu__time_duration", "Duration"),
@@ -23,68 +26,54 @@ KERNEL_FACTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Field of Kernel -> metric names, the most exact first; display names are those of the details page."""
 
-DEVICE_FACTS = (
-    "device__attribute_display_name", "device__attribute_multiprocessor_count", "device__attribute_total_memory",
-    "device__attribute_clock_rate", "device__attribute_memory_clock_rate", "device__attribute_global_memory_bus_width",
-    "device__attribute_compute_capability_major", "device__attribute_compute_capability_minor",
+_DEVICE_FACTS = (
+    "display_name", "multiprocessor_count", "total_memory", "clock_rate", "memory_clock_rate",
+    "global_memory_bus_width", "compute_capability_major", "compute_capability_minor",
 )  # fmt: skip
-
-FACT_NAMES = frozenset(name for names in KERNEL_FACTS.values() for name in names) | frozenset(DEVICE_FACTS)
+_ATTRIBUTE = "device__attribute_"
+FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), (_ATTRIBUTE + name for name in _DEVICE_FACTS)))
 
 _UNITS = {"duration_ns": "ns", "static_shared_bytes": "byte/block", "dynamic_shared_bytes": "byte/block"}
-_KILO = 1000
-_DOUBLE_DATA_RATE = 2
 
 
-def kernel_fields(facts: Mapping[str, tuple[Value, str | None]]) -> dict[str, int | float]:
-    """Fields of Kernel from a launch's facts: metric name -> (value, unit), both in base units.
-
-    A missing unit means the base unit: ncu prints none for metrics of a report that a different version
-    wrote (values stay in base units there). A value in another unit than the field's is left out.
-    """
+def kernel_fields(facts: Facts) -> dict[str, int | float]:
+    """Fields of Kernel from a launch's facts. A missing unit means the base unit: ncu prints none for metrics of a
+    report that a different version wrote (values stay in base units there). A value in another unit than the field's is
+    left out."""
     found: dict[str, int | float] = {}
     for field, names in KERNEL_FACTS.items():
-        for name in names:
-            value, unit = facts.get(name, (None, None))
-            if not isinstance(value, int | float) or (field in _UNITS and unit not in (None, "byte", _UNITS[field])):
-                continue
-            if field != "duration_ns" and not isinstance(value, int):
-                continue
-            found[field] = value
-            break
+        kinds = int | float if field == "duration_ns" else int
+        for value, unit in (facts.get(name, (None, None)) for name in names):
+            if isinstance(value, kinds) and (field not in _UNITS or unit in (None, "byte", _UNITS[field])):
+                found[field] = value
+                break
     return found
 
 
-def device_of(index: int, capability: str | None, facts: Mapping[str, tuple[Value, str | None]]) -> Device:
-    """The device of a launch, from the CC column and device attributes where they were collected.
+def kernel_of(
+    launch: int, name: str, place: Place, fields: Mapping[str, int | float], short_name: str | None = None
+) -> Kernel:
+    """A launch with its ``kernel_fields``."""
+    source = "range" if place.layer is not None else None
+    return Kernel(launch, name, short_name, *place, source)._replace(**fields)  # type: ignore[arg-type]
 
-    Clock attributes are in kHz and the bus width in bits; bandwidth is 2 x memory clock x bus width, which for an
-    A100 gives the 1,555,200,000,000 bytes/s that nsys states for it.
-    """
-    values = {name: facts.get(name, (None, None))[0] for name in DEVICE_FACTS}
-    name = values["device__attribute_display_name"]
-    clock = _whole(values["device__attribute_clock_rate"])
-    memory_clock = _whole(values["device__attribute_memory_clock_rate"])
-    bus_bits = _whole(values["device__attribute_global_memory_bus_width"])
-    major = _whole(values["device__attribute_compute_capability_major"])
-    minor = _whole(values["device__attribute_compute_capability_minor"])
-    bandwidth = None
-    if memory_clock and bus_bits:
-        bandwidth = _DOUBLE_DATA_RATE * memory_clock * _KILO * bus_bits // 8
+
+def device_of(index: int, capability: str | None, facts: Facts) -> Device:
+    """The device of a launch, from the CC column and device attributes where they were collected. Clock attributes are
+    in kHz and the bus width in bits; bandwidth is 2 x memory clock x bus width, which for an A100 gives the
+    1,555,200,000,000 bytes/s that nsys states for it."""
+    name, *values = (facts.get(_ATTRIBUTE + name, (None, None))[0] for name in _DEVICE_FACTS)
+    count, memory, clock, memory_clock, bus, major, minor = (one if isinstance(one, int) else None for one in values)
     return Device(
         name=name if isinstance(name, str) and name else None,
         kind="gpu",
         index=index,
         compute_capability=capability or (f"{major}.{minor}" if major is not None and minor is not None else None),
-        sm_count=_whole(values["device__attribute_multiprocessor_count"]),
-        memory_bytes=_whole(values["device__attribute_total_memory"]),
-        memory_bandwidth_bps=bandwidth,
-        clock_hz=clock * _KILO if clock else None,
+        sm_count=count,
+        memory_bytes=memory,
+        memory_bandwidth_bps=2 * memory_clock * 1000 * bus // 8 if memory_clock and bus else None,
+        clock_hz=clock * 1000 if clock else None,
     )
-
-
-def _whole(value: Value) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 PUSH_POP = "Push/Pop_Range"
@@ -130,10 +119,8 @@ def _name(part: str) -> str:
 
 
 def innermost(names: Iterable[str]) -> Place:
-    """Layer and step of the innermost perfctl ranges among ``names`` (outermost first).
-
-    In the optimizer phase there is no layer, only the direction.
-    """
+    """Layer and step of the innermost perfctl ranges among ``names`` (outermost first). In the optimizer phase there is
+    no layer, only the direction."""
     place, phase = Place(), None
     for name in names:
         found = read_range_name(name)
@@ -149,30 +136,26 @@ def innermost(names: Iterable[str]) -> Place:
 
 
 @lru_cache(maxsize=4096)
-def place_of(push_pop: str, start_end: str = "") -> Place:
-    """Layer, direction and step of a launch with these two cells.
-
-    Start/end ranges do not nest, so they count only where no push/pop range says a layer and all of them that
-    name a layer name the same.
-    """
-    place = innermost(range_names(push_pop))
-    if place.layer is not None or not start_end:
-        return place
-    others = [innermost([name]) for name in range_names(start_end)]
-    layers = {(other.layer, other.direction) for other in others if other.layer is not None}
-    if len(layers) != 1:
-        return place
-    layer, direction = layers.pop()
-    return place._replace(layer=layer, direction=direction)
+def place_of(push_pop: str, start_end: str = "", name: str = "") -> Place:
+    """Layer, direction and step of a launch with these two cells; else from a range's name in place of the kernel's.
+    Start/end ranges do not nest, so they count only where no push/pop range says a layer and all of them that name a
+    layer name the same."""
+    place, named = innermost(range_names(push_pop)), place_in_name(name)
+    if place.layer is None:
+        others = [innermost([name]) for name in range_names(start_end)]
+        layers = {(other.layer, other.direction) for other in others if other.layer is not None}
+        if len(layers) == 1:
+            place = Place(*layers.pop(), place.step)
+    if named is not None and place.layer is None and place.direction is None:
+        place = Place(*named[:2], place.step)
+    return place._replace(step=named.step) if named is not None and place.step is None else place
 
 
 @lru_cache(maxsize=4096)
 def place_in_name(name: str) -> Place | None:
-    """Layer, direction and step of a launch that ncu printed under its range's name; None for a kernel's name.
-
-    With ``--print-nvtx-rename kernel`` the innermost push/pop range replaces the kernel's name. Only
-    perfctl's ranges are told from kernels; should ncu print outer ranges too, they stand before a slash.
-    """
+    """Layer, direction and step of a launch that ncu printed under its range's name; None for a kernel's name. With
+    ``--print-nvtx-rename kernel`` the innermost push/pop range replaces the kernel's name. Only perfctl's ranges are
+    told from kernels; should ncu print outer ranges too, they stand before a slash."""
     if "(" in name or "<" in name:
         return None
     parts = name.split("/")
@@ -182,11 +165,9 @@ def place_in_name(name: str) -> Place | None:
 
 
 def with_steps(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """The launches in their order, those from autograd's own thread put into the step they ran in.
-
-    The step's range is on the loop's thread only. ncu runs one launch after the other, so what lies between two
-    launches of one step is in it, and a layer's gradients at the end of a step are in the step before the next.
-    """
+    """The launches in their order, those from autograd's own thread put into the step they ran in. The step's range is
+    on the loop's thread only. ncu runs one launch after the other, so what lies between two launches of one step is in
+    it, and a layer's gradients at the end of a step are in the step before the next."""
     found = list(kernels)
     following: list[int | None] = [None] * len(found)
     for number in range(len(found) - 2, -1, -1):

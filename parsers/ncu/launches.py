@@ -1,8 +1,6 @@
-"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them.
-
-A file's decimal style is known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu.launches`) and
-become numbers when the counters are read.
-"""
+"""Launches and their metric cells, as both CSV pages and the console text of ncu fill them. A file's decimal style is
+known only at its end, so cells are kept as printed (:mod:`perfctl.parsers.ncu.launches`) and become numbers when the
+counters are read."""
 
 from __future__ import annotations
 
@@ -10,39 +8,28 @@ import json
 import tempfile
 import weakref
 from array import array
-from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from perfctl.parsers.ncu.facts import (
     FACT_NAMES,
-    Place,
-    Value,
+    Facts,
     device_of,
     kernel_fields,
+    kernel_of,
     name_gaps,
-    place_in_name,
     place_of,
     with_steps,
 )
-from perfctl.parsers.text.numbers import (
-    AmbiguousNumber,
-    DecimalStyle,
-    Number,
-    StyleEvidence,
-    Unit,
-    base_unit,
-    read_number,
-    read_value,
-    to_base,
-)
+from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps
+from perfctl.parsers.text.lines import Log, readable
+from perfctl.parsers.text.numbers import AmbiguousNumber, StyleEvidence, base_unit, read_value, scaled
 from perfctl.records.bulk import NumberedCounters
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Counter, Device, Gap, Kernel
+from perfctl.records.report import Device, Diagnostic, Gap, Kernel, Report
 
 TEXTS = 400_000
 """Distinct texts of a part, and one launch more: some 60 MB."""
@@ -52,8 +39,7 @@ LAUNCHES = 100_000
 """Of a file; their names and facts stay in memory, some 2.5 KB each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Some cells, one array per item, and the texts that the numbers in ``text`` refer to."""
 
     launch: array[int]
@@ -76,10 +62,8 @@ class _Numbers(dict[str, int]):
 
 
 class _Endings(dict[str, int]):
-    """End of a line after the quote that opens its last cell -> number of that cell's text.
-
-    Raises KeyError when the end is not one complete cell without quotes inside.
-    """
+    """End of a line after the quote that opens its last cell -> number of that cell's text. Raises KeyError when the
+    end is not one complete cell without quotes inside."""
 
     def __init__(self, ids: _Numbers) -> None:
         super().__init__()
@@ -97,9 +81,9 @@ class Cells:
     """All cells of a file, in its order."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self.launch, self.key, self.text = array("I"), array("I"), array("I")
+        self.path = path
         self.texts: list[str] = []
+        self.launch, self.key, self.text = self._numbers = array("I"), array("I"), array("I")
         self.ids = _Numbers(self.texts)
         """Text -> its number in this part."""
         self.endings = _Endings(self.ids)
@@ -110,18 +94,15 @@ class Cells:
         """Of each part in the file: cells, bytes of its texts."""
 
     def end(self, launch: int) -> None:
-        """All cells since the last call are of this launch.
-
-        Raises ReportError where there are too many launches, or the temporary file has no room.
-        """
+        """All cells since the last call are of this launch. Raises ReportError where there are too many launches, or
+        the temporary file has no room."""
         self.launch.extend(repeat(launch, len(self.key) - len(self.launch)))
         if len(self.texts) > TEXTS or len(self.key) > CELLS:
             self._put_away()
         if launch >= LAUNCHES:
             reason = f"it holds more than {LAUNCHES:,} launches, which do not fit into memory"
-            raise ReportError(
-                self._path, "ncu", reason, "Split it between two launches and put the header above each part"
-            )
+            remedy = "Split it between two launches and put the header above each part"
+            raise ReportError(self.path, "ncu", reason, remedy)
 
     def evidence(self) -> StyleEvidence:
         """Evidence of all texts for the decimal style; call it once, at the end."""
@@ -135,25 +116,22 @@ class Cells:
         for count, size in self._sizes:
             assert self._file is not None
             self._file.seek(at)
-            launch, key, text = array("I"), array("I"), array("I")
-            for numbers in (launch, key, text):
+            columns = array("I"), array("I"), array("I")
+            for numbers in columns:
                 numbers.fromfile(self._file, count)
             texts = json.loads(self._file.read(size))
             at = self._file.tell()
-            yield Part(launch, key, text, texts)
-        yield Part(self.launch, self.key, self.text, self.texts)
+            yield Part(*columns, texts)
+        yield Part(*self._numbers, self.texts)
 
     def _put_away(self) -> None:
         self.evidence()
-        try:
+        folder = tempfile.gettempdir()
+        remedy = "Set TMPDIR to a folder with at least as much free space as the report has bytes"
+        reason = f"metrics that do not fit into memory cannot be written to {folder}"
+        with readable(self.path, "ncu", remedy, reason):
             self._write(json.dumps(self.texts).encode("ascii"))
-        except OSError as error:
-            reason = (
-                f"metrics that do not fit into memory cannot be written to {tempfile.gettempdir()} ({error.strerror})"
-            )
-            remedy = "Set TMPDIR to a folder with at least as much free space as the report has bytes"
-            raise ReportError(self._path, "ncu", reason, remedy) from error
-        for numbers in (self.launch, self.key, self.text):
+        for numbers in self._numbers:
             del numbers[:]
         for kept in (self.texts, self.ids, self.endings):
             kept.clear()
@@ -163,14 +141,13 @@ class Cells:
             self._file = tempfile.TemporaryFile(prefix="perfctl-ncu-")  # noqa: SIM115  # lives as long as the cells
             weakref.finalize(self, self._file.close)
         self._sizes.append((len(self.key), len(texts)))
-        for numbers in (self.launch, self.key, self.text):
+        for numbers in self._numbers:
             numbers.tofile(self._file)
         self._file.write(texts)
         self._file.flush()
 
 
 CHUNK = 1024
-"""Counters made at a time."""
 
 NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
 """Texts that ncu prints instead of a missing value."""
@@ -179,17 +156,16 @@ Read = tuple[int | float | None, str | None]
 """A number, or None and the state of the gap where a number was expected."""
 
 _REASONS = {
-    "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such '
-    "metric, or it could not be collected",
+    "not_available": 'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such metric, or '
+    "it could not be collected",
     "ambiguous": '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the file says '
     "which; export it again with LC_ALL=C",
-    "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; '
-    "export it again with LC_ALL=C",
+    "unreadable": '{count} values such as "{text}" do not fit the number format of the rest of the file; export it '
+    "again with LC_ALL=C",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """Identity cells of one launch, as printed; "" where the page has no such column."""
 
     order: tuple[int, int]
@@ -213,7 +189,6 @@ class Table:
         """Process, ID and table of the first launch that stands in an earlier table of the file too."""
         self._table_of: dict[tuple[str, str], int] = {}
         self.keys: list[tuple[str, str, str | None]] = []
-        """(metric, printed unit, section)."""
         self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self.cells = Cells(path)
         self.facts: dict[int, dict[int, str]] = {}
@@ -244,23 +219,18 @@ class Table:
         if self._table_of.setdefault((process, launch_id), number) != number and self.again is None:
             self.again = process, launch_id, number
 
-    def finish(self) -> Finished:
-        """Decide the decimal style and read every distinct value once."""
-        return Finished(self)
-
 
 class Finished:
     """A table whose numbers have been read: gives the records of a Report. ``counters`` can be read many times."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self.style: DecimalStyle = table.cells.evidence().decide()
-        self._units: list[Unit] = [base_unit(unit) for _, unit, _ in table.keys]
+        self.style = table.cells.evidence().decide()
+        self._units = [base_unit(unit) for _, unit, _ in table.keys]
         self._is_scaled = any(scale != 1 for _, scale in self._units)
         self._order = _ranks([launch.order for launch in table.launches])
         self._facts = self._read_facts()
         self._kept: tuple[list[int | float | None], dict[int, str]] | None = None
-        """Cached result of _read_part for the part in memory."""
 
     def _read(self, text: str) -> Read:
         """The number in a printed text; where there is none for a reason, the state of the gap."""
@@ -280,21 +250,31 @@ class Finished:
         if in_memory and self._kept is not None:
             return self._kept
         read = list(map(self._read, part.texts))
-        numbers = [number for number, _ in read]
-        found = numbers, {at: state for at, (_, state) in enumerate(read) if state is not None}
+        found = [number for number, _ in read], {at: state for at, (_, state) in enumerate(read) if state is not None}
         if in_memory:
             self._kept = found
         return found
 
-    def _scaled(self, text: str, value: int | float | None, scale: int) -> int | float | None:
-        """The value of a text times ``scale``, exact where the printed decimals allow it."""
-        if isinstance(value, float):
-            number = read_number(text, self.style)
-            return None if number is None else to_base(number, scale)
-        return None if value is None else to_base(Number(value, 0), scale)
-
-    def __iter__(self) -> Iterator[Counter]:
-        return iter(self.counters())
+    def report(
+        self, form: str, log: Log, rules: Iterable[Diagnostic], notes: Iterable[Diagnostic], printed: str = "CSV"
+    ) -> Report:
+        """The whole report; ``printed`` says what a file of this form is called."""
+        kernels = self.kernels()
+        no_grid = f"the {printed} has no Grid Size for a launch (ncu before 2023 prints none)"
+        missing = [*self.gaps(), *kernel_gaps(kernels, no_grid)]
+        if all(kernel.registers is None for kernel in kernels):
+            reason = "launch__registers_per_thread is not among the metrics"
+            missing.append(Gap("kernel.registers", "not_collected", reason))
+        return Report(
+            tool="ncu",
+            path=self._table.cells.path,
+            form=form,
+            devices=self.devices(),
+            kernels=kernels,
+            counters=self.counters(),
+            gaps=(*missing, *gaps(log, printed)),
+            diagnostics=(*diagnostics(log), *rules, *self._rounding(), *notes),
+        )
 
     def counters(self) -> NumberedCounters:
         """In the order of the file."""
@@ -308,19 +288,18 @@ class Finished:
             read, _ = self._read_part(part)
             for first in range(0, len(part.key), CHUNK):
                 cut = slice(first, first + CHUNK)
-                values, rest = self._values(part, cut, read, scales)
-                yield list(map(self._order.__getitem__, part.launch[cut])), part.key[cut], values, rest
+                ranks = list(map(self._order.__getitem__, part.launch[cut]))
+                yield ranks, part.key[cut], *self._values(part, cut, read, scales)
 
     def _values(
         self, part: Part, cut: slice, read: list[int | float | None], scales: list[int]
     ) -> tuple[list[int | float | None], list[str | None]]:
-        """The values of some cells in base units, and the texts of those that are no numbers."""
         printed, texts = part.text[cut], part.texts
         values = list(map(read.__getitem__, printed))
         if self._is_scaled:
             for at, key in enumerate(part.key[cut]):
                 if scales[key] != 1 and values[at] is not None:
-                    values[at] = self._scaled(texts[printed[at]], values[at], scales[key])
+                    values[at] = scaled(texts[printed[at]], values[at], self.style, scales[key])
         if None not in values:
             return values, [None] * len(values)
         pairs = zip(values, printed, strict=True)
@@ -328,102 +307,82 @@ class Finished:
 
     def kernels(self) -> list[Kernel]:
         """The launches in the order of their IDs."""
-        facts = self._facts
-        found = [
-            _kernel(rank, launch, facts.get(index, {}))
-            for index, (rank, launch) in enumerate(zip(self._order, self._table.launches, strict=True))
-        ]
-        return with_steps(sorted(found))
+        numbered = enumerate(zip(self._order, self._table.launches, strict=True))
+        return with_steps(sorted(_kernel(*launch, self._facts.get(index, {})) for index, launch in numbered))
 
     def devices(self) -> tuple[Device, ...]:
         """The devices the launches ran on, as far as the file tells them apart."""
-        facts = self._facts
         found: dict[int, Device] = {}
         for index, launch in enumerate(self._table.launches):
-            if _is_whole(launch.device) and int(launch.device) in found:
+            at = int(launch.device) if _is_whole(launch.device) else None
+            if at in found:
                 continue
-            known = facts.get(index, {})
-            number = kernel_fields(known).get("device_index")
-            at = int(launch.device) if _is_whole(launch.device) else number if isinstance(number, int) else 0
-            if at not in found:
-                device = device_of(at, launch.capability or None, known)
-                if device.name or device.compute_capability:
-                    found[at] = device
+            known = self._facts.get(index, {})
+            if at is None:
+                number = kernel_fields(known).get("device_index")
+                at = number if isinstance(number, int) else 0
+            device = device_of(at, launch.capability or None, known)
+            if device.name or device.compute_capability:
+                found.setdefault(at, device)
         return tuple(found[at] for at in sorted(found))
 
-    def _read_facts(self) -> dict[int, dict[str, tuple[Value, str | None]]]:
-        facts: dict[int, dict[str, tuple[Value, str | None]]] = {}
+    def _read_facts(self) -> dict[int, Facts]:
+        facts: dict[int, Facts] = {}
         for key, texts in self._table.facts.items():
             name, unit = self._table.keys[key][0], self._units[key]
-            known: dict[str, tuple[Value, str | None]] = {}
+            known: Facts = {}
             for launch, text in texts.items():
-                fact = known.get(text)
-                if fact is None:
+                if text not in known:
                     value, state = self._read(text)
-                    number = self._scaled(text, value, unit.scale)
-                    fact = known[text] = (text if number is None and state is None else number, unit.name)
-                facts.setdefault(launch, {}).setdefault(name, fact)
+                    number = scaled(text, value, self.style, unit.scale)
+                    known[text] = text if number is None and state is None else number, unit.name
+                facts.setdefault(launch, {}).setdefault(name, known[text])
         return facts
 
     def gaps(self) -> list[Gap]:
         """One gap for each metric and reason that has cells without a number where one was expected, and for names."""
-        tally: Tally[tuple[str, str]] = Tally()
+        counts: dict[tuple[str, str], int] = {}
         examples: dict[tuple[str, str], str] = {}
         for part in self._table.cells.parts():
             _, states = self._read_part(part)
-            pairs = zip(part.key, part.text, strict=True) if states else ()
-            for key, text in pairs:
+            for key, text in zip(part.key, part.text, strict=True) if states else ():
                 if text in states:
                     about = (self._table.keys[key][0], states[text])
-                    tally[about] += 1
+                    counts[about] = counts.get(about, 0) + 1
                     examples.setdefault(about, part.texts[text])
         found = name_gaps([launch.name for launch in self._table.launches])
-        for (name, state), count in tally.items():
+        for (name, state), count in counts.items():
             reason = _REASONS[state].format(text=examples[name, state], count=count)
             found.append(Gap(f"counter:{name}", state, reason))
         return found
 
-    def scaled(self) -> list[str]:
-        """Metrics that were printed in a scaled unit, and so are rounded: "dram__bytes.sum in Mbyte"."""
+    def _rounding(self) -> Iterator[Diagnostic]:
         pairs = zip(self._table.keys, self._units, strict=True)
-        return [f"{name} in {printed}" for (name, printed, _), unit in pairs if unit.scale != 1]
+        rounded = [f"{name} in {printed}" for (name, printed, _), unit in pairs if unit.scale != 1]
+        if rounded:
+            about = f"ncu printed them in scaled units (for example {rounded[0]})"
+            text = (
+                f"{len(rounded)} metrics are rounded because {about}; export with --print-units base for exact figures"
+            )
+            yield Diagnostic("info", "perfctl", text)
 
 
-def _kernel(rank: int, launch: Launch, facts: dict[str, tuple[Value, str | None]]) -> Kernel:
-    place = _place(launch)
-    fields: dict[str, int | float] = kernel_fields(facts)
+def _kernel(rank: int, launch: Launch, facts: Facts) -> Kernel:
+    fields = kernel_fields(facts)
     for prefix, text in (("grid", launch.grid), ("block", launch.block)):
-        dimensions = _dimensions(text)
-        if dimensions:
+        if dimensions := _dimensions(text):
             fields.update(zip((f"{prefix}_x", f"{prefix}_y", f"{prefix}_z"), dimensions, strict=True))
     for field, text in (("stream", launch.stream), ("device_index", launch.device)):
         if _is_whole(text):
             fields[field] = int(text)
-    return Kernel(
-        rank,
-        launch.name,
-        layer=place.layer,
-        direction=place.direction,
-        step=place.step,
-        layer_source="range" if place.layer is not None else None,
-    )._replace(**fields)  # type: ignore[arg-type]  # the keys are KERNEL_FACTS'
-
-
-def _place(launch: Launch) -> Place:
-    """Layer, direction and step from its ranges; else from a range name printed instead of the kernel's name."""
-    place, named = place_of(launch.push_pop, launch.start_end), place_in_name(launch.name)
-    if named is None:
-        return place
-    if place.layer is None and place.direction is None:
-        place = place._replace(layer=named.layer, direction=named.direction)
-    return place if place.step is not None else place._replace(step=named.step)
+    return kernel_of(rank, launch.name, place_of(launch.push_pop, launch.start_end, launch.name), fields)
 
 
 @lru_cache(maxsize=4096)
 def _dimensions(text: str) -> tuple[int, ...] | None:
     """ "(16, 8, 1)" -> (16, 8, 1); None for anything else."""
     parts = [part.strip() for part in text.strip().removeprefix("(").removesuffix(")").split(",")]
-    return tuple(int(part) for part in parts) if len(parts) == 3 and all(map(_is_whole, parts)) else None
+    return tuple(map(int, parts)) if len(parts) == 3 and all(map(_is_whole, parts)) else None
 
 
 def _is_whole(text: str) -> bool:

@@ -1,21 +1,16 @@
-"""Finds ncu's CSV among the other output in the same file.
-
-ncu writes its CSV to the stdout it shares with the profiled program, between ``==PROF==`` lines and whatever the
-program prints; PowerShell makes it UTF-16 or puts a BOM and CRLF. This module turns such a file into whole CSV
-rows (a quoted cell may span lines) and a :class:`~perfctl.parsers.text.lines.Log` of the rest.
-"""
+"""Finds ncu's CSV in the stdout that it shares with the profiled program: whole CSV rows (a quoted cell may span lines)
+and a :class:`~perfctl.parsers.text.lines.Log` of the rest."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from perfctl.parsers.text.lines import Lines, Log
 from perfctl.records.report import Diagnostic, Gap, Kernel
 
 ROW_LIMIT = 8 * 2**20
-
 _HEADER_STARTS = ('"ID","Process ID"', '"Process ID","Process Name"', "ID,Process ID", "Process ID,Process Name")
 _ROW_START = re.compile(r'"[0-9]*","[0-9]+","')
 _ROW_INSIDE = re.compile(r'"[0-9]+","[0-9]+","[^"]*","[^"]*","')
@@ -30,23 +25,24 @@ def header_at(line: str) -> int:
     return -1
 
 
+def has_header(text: str) -> bool:
+    """Return whether a table of ncu begins somewhere in the text."""
+    return '"ID","Process ID"' in text or any(header_at(line) == 0 for line in text.splitlines())
+
+
 def skip_to_header(source: Iterator[str], log: Log) -> str | None:
     """The header line, or None when the file ends without one; what comes before goes to the log."""
     for line in source:
-        at = header_at(line)
-        if at >= 0:
-            if at:
-                log.add(line[:at])
+        if (at := header_at(line)) >= 0:
+            log.add(line[:at])
             return line[at:]
         log.add(line)
     return None
 
 
 class Rows:
-    """Whole CSV rows as text, header rows of further tables included; everything else goes to the log.
-
-    A reader that knows a line for a whole row may take it from ``source`` itself, and give the others to ``feed``.
-    """
+    """Whole CSV rows as text, header rows of further tables included; everything else goes to the log. A reader that
+    knows a line for a whole row may take it from ``source`` itself, and give the others to ``feed``."""
 
     def __init__(self, source: Lines, log: Log, *, quoted: bool = True) -> None:
         """``quoted`` says that cells are quoted, as ncu writes them; a table that was saved again by another program
@@ -67,11 +63,9 @@ class Rows:
     def feed(self, line: str) -> str:
         """The row that this line completes, "" when it completes none."""
         if self.pending:
-            if _ROW_START.match(line) or self._size > ROW_LIMIT:
-                self._log.cut_rows += 1
-                self.pending = []
-            else:
+            if not _ROW_START.match(line) and self._size <= ROW_LIMIT:
                 return self._go_on(line)
+            self.end()
         if not line.startswith('"') and not (not self._quoted and "," in line and not line.startswith("==")):
             line = _row_inside(line, self._log)
         if line.count('"') & 1:
@@ -84,15 +78,13 @@ class Rows:
         self._size += len(line)
         if not line.count('"') & 1:
             return ""
-        row = "".join(self.pending)
-        self.pending = []
+        row, self.pending = "".join(self.pending), []
         return row
 
     def end(self) -> None:
-        """To be called when the source has ended."""
-        if self.pending:
-            self._log.cut_rows += 1
-            self.pending = []
+        """Give up a row that is not whole; to be called when the source has ended."""
+        self._log.cut_rows += bool(self.pending)
+        self.pending = []
 
 
 def _row_inside(line: str, log: Log) -> str:
@@ -109,11 +101,9 @@ def _row_inside(line: str, log: Log) -> str:
 
 
 def cells(row: str) -> list[str] | None:
-    """Split one complete row of text into cells; None when it is not CSV.
-
-    ncu quotes every cell, so a row without quotes inside cells is split at '","' (the number of quotes proves it),
-    which takes a third of the time of the csv module.
-    """
+    """Split one complete row of text into cells; None when it is not CSV. ncu quotes every cell, so a row without
+    quotes inside cells is split at '","' (the number of quotes proves it), which takes a third of the time of the csv
+    module."""
     # A comma at the end is no further cell: ncu ends metric rows so when the header has rule columns.
     text = row.rstrip("\r\n,") if row.startswith('"') else row
     found = text[1:-1].split('","')
@@ -127,63 +117,48 @@ def cells(row: str) -> list[str] | None:
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
 
-_CAUSES: tuple[tuple[str, str, str], ...] = (
+_CAUSES = (
     (
-        r"ERR_NVGPUCTRPERM",
-        "ncu was not allowed to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+        r"ERR_NVGPUCTRPERM", "ncu was not allowed to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
         "Run as root, or have the administrator load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0 "
         "(/proc/driver/nvidia/params then says RmProfilingAdminOnly: 0), and profile again",
-    ),
-    (
+    ), (
         r"driver resource was unavailable",
         "another tool holds the GPU's performance counters (ncu: a driver resource was unavailable)",
         "If DCGM watches this GPU, run 'dcgmi profile --pause', profile again, then 'dcgmi profile --resume'",
-    ),
-    (
-        r"lock file|nsight-compute-lock",
-        "ncu could not open its lock file, which another user owns",
+    ), (
+        r"lock file|nsight-compute-lock", "ncu could not open its lock file, which another user owns",
         "Set TMPDIR to a folder of your own and profile again",
-    ),
-    (
+    ), (
         r"The application returned an error code \((-?\d+)\)",
         "the profiled program failed with exit code {0} before ncu recorded anything",
         "Run the program without ncu until it works, then profile again",
-    ),
-    (
+    ), (
         r"Failed to load report|could not be (?:opened|loaded)",
         "ncu could not load the report it was asked to export",
         "Export with the ncu version that wrote the report, or a newer one",
-    ),
-    (
+    ), (
         r"child processes requires the --target-processes all",
-        "no kernels were profiled: the kernels ran in a child process",
-        "Profile again with '--target-processes all'",
-    ),
-    (
+        "no kernels were profiled: the kernels ran in a child process", "Profile again with '--target-processes all'",
+    ), (
         r"No kernels were profiled",
         "no kernels were profiled: no launch matched the filters, or the profiler range was never open",
         "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add '--target-processes all'",
-    ),
-    (r"^Report: (\S.*)", "this is the log of an ncu run that wrote its report to {0}", "Read that report instead"),
-)
+    ), (r"^Report: (\S.*)", "this is the log of an ncu run that wrote its report to {0}", "Read that report instead"),
+)  # fmt: skip
+"""What ncu prints -> why there is no CSV, and what to do."""
 
 
 def why_no_csv(log: Log) -> tuple[str, str]:
     """(reason, remedy) for a file in which no CSV was found."""
-    texts = [text for _, text in log.tool_lines]
     for pattern, reason, remedy in _CAUSES:
-        for text in texts:
-            match = re.search(pattern, text)
-            if match:
+        for _, text in log.tool_lines:
+            if match := re.search(pattern, text):
                 return reason.format(*match.groups()), remedy
-    if log.first_line.startswith("Metric Name,") or log.first_line.startswith('"Metric Name",'):
-        return (
-            "this is a table that another program made from ncu's CSV (one column a metric): kernel names and units "
-            "are not in it",
-            "Use the CSV that ncu itself printed",
-        )
-    errors = [text for kind, text in log.tool_lines if kind == "ERROR"]
-    if errors:
+    if log.first_line.startswith(("Metric Name,", '"Metric Name",')):
+        reason = "this is a table that another program made from ncu's CSV (one column a metric)"
+        return f"{reason}: kernel names and units are not in it", "Use the CSV that ncu itself printed"
+    if errors := [text for kind, text in log.tool_lines if kind == "ERROR"]:
         return f"ncu stopped with an error: {errors[0]}", "Fix that and profile again"
     if log.tool_lines:
         return "ncu ran but printed no CSV (only ==PROF== lines)", "Profile again with --csv and a list of metrics"
@@ -192,16 +167,14 @@ def why_no_csv(log: Log) -> tuple[str, str]:
 
 def diagnostics(log: Log) -> list[Diagnostic]:
     """What ncu itself reported as warning or error; a repeated line once, with its count."""
-    found = []
-    for (kind, text), count in log.tool_lines.items():
-        if kind == "PROF" and "Received signal" not in text:
-            continue
-        times = f" ({count} times)" if count > 1 else ""
-        found.append(Diagnostic("error" if kind == "ERROR" else "warning", "ncu", text + times))
-    return found
+    return [
+        Diagnostic("error" if kind == "ERROR" else "warning", "ncu", f"{text} ({count} times)" if count > 1 else text)
+        for (kind, text), count in log.tool_lines.items()
+        if kind != "PROF" or "Received signal" in text
+    ]
 
 
-def gaps(log: Log) -> list[Gap]:
+def gaps(log: Log, form: str = "CSV") -> list[Gap]:
     """Kernels that ncu failed to profile, and rows that are cut off."""
     found = []
     for (kind, text), count in log.tool_lines.items():
@@ -210,30 +183,28 @@ def gaps(log: Log) -> list[Gap]:
             reason = f"ncu failed to profile this kernel ({count} launches)"
             found.append(Gap("kernel", "not_collected", reason, scope=match[1]))
     if log.cut_rows:
-        found.append(Gap("counter", "unreadable", f"{log.cut_rows} rows of the CSV are cut off or broken"))
+        found.append(Gap("counter", "unreadable", f"{log.cut_rows} rows of the {form} are cut off or broken"))
     return found
 
 
-def first_words(lines: Iterable[str], limit: int = 300) -> str:
+class Rules(dict[tuple[str, ...], tuple[int, str]]):
+    """Messages of ncu's rules: what tells them apart -> how often, and the text of the first."""
+
+    def count(self, rule: tuple[str, ...], text: str) -> None:
+        """Count one message."""
+        times, first = self.get(rule, (0, text))
+        self[rule] = times + 1, first
+
+
+def first_words(text: str, limit: int = 300) -> str:
     """One line of at most ``limit`` characters from a text of several."""
-    text = " ".join(" ".join(lines).split())
+    text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def kernel_gaps(kernels: Iterable[Kernel], form: str = "CSV") -> Iterator[Gap]:
-    """Columns of ``kernel`` that a file of this form leaves empty for all launches, and which metric would fill them."""
-    kernels = list(kernels)
+def kernel_gaps(kernels: Sequence[Kernel], no_grid: str) -> Iterator[Gap]:
+    """Columns of ``kernel`` that are empty for all launches, and which metric would fill them."""
     if all(kernel.duration_ns is None for kernel in kernels):
         yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
     if all(kernel.grid_x is None for kernel in kernels):
-        reason = f"the {form} has no Grid Size for a launch (ncu before 2023 prints none)"
-        yield Gap("kernel.grid_x", "not_available", reason)
-    if all(kernel.registers is None for kernel in kernels):
-        yield Gap("kernel.registers", "not_collected", "launch__registers_per_thread is not among the metrics")
-
-
-def rounding(scaled: list[str]) -> Iterator[Diagnostic]:
-    """A note where figures are rounded because ncu printed them in scaled units."""
-    if scaled:
-        text = f"{len(scaled)} metrics are rounded because ncu printed them in scaled units (for example {scaled[0]})"
-        yield Diagnostic("info", "perfctl", f"{text}; export with --print-units base for exact figures")
+        yield Gap("kernel.grid_x", "not_available", no_grid)

@@ -1,10 +1,6 @@
-"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package.
-
-The package is an optional extra. It reads reports of every version from 2019 on and gives metrics in base units. On a
-damaged file it gives fewer results, or none, or aborts: so it runs in a process of its own
-(:mod:`perfctl.parsers.ncu.rep_worker`), and the file's own count of results is compared with what came
-(:mod:`perfctl.parsers.ncu.rep`).
-"""
+"""Nsight Compute report files (.ncu-rep, and .nsight-cuprof-report of 2019), through NVIDIA's ``ncu_report`` package,
+an optional extra, which gives metrics in base units. On a damaged file it gives fewer results, or aborts: so it runs in
+a process of its own, and the file's own count of results is compared with what came."""
 
 from __future__ import annotations
 
@@ -20,11 +16,23 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO
 
-from perfctl.parsers.ncu.facts import FACT_NAMES, Value, device_of, innermost, kernel_fields, with_steps
+from perfctl.parsers.ncu.facts import (
+    FACT_NAMES,
+    Facts,
+    Value,
+    device_of,
+    innermost,
+    kernel_fields,
+    kernel_of,
+    with_steps,
+)
+from perfctl.parsers.ncu.log import kernel_gaps
 from perfctl.parsers.text.doubts import newer, not_understood
-from perfctl.parsers.text.numbers import Number, base_unit, to_base
+from perfctl.parsers.text.lines import readable
+from perfctl.parsers.text.numbers import Number, Unit, base_unit, to_base
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report
 
@@ -39,22 +47,19 @@ class Outline:
     """Facts from the blocks of a report file, without its results."""
 
     known: bool
-    """Whether the file has the layout described above (2019 to 2025). If not, nothing else is known."""
+    """Whether the file has the layout of 2019 to 2025. If not, nothing else is known."""
     cut_at: int | None = None
     """Byte at which the structure breaks off; None for a whole file."""
     results: int = 0
     versions: dict[str, str] = field(default_factory=dict)
     """Provider -> version: "CUDA Version", "Display Driver Version", "Nsight Compute Target ...", ..."""
     created: int | None = None
-    """Unix time in seconds."""
 
     @property
     def tool_version(self) -> str | None:
         """Version of ncu, such as "2023.1.0.0"; None in files of 2019."""
-        for provider, version in self.versions.items():
-            if provider.startswith("Nsight Compute"):
-                return version.split(" ", 1)[0]
-        return None
+        own = (version for provider, version in self.versions.items() if provider.startswith("Nsight Compute"))
+        return next((version.split(" ", 1)[0] for version in own), None)
 
     @property
     def created_at(self) -> str | None:
@@ -77,14 +82,13 @@ def outline(path: Path) -> Outline:
         while found.known and file.tell() < size:
             at = file.tell()
             try:
-                payload = _block(_sized(file, size), found)
+                end = _block(_sized(file, size), found) + file.tell()
             except ValueError:
+                end = size + 1
+            if end > size:
                 found.cut_at = at
                 break
-            if file.tell() + payload > size:
-                found.cut_at = at
-                break
-            file.seek(payload, 1)
+            file.seek(end)
     return found
 
 
@@ -100,27 +104,20 @@ def _sized(file: BinaryIO, size: int) -> bytes:
 
 
 def _block(header: bytes, found: Outline) -> int:
-    """Take in one block header; gives the size of its payload."""
-    payload, results, details = 0, 0, b""
-    for key, value in _fields(header):
-        if key == 2 and isinstance(value, int):
-            results = value
-        elif key == 3 and isinstance(value, bytes):
-            details = value
-        elif key == 5 and isinstance(value, int):
-            payload = value
-    for key, value in _fields(details):
+    block = {(key, type(value)): value for key, value in _fields(header)}
+    for key, value in _fields(block.get((3, bytes), b"")):
         if key == 2 and isinstance(value, int):
             found.created = value
         elif key == 8 and isinstance(value, bytes):
             pair = {part: text.decode("utf-8", "replace") for part, text in _fields(value) if isinstance(text, bytes)}
             found.versions[pair.get(1, "")] = pair.get(2, "")
-    found.results += results
+    found.results += block.get((2, int), 0)
+    payload: int = block.get((5, int), 0)
     return payload
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a protobuf message; ValueError where it is none."""
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """(field number, value: int or bytes) of a protobuf message; ValueError where it is none."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -129,12 +126,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             value, at = _varint(message, at)
             yield tag >> 3, value
             continue
-        if kind == 2:
-            length, at = _varint(message, at)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
+        if kind not in (1, 2, 5):
             raise ValueError("no such wire type")
+        length, at = _varint(message, at) if kind == 2 else (8 if kind == 1 else 4, at)
         if at + length > len(message):
             raise ValueError("field is longer than its message")
         yield tag >> 3, message[at : at + length]
@@ -143,22 +137,17 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(message):
-            raise ValueError("number is cut off")
-        byte = message[at]
-        at += 1
-        value |= (byte & 127) << shift
+    for count, byte in enumerate(message[at : at + 10]):
+        value |= (byte & 127) << 7 * count
         if byte < 128:
-            return value, at
-    raise ValueError("number is too long")
+            return value, at + count + 1
+    raise ValueError("number is cut off or too long")
 
 
 READER = "perfctl.parsers.ncu.rep_worker"
 READER_SECONDS = 1800
 """Seconds after which the reading process counts as hung; a report of 1000 kernels and 1600 metrics takes a few."""
 NEWEST = "2025.1"
-"""Newest ncu whose reports were tested."""
 _EXPORT = "Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that CSV"
 
 
@@ -169,11 +158,8 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the report. Raises ReportError when it is damaged, holds nothing, or ``ncu_report`` is not installed."""
-    try:
+    with readable(path, "ncu"):
         shape = outline(path)
-    except OSError as error:
-        reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, "ncu", reason, "Check the path and its permissions") from error
     if shape.known and shape.cut_at is not None:
         reason = f"the report is cut off: its structure breaks at byte {shape.cut_at}"
         raise ReportError(path, "ncu", reason, "Copy it again, or profile again")
@@ -185,12 +171,13 @@ def parse(path: Path) -> Report:
         results.add(record)
     if not results.kernels:
         raise ReportError(path, "ncu", *_why_empty(path, shape))
+    driver = shape.versions.get("Display Driver Version")  # of the profiled machine
     return Report(
         tool="ncu",
         path=path,
         form="ncu report",
         tool_version=shape.tool_version,
-        devices=results.devices_with(shape.versions.get("Display Driver Version")),
+        devices=tuple(replace(device, driver_version=driver) for _, device in sorted(results.devices.items())),
         environment={"cuda": shape.versions["CUDA Version"]} if "CUDA Version" in shape.versions else {},
         kernels=with_steps(results.kernels),
         counters=results,
@@ -207,9 +194,7 @@ def parse(path: Path) -> Report:
 def _read(path: Path) -> Iterator[dict[str, Any]]:
     """Every result of the report, from the reading process; ReportError when that fails."""
     command = [sys.executable, "-P", "-m", READER, str(path.absolute())]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
-    ) as process:
+    with subprocess.Popen(command, stdout=PIPE, stderr=DEVNULL, stdin=DEVNULL) as process:
         watchdog = threading.Timer(READER_SECONDS, process.kill)
         watchdog.daemon = True
         watchdog.start()
@@ -228,7 +213,6 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _why_empty(path: Path, shape: Outline) -> tuple[str, str]:
-    """(reason, remedy) for a report from which nothing could be read."""
     if not shape.known:
         return "it begins like an ncu report, but has an unknown structure", _EXPORT.format(path=path)
     if shape.results == 0:
@@ -244,10 +228,7 @@ def _gaps(results: _Results, shape: Outline) -> Iterator[Gap]:
     lost = held - len(results.kernels)
     if lost:
         yield Gap("kernel", "unreadable", f"{lost} of {held} results in the report are damaged and could not be read")
-    if all(kernel.duration_ns is None for kernel in results.kernels):
-        yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
-    if all(kernel.grid_x is None for kernel in results.kernels):
-        yield Gap("kernel.grid_x", "not_available", "the report has only the total grid size (ncu before 2020)")
+    yield from kernel_gaps(results.kernels, "the report has only the total grid size (ncu before 2020)")
 
 
 class _Results:
@@ -263,11 +244,9 @@ class _Results:
         """Metrics whose value has an unknown type."""
         self.damaged = 0
         """Results without any metric, which is how the package returns a damaged one."""
-        self._keys: list[tuple[str, str | None]] = []
-        self._scales: list[int] = []
+        self._keys: list[tuple[str, Unit]] = []
         self._key_ids: dict[tuple[str, str], int] = {}
-        self._launch = array("L")
-        self._key = array("L")
+        self._launch, self._key = array("L"), array("L")
         self._value: list[Value] = []
 
     def add(self, record: dict[str, Any]) -> None:
@@ -278,16 +257,8 @@ class _Results:
         launch = len(self.kernels)
         self.unknown_metrics.update(dict.fromkeys(record["strange"]))
         facts = self._metrics(launch, record["metrics"])
-        place = innermost(record["ranges"])
-        kernel = Kernel(
-            launch,
-            record["name"],
-            record["short"] or None,
-            layer=place.layer,
-            direction=place.direction,
-            step=place.step,
-            layer_source="range" if place.layer is not None else None,
-        )._replace(**kernel_fields(facts))  # type: ignore[arg-type]  # the keys are KERNEL_FACTS'
+        place, fields = innermost(record["ranges"]), kernel_fields(facts)
+        kernel = kernel_of(launch, record["name"], place, fields, record["short"] or None)
         self.kernels.append(kernel)
         at = kernel.device_index or 0
         if at not in self.devices:
@@ -296,41 +267,28 @@ class _Results:
             text = f"result {launch} is not a single kernel but a range, graph or command list: {kernel.name}"
             self.diagnostics.append(Diagnostic("warning", "ncu", text))
 
-    def _metrics(self, launch: int, metrics: list[tuple[str, str, Value]]) -> dict[str, tuple[Value, str | None]]:
-        """Store the metrics of one launch; return those that are facts about it."""
-        facts: dict[str, tuple[Value, str | None]] = {}
-        for name, unit, printed in metrics:
-            key = self._key_of(name, unit)
-            value = printed
+    def _metrics(self, launch: int, metrics: list[tuple[str, str, Value]]) -> Facts:
+        facts: Facts = {}
+        for name, unit, value in metrics:
+            key = self._key_ids.setdefault((name, unit), len(self._keys))
+            if key == len(self._keys):
+                self._keys.append((name, base_unit(unit)))
+            base = self._keys[key][1]
             if isinstance(value, int):
-                value = to_base(Number(value, 0), self._scales[key])
+                value = to_base(Number(value, 0), base.scale)
             elif isinstance(value, float):
-                value *= self._scales[key]
+                value *= base.scale
             elif value is None:
                 self.missing[name] += 1
             if name in FACT_NAMES:
-                facts[name] = (value, self._keys[key][1])
+                facts[name] = (value, base.name)
             self._launch.append(launch)
             self._key.append(key)
             self._value.append(value)
         return facts
 
-    def _key_of(self, name: str, unit: str) -> int:
-        key = self._key_ids.setdefault((name, unit), len(self._keys))
-        if key == len(self._keys):
-            base = base_unit(unit)
-            self._keys.append((name, base.name))
-            self._scales.append(base.scale)
-        return key
-
     def __iter__(self) -> Iterator[Counter]:
         for launch, key, value in zip(self._launch, self._key, self._value, strict=True):
             name, unit = self._keys[key]
-            if isinstance(value, str):
-                yield Counter(launch, name, None, unit, None, value)
-            else:
-                yield Counter(launch, name, value, unit)
-
-    def devices_with(self, driver: str | None) -> tuple[Device, ...]:
-        """The devices in the order of their index; the driver is the one of the profiled machine."""
-        return tuple(replace(self.devices[at], driver_version=driver) for at in sorted(self.devices))
+            number, text = (None, value) if isinstance(value, str) else (value, None)
+            yield Counter(launch, name, number, unit.name, None, text)

@@ -1,10 +1,6 @@
-"""The process that holds NVIDIA's ``ncu_report``: reads one report, writes one line of JSON for each result.
-
-Run as ``python -m perfctl.parsers.ncu.rep_worker REPORT`` by :mod:`perfctl.parsers.ncu.rep`, because the package is
-native code that can abort the whole interpreter on a damaged file (seen with ncu_report 2026.x: "Check failed:
-count >= 0"). A line holds ``name``, ``short``, ``single`` (is it one kernel?), ``ranges`` (push/pop, outermost first)
-and ``metrics``: [name, unit, value] with value null where the report has none.
-"""
+"""``python -m perfctl.parsers.ncu.rep_worker REPORT`` writes a line of JSON for each result: ``name``, ``short``,
+``single`` (one kernel), ``ranges`` (push/pop, outermost first), ``metrics`` ([name, unit, value or null]). NVIDIA's
+package can abort the interpreter on a damaged file (seen with ncu_report 2026.x: "Check failed: count >= 0")."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 _EXACT = 2.0**53
+Value = int | float | str | None
 
 
 def main(arguments: list[str], out: TextIO) -> int:
@@ -39,51 +36,42 @@ def _actions(path: str) -> Iterator[Any]:
 
 
 def _record(action: Any) -> dict[str, object]:
-    names = action.metric_names()
+    found = [_metric(action, name) for name in action.metric_names()]
     return {
         "name": _text(action.name(action.NameBase_DEMANGLED)),
         "short": _text(action.name(action.NameBase_FUNCTION)),
         "single": action.workload_type() == action.WorkloadType_KERNEL,
         "ranges": _ranges(action),
-        "metrics": [_metric(action, name) for name in names],
-        "strange": [_text(name) for name in names if _is_strange(action, name)],
+        "metrics": [metric for metric, _ in found],
+        "strange": [metric[0] for metric, is_strange in found if is_strange],
     }
 
 
-def _metric(action: Any, name: str) -> tuple[str, str, int | float | str | None]:
-    """(name, unit, value). The package refuses names with lone surrogates, which it gives itself in damaged files."""
+def _metric(action: Any, name: str) -> tuple[tuple[str, str, Value], bool]:
+    """(name, unit, value) and whether the value has an unknown type. The package refuses names with lone surrogates,
+    which it gives itself in damaged files."""
     metric = action.metric_by_name(name) if name == _text(name) else None
     if metric is None:
-        return _text(name), "", None
-    return name, _text(metric.unit()), _value(metric)
+        return (_text(name), "", None), False
+    value, is_strange = _value(metric)
+    return (name, _text(metric.unit()), value), is_strange
 
 
-def _value(metric: Any) -> int | float | str | None:
-    """The aggregate over all instances; whole numbers as int."""
+def _value(metric: Any) -> tuple[Value, bool]:
+    """The aggregate over all instances, whole numbers as int; and whether its type is unknown."""
     if not metric.has_value():
-        return None
+        return None, False
     kind = metric.kind()
     if kind in (metric.ValueKind_UINT32, metric.ValueKind_UINT64):
-        return int(metric.as_uint64())
+        return int(metric.as_uint64()), False
     if kind in (metric.ValueKind_DOUBLE, metric.ValueKind_FLOAT):
         number = float(metric.as_double())
         if not math.isfinite(number):
-            return None
-        return int(number) if number.is_integer() and abs(number) < _EXACT else number
+            return None, False
+        return int(number) if number.is_integer() and abs(number) < _EXACT else number, False
     if kind == metric.ValueKind_STRING:
-        return _text(metric.as_string()) or None
-    return None
-
-
-def _is_strange(action: Any, name: str) -> bool:
-    """Return whether the metric's value has a type that ``_value`` does not know."""
-    metric = action.metric_by_name(name) if name == _text(name) else None
-    return metric is not None and bool(metric.has_value()) and metric.kind() not in _known_kinds(metric)
-
-
-def _known_kinds(metric: Any) -> tuple[Any, ...]:
-    numbers = (metric.ValueKind_UINT32, metric.ValueKind_UINT64, metric.ValueKind_FLOAT, metric.ValueKind_DOUBLE)
-    return (*numbers, metric.ValueKind_STRING, metric.ValueKind_ANY)
+        return _text(metric.as_string()) or None, False
+    return None, kind != metric.ValueKind_ANY
 
 
 def _ranges(action: Any) -> list[str]:

@@ -1,25 +1,21 @@
-"""Parser of Nsight Compute's console text: details page, raw page and summaries, before and after 2022.3.
-
-Up to 2022.3 a launch reads ``kernel(args), 2023-Sep-06 05:40:14, Context 1, Stream 7`` and tables have no header row; later it
-reads ``kernel(args) (63, 63, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6`` and tables have one. Numbers are scaled and
-rounded as printed; launches are numbered in the order of the text, which has no IDs. Counters are read as in the CSV.
-"""
+"""Parser of Nsight Compute's console text: details page, raw page and summaries. Up to 2022.3 a launch has its date,
+and tables have no header row; later it has grid, block, device and capability, and tables have one. Numbers are rounded
+as printed; launches are numbered in the order of the text, which has no IDs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfctl.parsers.ncu import csv_pages
 from perfctl.parsers.ncu.facts import cell_of
-from perfctl.parsers.ncu.launches import Launch, Table
-from perfctl.parsers.ncu.log import EXPORT, diagnostics, first_words, gaps, header_at, kernel_gaps, rounding, why_no_csv
+from perfctl.parsers.ncu.launches import Finished, Launch, Table
+from perfctl.parsers.ncu.log import EXPORT, Rules, first_words, has_header, why_no_csv
 from perfctl.parsers.text.doubts import joined, not_understood, repeated
-from perfctl.parsers.text.lines import Lines, Log, encoding_of, open_text, tail_of
+from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Gap, Report
+from perfctl.records.report import Diagnostic, Report
 
 METRIC_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
 SUMMARY_COLUMNS = ("Metric Name", "Metric Unit", "Minimum", "Maximum", "Average")
@@ -28,9 +24,10 @@ _RULER = re.compile(r" *-{3,}(?: -{3,})+\s*")
 _NUMBER = re.compile(r"[0-9.,+-]+")
 _LONGEST_RULER = 4000
 _MOST_LINES = 200_000
+Spans = Sequence[tuple[int, int]]
 
 
-def spans_of(line: str) -> tuple[tuple[int, int], ...]:
+def spans_of(line: str) -> Spans:
     """Columns (from, to) of a ruler; empty for any other line."""
     if len(line) > _LONGEST_RULER or "---" not in line or not _RULER.fullmatch(line):
         return ()
@@ -40,38 +37,27 @@ def spans_of(line: str) -> tuple[tuple[int, int], ...]:
 class TextTable:
     """Takes the lines below a ruler until the table ends."""
 
-    def __init__(
-        self, spans: Sequence[tuple[int, int]], ruler: str, *, open_above: bool = False, by_left: bool = False
-    ) -> None:
+    def __init__(self, spans: Spans, ruler: str, *, open_above: bool = False, by_left: bool = False) -> None:
         self._spans, self._ruler = spans, ruler
         self._closes = not open_above
         """Whether a second ruler ends the table; one whose header is above its only ruler ends with a blank line."""
         self._by_left = by_left
         self._cells: list[list[str]] = []
-        self._header = False
-        self._closed = False
+        self._header = self._closed = False
         self.broken = 0
         """Rows that were cut off or do not fit the columns."""
 
     def take(self, line: str) -> bool:
         """Take in one line; False when the table ended before it."""
-        if self._closed:
-            return False
-        text = line.rstrip()
-        if not text:
-            self._closed = line.endswith("\n")  # a blank line without its line end may be a cut row
-            return not self._closed
-        if text == self._ruler:
-            if self._header and not self._cells:
-                self._closes = True  # the ruler between header and rows
-            else:
-                self._closed = True
+        text, whole = line.rstrip(), line.endswith("\n")
+        if text == self._ruler and not self._closed:
+            between = self._header and not self._cells  # the ruler between header and rows
+            self._closes, self._closed = self._closes or between, not between
             return True
-        if self._is_foreign(text):
-            self._closed = True
-            return False
-        self._take_row(text, whole=line.endswith("\n"))
-        return True
+        self._closed |= self._is_foreign(text) if text else whole  # a blank line without its line end may be a cut row
+        if text and not self._closed:
+            self._take_row(text, whole=whole)
+        return not self._closed
 
     def unclosed(self) -> int:
         """1 when the text ended in the middle of this table."""
@@ -79,26 +65,21 @@ class TextTable:
 
     def _is_foreign(self, text: str) -> bool:
         """Return whether the table has ended: a tool's line, a new section, or text left of the table."""
-        left = self._spans[0][0]
-        return text.startswith("==") or bool(text[:left].strip()) or text.lstrip().startswith("Section: ")
+        left_of_table = text[: self._spans[0][0]]
+        return bool(left_of_table.strip()) or text.startswith("==") or text.lstrip().startswith("Section: ")
 
     def _take_row(self, text: str, *, whole: bool) -> None:
         cells = [text[start:end] for start, end in self._spans]
         if [cell.strip() for cell in cells[:2]] == ["Metric Name", "Metric Unit"]:
             self._header = True
             return
+        if not self._by_left and cells[-1].strip():  # else a name that continues, or a metric without a value
+            whole = len(text) == self._spans[-1][1]
         between = "".join(text[end : end + 1] for _, end in self._spans)
-        if between.strip() or len(self._cells) >= _MOST_LINES or not self._is_whole(text, cells, whole=whole):
+        if whole and not between.strip() and len(self._cells) < _MOST_LINES:
+            self._cells.append(cells)
+        else:
             self.broken += 1
-            return
-        self._cells.append(cells)
-
-    def _is_whole(self, text: str, cells: list[str], *, whole: bool) -> bool:
-        if self._by_left:
-            return whole
-        if not cells[-1].strip():  # a name that continues, or a metric without a value
-            return whole
-        return len(text) == self._spans[-1][1]
 
     def rows(self) -> list[list[str]]:
         """The rows with their broken cells put together again."""
@@ -110,23 +91,19 @@ class TextTable:
                 found[-1] = [_joined(old, new, words=index > 1) for index, (old, new) in enumerate(parts)]
             else:
                 found.append([cell.strip() for cell in cells])
-            full = self._is_full(cells)
+            start, end = self._spans[0]
+            full = len(cells[0].rstrip()) >= end - start - 1
         if found and not self._closed and ((full and not self._fits()) or not _NUMBER.fullmatch(found[-1][-1])):
             del found[-1]  # the text ends here: the rest of this row may be missing
             self.broken += 1
         self.broken += sum(not row[0] for row in found)
         return [row for row in found if row[0]]
 
-    def _is_full(self, cells: list[str]) -> bool:
-        start, end = self._spans[0]
-        return len(cells[0].rstrip()) >= end - start - 1
-
     def _goes_on(self, cells: list[str], *, full: bool) -> bool:
         """Return whether this line continues the row before: a name after a full column, a value where there is no name."""
-        if self._by_left:
-            return False
         name, *others = (cell.strip() for cell in cells)
-        return not (name or others[0]) or (full and not any(others) and not self._fits())
+        goes_on = not (name or others[0]) or (full and not any(others) and not self._fits())
+        return goes_on and not self._by_left
 
     def _fits(self) -> bool:
         """Return whether columns are as wide as their cells (raw page, and after 2022.3), so that a full one does not continue."""
@@ -141,14 +118,14 @@ def _joined(old: str, new: str, *, words: bool) -> str:
 
 _LAUNCH = re.compile(
     r" {1,8}(?P<name>\S.*?)(?: \((?P<grid>\d+, \d+, \d+)\)x\((?P<block>\d+, \d+, \d+)\))?"
-    r"(?:, (?P<date>\d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d))?"
-    r", Context (?P<context>\d+)(?:, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<cc>[\d.]+))?"
+    r"(?:, \d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d)?"
+    r", Context \d+(?:, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<capability>[\d.]+))?"
     r"(?:, (?:Series ID|Combination) [^,]{1,100})*\s*"
 )
 _SUMMARY = re.compile(
     r" {0,8}(?P<name>\S.*?)(?:, Block Size (?P<block>[^,]+|\([^)]*\)), Grid Size (?P<grid>[^,]+|\([^)]*\))"
     r"| \((?P<new_grid>\d+, \d+, \d+)\)x\((?P<new_block>\d+, \d+, \d+)\))"
-    r"(?:, Device (?P<device>\d+))?(?:, CC [\d.]+)?(?:, (?P<count>\d+) invocations?|, Invocations (?P<new_count>\d+))\s*"
+    r"(?:, Device \d+)?(?:, CC [\d.]+)?(?:, (?P<count>\d+) invocations?|, Invocations (?P<new_count>\d+))\s*"
 )
 _PROCESS = re.compile(r"\[\d+\] \S.*@\S+\s*")
 _SECTION = re.compile(r" {0,8}Section: (\S.*)")
@@ -173,72 +150,63 @@ _MOST_RANGES, _MOST_RULES, _MOST_RULE_LINES = 200, 2000, 200
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether it is ncu's console text. Where the program printed more than ``head``, the end of the file is checked too."""
-    encoding = encoding_of(head)
-    if not head or (encoding == "utf-8" and b"\0" in head[:512]):
-        return False
-    text = head.decode(encoding, "replace").replace("\r\n", "\n")
-    if _has_csv(text):
-        return False
-    if _SIGNATURE.search(text):
-        return True
-    tail = tail_of(path, head).replace("\r\n", "\n")
-    return _SIGNATURE.search(tail) is not None and not _has_csv(tail)
-
-
-def _has_csv(text: str) -> bool:
-    return '"ID","Process ID"' in text or any(header_at(line) == 0 for line in text.splitlines())
+    """Return whether it is ncu's console text, and holds no CSV."""
+    for text in ends_of(path, head):
+        if has_header(text):
+            return False
+        if _SIGNATURE.search(text):
+            return True
+    return False
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
     reader = _Reader(path)
-    try:
-        with open_text(path) as file:
-            for line in Lines(file, reader.log):
-                reader.take(line)
-    except OSError as error:
-        reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, "ncu", reason, "Check the path and its permissions") from error
+    with readable(path, "ncu"), open_text(path) as file:
+        for line in Lines(file, reader.log):
+            reader.take(line)
     reader.finish()
+    launches, starts = reader.table.launches, [*reader.processes.values()]
     if reader.again is not None:
         raise repeated(path, "ncu", "the output of one process", reader.again)
+    further = joined("the launches of further processes", starts[1:])
+    notes = (*not_understood({"parts": reader.unknown}), *further)
     if reader.summary_rows:
-        return _summary_report(path, reader)
-    if not reader.table.launches:
+        form = "ncu console text, summary"
+        return csv_pages.summary_report(path, form, reader.summary_rows, reader.log, notes, "text")
+    if not launches:
         if reader.log.tool_lines:
             raise ReportError(path, "ncu", *why_no_csv(reader.log))
         reason = "ncu's console text has no launch (it is cut off, or from the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
-    return _report(path, reader)
+    reader.table.cells.end(len(launches) - 1)
+    rules = [
+        Diagnostic("info", f"ncu rule of section {section}", f"{kind} {count} times; the first: {first_words(example)}")
+        for (section, kind, _), (count, example) in reader.rules.items()
+    ]
+    form = f"ncu console text, {'with grids' if reader.headed else 'up to 2022.3'}"
+    return Finished(reader.table).report(form, reader.log, rules, notes, "text")
 
 
 class _Reader:
-    """Reads the text line by line and fills a table of launches and metrics."""
-
     def __init__(self, path: Path) -> None:
         self.log, self.table = Log(), Table(path)
-        self.rules: dict[tuple[str, str, str], tuple[int, str]] = {}
-        """(section, kind, first words without numbers) -> how often, and the text of the first."""
+        self.rules = Rules()
         self.summary_rows: list[dict[str, str]] = []
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
         self.again: int | None = None
-        """The first line that names a process again."""
         self.headed = False
         """Whether launches have their grid, as after 2022.3."""
         self.unknown: list[str] = []
-        """Parts of the text that were not read."""
         self._ranges: list[str] | None = None
         """Cells of the NVTX stack that is being read; None outside of one."""
         self._is_push_pop = False
         self._section: str | None = None
         self._summary: dict[str, str] | None = None
-        """Identity of the summary block that is being read; None outside of one."""
         self._before, self._line = "", 0
         self._body: TextTable | None = None
         self._rule: list[str] = []
-        """Kind and lines of the rule that is being read."""
 
     def take(self, line: str) -> None:
         """Take in one line, with its line end."""
@@ -303,110 +271,42 @@ class _Reader:
         self._section = self._summary = None
         self.headed |= match["grid"] is not None
         self.table.cells.end(len(self.table.launches) - 1)
-        self.table.launches.append(
-            Launch(
-                order=(0, len(self.table.launches)),
-                name=match["name"],
-                stream=match["stream"] or "",
-                block=match["block"] or "",
-                grid=match["grid"] or "",
-                device=match["device"] or "",
-                capability=match["cc"] or "",
-            )
-        )
+        self.table.launches.append(Launch((0, len(self.table.launches)), **match.groupdict("")))
 
     def _end_stack(self) -> None:
-        """Give the launch the ranges that have been read, as the CSV's columns hold them."""
         ranges, self._ranges = self._ranges, None
         if ranges:
             launch, cell = self.table.launches[-1], "".join(ranges)
-            changed = replace(launch, push_pop=cell) if self._is_push_pop else replace(launch, start_end=cell)
+            changed = launch._replace(push_pop=cell) if self._is_push_pop else launch._replace(start_end=cell)
             self.table.launches[-1] = changed
 
     def _start_summary(self, match: re.Match[str]) -> None:
-        grid, block = match["grid"], match["block"]
         self._section = None
         self._summary = {
             "Kernel Name": match["name"],
-            "Grid Size": grid or f"({match['new_grid']})",
-            "Block Size": block or f"({match['new_block']})",
+            "Grid Size": match["grid"] or f"({match['new_grid']})",
+            "Block Size": match["block"] or f"({match['new_block']})",
             "Invocations": match["count"] or match["new_count"],
         }
 
     def _end_table(self) -> None:
         body, self._body = self._body, None
-        rows = body.rows() if body else []
-        self.log.cut_rows += body.broken if body else 0
-        for row in rows:
+        for row in body.rows() if body else ():
             if self._summary is not None:
                 self.summary_rows.append(self._summary | dict(zip(SUMMARY_COLUMNS, row, strict=True)))
-            else:
-                self._add_cell(*row)
-
-    def _add_cell(self, name: str, unit: str, value: str) -> None:
-        if value.endswith("n/a"):
-            value = value.removeprefix("(!) ")  # the mark of a metric that could not be collected
-        key = self.table.key(name, unit, self._section)
-        self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
+                continue
+            name, unit, value = row
+            if value.endswith("n/a"):
+                value = value.removeprefix("(!) ")  # the mark of a metric that could not be collected
+            key = self.table.key(name, unit, self._section)
+            self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
+        self.log.cut_rows += body.broken if body else 0
 
     def _end_rule(self) -> None:
         """Count a rule: the text does not name it, so its section and first words identify it."""
-        if not self._rule:
-            return
-        (kind, *texts), self._rule = self._rule, []
-        text = " ".join(texts)
-        about = _DIGITS.sub("#", _SPEEDUP.sub("", text))[:_ABOUT]
-        key = (self._section or "", kind, about)
-        count, example = self.rules.get(key, (0, text))
-        if count or len(self.rules) < _MOST_RULES:
-            self.rules[key] = (count + 1, example)
-
-
-def _report(path: Path, reader: _Reader) -> Report:
-    reader.table.cells.end(len(reader.table.launches) - 1)
-    found = reader.table.finish()
-    kernels = found.kernels()
-    return Report(
-        tool="ncu",
-        path=path,
-        form=f"ncu console text, {'with grids' if reader.headed else 'up to 2022.3'}",
-        devices=found.devices(),
-        kernels=kernels,
-        counters=found,
-        gaps=(*found.gaps(), *kernel_gaps(kernels, "text"), *_gaps(reader)),
-        diagnostics=(
-            *diagnostics(reader.log),
-            *_rule_diagnostics(reader),
-            *rounding(found.scaled()),
-            *_unknown(reader),
-        ),
-    )
-
-
-def _summary_report(path: Path, reader: _Reader) -> Report:
-    summaries, missing = csv_pages.read_rows(reader.summary_rows)
-    return Report(
-        tool="ncu",
-        path=path,
-        form="ncu console text, summary",
-        summaries=tuple(summaries),
-        gaps=(*missing, *_gaps(reader)),
-        diagnostics=(*diagnostics(reader.log), *_unknown(reader)),
-    )
-
-
-def _rule_diagnostics(reader: _Reader) -> Iterator[Diagnostic]:
-    for (section, kind, _), (count, example) in reader.rules.items():
-        yield Diagnostic(
-            "info", f"ncu rule of section {section}", f"{kind} {count} times; the first: {first_words([example])}"
-        )
-
-
-def _unknown(reader: _Reader) -> tuple[Diagnostic, ...]:
-    further = joined("the launches of further processes", [*reader.processes.values()][1:])
-    return (*not_understood({"parts": reader.unknown}), *further)
-
-
-def _gaps(reader: _Reader) -> Iterator[Gap]:
-    for gap in gaps(reader.log):
-        yield gap._replace(reason=gap.reason.replace("rows of the CSV", "rows of the text"))
+        if self._rule:
+            (kind, *texts), self._rule = self._rule, []
+            text = " ".join(texts)
+            rule = (self._section or "", kind, _DIGITS.sub("#", _SPEEDUP.sub("", text))[:_ABOUT])
+            if rule in self.rules or len(self.rules) < _MOST_RULES:
+                self.rules.count(rule, text)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
@@ -24,16 +23,13 @@ if TYPE_CHECKING:
     Indices = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(NamedTuple):
     """For every row of a table of GPU work: indices of the ranges around its launch call, NOBODY where there is none.
+    They are int32, half the width of other arrays: for millions of rows these are all that is kept."""
 
-    They are int32, half the width of other arrays: for millions of rows these are all that is kept.
-    """
-
-    innermost: npt.NDArray[np.int32]
-    layer: npt.NDArray[np.int32]
-    step: npt.NDArray[np.int32]
+    innermost: Indices
+    layer: Indices
+    step: Indices
 
     def at(self, rows: Integers) -> Around:
         """Return the entries of these rows; NOBODY stays NOBODY."""
@@ -42,16 +38,15 @@ class Around:
             return Around(nobody, nobody, nobody)
         known = rows >= 0
 
-        def some(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        def some(values: Indices) -> Indices:
             picked = values[rows]
             picked[~known] = NOBODY
             return picked
 
-        return Around(some(self.innermost), some(self.layer), some(self.step))
+        return Around(*map(some, self))
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(NamedTuple):
     """Launches of one table of GPU work."""
 
     around: Around
@@ -75,10 +70,7 @@ def _work(database: Database, table: str) -> tuple[Integers, Integers]:
     return _same([piece[0] for piece in pieces]), _joined([piece[1] for piece in pieces])
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The calls that launched something."""
-
+class _Known(NamedTuple):
     calls: Calls
     around: Around
     only: int | None
@@ -86,6 +78,8 @@ class _Known:
 
 
 def _calls(database: Database, wanted: Wanted, ranges: RangeTable) -> _Known:
+    import numpy as np
+
     processes, correlations, found = [], [], []
     callers: set[int] = set()
     for correlation, spans in _spans(database):
@@ -94,7 +88,8 @@ def _calls(database: Database, wanted: Wanted, ranges: RangeTable) -> _Known:
         in_process = ranges.attribution.of_calls(spans.take(chosen), phases=False)
         processes.append(spans.process[chosen])
         correlations.append(correlation[chosen])
-        found.append(_narrow([in_process.innermost, in_process.layer, in_process.step]))
+        columns = (in_process.innermost, in_process.layer, in_process.step)
+        found.append(Around(*(column.astype(np.int32) for column in columns)))
     only = callers.pop() if len(callers) == 1 else None
     return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only)
 
@@ -106,9 +101,8 @@ def _spans(database: Database) -> Iterator[tuple[Integers, Spans]]:
     length = f"coalesce({database.column(RUNTIME, 'end')} - start, 0)"
     has_values = "correlationId IS NOT NULL AND globalTid IS NOT NULL"
     columns = ("correlationId", "globalTid", "start", length)
-    for correlation, thread, start, duration in database.pieces(
-        RUNTIME, *columns, where=has_values, few=("globalTid",)
-    ):
+    pieces = database.pieces(RUNTIME, *columns, where=has_values, few=("globalTid",))
+    for correlation, thread, start, duration in pieces:
         yield correlation, Spans(thread & PROCESS_BITS, thread, start, start + duration)
 
 
@@ -127,24 +121,12 @@ def _launched(process: Integers, correlation: Integers, known: _Known) -> Launch
     return Launched(_together(found), unlaunched)
 
 
-def _narrow(columns: Sequence[Integers]) -> Around:
-    import numpy as np
-
-    return Around(*(column.astype(np.int32) for column in columns))
-
-
 def _together(found: Sequence[Around]) -> Around:
     import numpy as np
 
-    if not found:
-        return Around(*[np.empty(0, np.int32)] * 3)
     if len(found) == 1:
         return found[0]
-    return Around(
-        np.concatenate([one.innermost for one in found]),
-        np.concatenate([one.layer for one in found]),
-        np.concatenate([one.step for one in found]),
-    )
+    return Around(*map(np.concatenate, zip(*found, strict=True))) if found else Around(*[np.empty(0, np.int32)] * 3)
 
 
 def _joined(pieces: list[Integers]) -> Integers:
@@ -185,10 +167,7 @@ def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -
     records = Columns(Kernel, partial(_columns, path, found, ranges))
     if KERNEL not in database.tables or not len(found.innermost):
         return ()
-    # two queries: min and max in one would make SQLite scan every row
-    first, last = (
-        database.connection.execute(f"SELECT {end}(rowid) FROM {KERNEL}").fetchone()[0] for end in ("min", "max")
-    )
+    first, last = database.ends(KERNEL)
     if last - first + 1 != len(found.innermost):  # rows were deleted, so a row's position does not follow from its id
         return records
     step_numbers = np.array([-1 if label.step is None else label.step for label in ranges.labels], np.int64)
@@ -210,10 +189,8 @@ def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -
 
 
 class _Digits:
-    """Numbers that a statement looks up by rowid: one text with the same count of digits per number.
-
-    For SQLite that is three times as fast as asking a Python function, and ten times as a table of its own.
-    """
+    """Numbers that a statement looks up by rowid: one text with the same count of digits per number. For SQLite that is
+    three times as fast as asking a Python function, and ten times as a table of its own."""
 
     def __init__(self, numbers: Integers, which: Indices, first_row: int) -> None:
         """``numbers[which]`` of the rows from ``first_row`` on; NULL where either is negative. No text where all are."""
@@ -259,7 +236,6 @@ def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
 
 
 def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
-    """Columns of Kernel's fields, CHUNK rows at a time."""
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
     numbers = objects([*range(len(ranges.kind)), None])
@@ -274,9 +250,8 @@ def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence
             layer = found.layer[part]
             yield (
                 range(first, first + len(rows)),
-                list(
-                    map(long_names.__getitem__, name)
-                ),  # read it now: a damaged page raises here and not while iterating
+                # read the names now: a damaged page raises here and not while iterating
+                list(map(long_names.__getitem__, name)),
                 list(map(short_names.__getitem__, short_name)),
                 layers[layer].tolist(),
                 directions[layer].tolist(),

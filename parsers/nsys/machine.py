@@ -1,16 +1,14 @@
-"""Reads facts about the machine from an nsys export: GPUs, versions, the capture, and nsys's messages.
-
-nsys also keeps the whole environment of every process (StringIds, TARGET_INFO_SYSTEM_ENV, META_DATA_CAPTURE).
-Only the keys named here are read; nothing else of these tables leaves the file.
-"""
+"""Reads facts about the machine from an nsys export: GPUs, versions, the capture, and nsys's messages. nsys also keeps
+the whole environment of every process (StringIds, TARGET_INFO_SYSTEM_ENV, META_DATA_CAPTURE). Only the keys named here
+are read; nothing else of these tables leaves the file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from perfctl.parsers.nsys.tables import KERNEL
+from perfctl.parsers.text.numbers import iso_utc
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.report import Device, Diagnostic, Gap
 
@@ -30,8 +28,7 @@ def environment(database: Database) -> dict[str, str]:
     """Facts about versions and the host, from the keys named here only."""
     version, schema = versions(database)
     facts = {"nsys": version, "nsys_schema": schema, "driver": driver_version(database)}
-    for key, name in HOST_FACTS.items():
-        facts[name] = _host_fact(database, key)
+    facts |= {name: _host_fact(database, key) for key, name in HOST_FACTS.items()}
     cuda = _host_fact(database, "CudaDriverVersion")
     if cuda and cuda.isdecimal():  # 12020 is CUDA 12.2
         facts["cuda_driver"] = f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}"
@@ -50,7 +47,7 @@ def started_at(database: Database) -> str | None:
     """Start of the session, UTC, ISO 8601."""
     for (epoch,) in database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
         if isinstance(epoch, int) and epoch > 0:
-            return datetime.fromtimestamp(epoch // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return iso_utc(epoch)
     return None
 
 
@@ -88,27 +85,14 @@ def _of_target_info(database: Database) -> Iterable[Device]:
     if not database.has("TARGET_INFO_GPU", "id"):
         return _of_short_target_info(database)
     wanted = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
-    rates = ("totalMemory", "memoryBandwidth", "clockRate")
-    rows = database.rows("TARGET_INFO_GPU", *wanted, *rates)
+    rows = database.rows("TARGET_INFO_GPU", *wanted, "totalMemory", "memoryBandwidth", "clockRate")
     by_gpu = {gpu: ordinal for gpu, ordinal, _ in reversed(_ordinals(database))}
     if not by_gpu:  # before 2025.1
         by_gpu = {row[0]: row[1] for row in rows if row[1] is not None}
     if not by_gpu:  # an old report exported by a newer nsys: the columns are there, and NULL
         by_gpu = {row[0]: row[0] for row in rows}
-    return [
-        Device(
-            name=_text(name),
-            kind="gpu",
-            index=ordinal,
-            compute_capability=_capability(major, minor),
-            sm_count=_count(sms),
-            memory_bytes=_count(memory),
-            memory_bandwidth_bps=_count(bandwidth),
-            clock_hz=_count(clock),
-        )
-        for gpu, _, name, sms, major, minor, memory, bandwidth, clock in rows
-        if isinstance(ordinal := by_gpu.get(gpu), int) and ordinal >= 0
-    ]
+    found = ((by_gpu.get(gpu), facts) for gpu, _, *facts in rows)
+    return [_gpu(ordinal, facts) for ordinal, facts in found if isinstance(ordinal, int) and ordinal >= 0]
 
 
 def _of_short_target_info(database: Database) -> Iterable[Device]:
@@ -116,31 +100,36 @@ def _of_short_target_info(database: Database) -> Iterable[Device]:
     if database.filled("TARGET_INFO_CUDA_GPU"):
         return []
     rows = database.rows("TARGET_INFO_GPU", "deviceId", "name")
-    return [Device(_text(name), "gpu", index) for index, name in rows if isinstance(index, int)]
+    return [_gpu(index, [name, *[None] * 6]) for index, name in rows if isinstance(index, int)]
 
 
 def _of_cuda_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB.
-
-    2020.3 gives memory in MiB, and with it a bandwidth of 0 or of 0xF0000000, which is none; its successor
-    gives bytes and a bandwidth that agrees with the data sheet.
-    """
+    """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB. 2020.3 gives memory in MiB, and with it a bandwidth
+    of 0 or of 0xF0000000, which is none; its successor gives bytes and a bandwidth that agrees with the data sheet."""
     wanted = ("deviceId", "name", "numMultiprocessors", "computeCapabilityMajor", "computeCapabilityMinor")
     rates = ("globalMemorySize", "globalMemoryBandwidth", "coreClockRate")
-    for index, name, sms, major, minor, memory, speed, clock in database.rows("TARGET_INFO_CUDA_GPU", *wanted, *rates):
-        size, rate, khz = _count(memory), _count(speed), _count(clock)
+    for index, *facts, memory, speed, clock in database.rows("TARGET_INFO_CUDA_GPU", *wanted, *rates):
+        size = _count(memory)
         if size is not None and size < 16 * MIB:
-            size, rate = size * MIB, None
-        yield Device(
-            name=_text(name),
-            kind="gpu",
-            index=index if isinstance(index, int) else 0,
-            compute_capability=_capability(major, minor),
-            sm_count=_count(sms),
-            memory_bytes=size,
-            memory_bandwidth_bps=rate * 1000 if rate else None,
-            clock_hz=khz * 1000 if khz else None,
-        )
+            size, speed = size * MIB, None
+        yield _gpu(index if isinstance(index, int) else 0, [*facts, size, speed, clock], scale=1000)
+
+
+def _gpu(index: int, facts: Sequence[object], scale: int = 1) -> Device:
+    """A GPU from its name, SMs, capability (two), memory, bandwidth and clock; ``scale`` is that of the last two."""
+    name, sms, major, minor, memory, bandwidth, clock = facts
+    rate, frequency = _count(bandwidth), _count(clock)
+    capability = f"{major}.{minor}" if isinstance(major, int) and major > 0 and isinstance(minor, int) else None
+    return Device(
+        name=_text(name),
+        kind="gpu",
+        index=index,
+        compute_capability=capability,
+        sm_count=_count(sms),
+        memory_bytes=_count(memory),
+        memory_bandwidth_bps=rate and rate * scale,
+        clock_hz=frequency and frequency * scale,
+    )
 
 
 def _ordinals(database: Database) -> list[tuple[object, object, object]]:
@@ -158,7 +147,6 @@ def _device_gaps(database: Database) -> tuple[Gap, ...]:
 
 
 def _idle(database: Database, device: Device) -> bool:
-    """Return whether no kernel ran on the device."""
     if not database.has(KERNEL, "deviceId"):
         return False
     query = f"SELECT 1 FROM {KERNEL} WHERE deviceId = ? LIMIT 1"
@@ -166,7 +154,6 @@ def _idle(database: Database, device: Device) -> bool:
 
 
 def _merge(first: Device | None, second: Device) -> Device:
-    """Fill the missing fields of the first from the second."""
     if first is None:
         return second
     names = ("name", "compute_capability", "sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")
@@ -179,10 +166,6 @@ def _host_fact(database: Database, key: str) -> str | None:
     query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = ? LIMIT 1"
     row = database.connection.execute(query, (key,)).fetchone()
     return _text(row[0]) if row else None
-
-
-def _capability(major: object, minor: object) -> str | None:
-    return f"{major}.{minor}" if isinstance(major, int) and major > 0 and isinstance(minor, int) else None
 
 
 def _count(value: object) -> int | None:

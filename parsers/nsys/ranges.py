@@ -37,7 +37,6 @@ class RangeTable:
     kind: Integers
     domain: Integers
     name: Integers
-    """Index into ``names`` and ``labels``."""
     names: list[str]
     labels: list[RangeName]
     domains: dict[tuple[int, int], str]
@@ -50,10 +49,6 @@ class RangeTable:
 
         values = objects([*(getattr(label, field) for label in self.labels), None])
         return np.asarray(values[np.append(self.name, -1)], object)
-
-    def count(self, kind: int) -> int:
-        """Count the ranges of this event type."""
-        return int((self.kind == kind).sum())
 
     def unended(self) -> int:
         """Count the ranges that never ended."""

@@ -1,8 +1,6 @@
-"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): exports them with the installed nsys.
-
-The report is exported to SQLite in a private temporary folder, which is removed with the last record, and read by
-:mod:`perfctl.parsers.nsys.sqlite`. nsys refuses reports that are newer than itself; then the version that wrote the file is named.
-"""
+"""Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): the installed nsys exports them to SQLite in a
+private folder, which is removed with the last record. nsys refuses reports that are newer than itself; then the version
+that wrote the file is named."""
 
 from __future__ import annotations
 
@@ -18,9 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, STDOUT
 from typing import Any, Generic, TypeVar
 
 from perfctl.parsers.nsys import sqlite
+from perfctl.parsers.text.lines import readable
 from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
@@ -50,15 +50,14 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Export it and read the export.
-
-    Raises ReportError when there is no nsys, when it refuses the file (saying which version wrote it), when it takes
-    longer than TIMEOUT_S, and when the export cannot be read.
-    """
+    """Export it and read the export. Raises ReportError when there is no nsys, when it refuses the file (saying which
+    version wrote it), when it takes longer than TIMEOUT_S, and when the export cannot be read."""
     nsys = shutil.which("nsys")
     if nsys is None:
-        reason = f"{_written_by(path)}, and nsys, which reads it, is not installed on this machine"
-        raise ReportError(path, TOOL, reason, _elsewhere(path))
+        version = _version(path)
+        written = f"it was written by nsys {version}" if version else "it is an nsys report"
+        reason = f"{written}, and nsys, which reads it, is not installed on this machine"
+        raise ReportError(path, TOOL, reason, _elsewhere(version))
     folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
     try:
         database = _export(nsys, path.resolve(), folder, path)
@@ -95,12 +94,11 @@ class _Held(Generic[Record]):
 
 
 def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
-    """Return the same records in the same form, keeping the export alive."""
     if isinstance(records, SqlKernels):
-        held = _held_columns(records.records, keeper, path)
-        return replace(records, texts=partial(_texts, records.texts, path), records=held)
+        held = _held(records.records, keeper, path)
+        return replace(records, texts=partial(_texts, records.texts, path), records=held)  # type: ignore[arg-type]
     if isinstance(records, Columns):
-        return _held_columns(records, keeper, path)
+        return replace(records, chunks=_Held(records.chunks, keeper, path))
     return _Held(lambda: records, keeper, path)
 
 
@@ -118,26 +116,17 @@ def _errors_of(path: Path) -> Iterator[None]:
         raise ReportError(path, TOOL, error.reason, error.remedy) from error
 
 
-def _held_columns(columns: Columns[Any], keeper: _Keeper, path: Path) -> Columns[Any]:
-    return replace(columns, chunks=_Held(columns.chunks, keeper, path))
-
-
 def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
     """The SQLite export of ``source`` in ``folder``. The tools get links with simple names, never the file's own name."""
-    try:
+    stream, report, database = (folder / name for name in ("stream.qdstrm", "report.nsys-rep", "report.sqlite"))
+    with readable(path, TOOL, "Check its permissions and the free space in TMPDIR", "it cannot be exported"):
         if _is_stream(source):
-            stream, report = folder / "stream.qdstrm", folder / "report.nsys-rep"
             stream.symlink_to(source)
             importer = _importer(nsys, path)
             _run([importer, "--input-file", str(stream), "--output-file", str(report)], folder, report, path)
         else:
-            report = folder / "report.nsys-rep"
             report.symlink_to(source)
-        database = folder / "report.sqlite"
         _run([nsys, "export", "--type", "sqlite", "--output", str(database), str(report)], folder, database, path)
-    except OSError as error:
-        reason = f"it cannot be exported ({error.strerror})"
-        raise ReportError(path, TOOL, reason, "Check its permissions and the free space in TMPDIR") from error
     return database
 
 
@@ -147,20 +136,16 @@ def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
     output = folder / "output.txt"
     with output.open("wb") as log:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
+            command, stdin=DEVNULL, stdout=log, stderr=STDOUT, cwd=folder, env=environment, start_new_session=True
         )
+        code: int | None = None
         try:
-            code: int | None = process.wait(TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            code = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(TIMEOUT_S)
         finally:
-            _end_group(process)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if code is None:
         reason = f"nsys did not finish the export within {TIMEOUT_S:.0f} seconds"
         raise ReportError(path, TOOL, reason, "Run the export yourself: nsys export --type sqlite FILE")
@@ -168,21 +153,14 @@ def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
         raise ReportError(path, TOOL, *_refusal(command[0], code, output.read_bytes()[-_END_BYTES:], path))
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]:
-    """(reason, remedy) from what the tool printed."""
     text = output.decode("utf-8", "replace").replace("\r", "\n")
     refused = _REFUSED.search(text)
     if refused or "ProtobufParseException" in text:
         written = ".".join(refused.groups()) if refused else _version(path)
         by = f"it was written by nsys {written}" if written else "it was written by a newer nsys"
         reason = f"{by}, and the installed nsys{_installed(tool)} refuses reports newer than itself"
-        return reason, _elsewhere(path, written)
+        return reason, _elsewhere(written)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
     reason = f"nsys could not export it: {lines[-1][:300]}" if lines else f"nsys could not export it (exit code {code})"
     return reason, "It may be cut off or damaged: copy it again from where it was recorded"
@@ -191,9 +169,7 @@ def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]
 def _installed(tool: str) -> str:
     """ " (2022.4.2)", or "" when it does not say."""
     try:
-        done = subprocess.run(
-            [tool, "--version"], capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run([tool, "--version"], capture_output=True, timeout=20, check=False, stdin=DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = _INSTALLED.search(done.stdout.decode("utf-8", "replace"))
@@ -202,12 +178,9 @@ def _installed(tool: str) -> str:
 
 def _importer(nsys: str, path: Path) -> str:
     """QdstrmImporter, from the PATH or from the installation that ``nsys`` belongs to."""
-    found = shutil.which("QdstrmImporter")
-    executable = Path(nsys)
-    for folder in () if found else (*executable.parents[:4], *executable.resolve().parents[:4]):
-        found = next((str(one) for one in sorted(folder.glob("host-linux-*/QdstrmImporter")) if one.is_file()), None)
-        if found:
-            break
+    folders = (*Path(nsys).parents[:4], *Path(nsys).resolve().parents[:4])
+    beside = (one for folder in folders for one in sorted(folder.glob("host-linux-*/QdstrmImporter")))
+    found = shutil.which("QdstrmImporter") or next((str(one) for one in beside if one.is_file()), None)
     if not found:
         reason = "it is a stream that was never converted to a report, and the installed nsys has no QdstrmImporter"
         remedy = "Run 'QdstrmImporter -i FILE' on a machine with all of Nsight Systems and pass the .nsys-rep it writes"
@@ -220,30 +193,19 @@ def _is_stream(path: Path) -> bool:
         return STREAM_MAGIC in file.read(64) or path.suffix.lower() == ".qdstrm"
 
 
-def _written_by(path: Path) -> str:
-    version = _version(path)
-    return f"it was written by nsys {version}" if version else "it is an nsys report"
-
-
 def _version(path: Path) -> str | None:
-    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report; None when absent.
-
-    A report's beginning holds the process environment, whose versions are those of other things: it is not looked at.
-    """
-    try:
-        with path.open("rb") as file:
-            head = file.read(128)
-            if STREAM_MAGIC in head:
-                found = _WRITTEN_BY.findall(head)
-            else:
-                file.seek(max(0, path.stat().st_size - _END_BYTES))
-                found = _WRITTEN_BY.findall(file.read(_END_BYTES))
-    except OSError:
-        return None
+    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report; None when absent. A
+    report's beginning holds the process environment, whose versions are those of other things: it is not looked at."""
+    found: list[bytes] = []
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        head = file.read(128)
+        if STREAM_MAGIC not in head:
+            file.seek(max(0, path.stat().st_size - _END_BYTES))
+            head = file.read(_END_BYTES)
+        found = _WRITTEN_BY.findall(head)
     return found[-1].decode() if found else None
 
 
-def _elsewhere(path: Path, version: str | None = None) -> str:
-    version = version or _version(path)
+def _elsewhere(version: str | None) -> str:
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
     return f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite file it writes"

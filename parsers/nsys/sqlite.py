@@ -1,8 +1,6 @@
-"""Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were seen).
-
-Kernels and copies are read while they are iterated, each from a connection of its own, or copied by SQL; which
-range and layer they belong to is worked out in ``parse``.
-"""
+"""Reports of Nsight Systems, as ``nsys export --type sqlite`` writes them (2020.3 to 2026.1 were seen). Kernels and
+copies are read while they are iterated, each from a connection of its own, or copied by SQL; which range and layer they
+belong to is worked out in ``parse``."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.nsys import kernels as nsys_launches
-from perfctl.parsers.nsys import machine
+from perfctl.parsers.nsys import machine, tables
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.kernels import Around, Launched
 from perfctl.parsers.nsys.machine import versions
@@ -23,9 +21,9 @@ from perfctl.parsers.nsys.tables import (
     EXPORT_AGAIN,
     GRAPH,
     KERNEL,
+    KNOWN,
     MEMCPY,
     MEMSET,
-    NVTX,
     RUNTIME,
     STRINGS,
     TOOL,
@@ -33,6 +31,7 @@ from perfctl.parsers.nsys.tables import (
 )
 from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.doubts import newer, not_understood, others, words
+from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Diagnostic, Gap, Report
@@ -56,17 +55,18 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
 
 
 def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
-    traced = database.filled(RUNTIME)
+    traced, reason = database.filled(RUNTIME), ""
     if database.filled(GRAPH):
         reason = "CUDA graphs were recorded as a whole, without their kernels: record with --cuda-graph-trace=node"
-        yield Gap("kernel", "not_collected", reason)
     elif not count and traced:
-        yield Gap("kernel", "not_collected", "CUDA calls were traced, but no kernel ran during the capture")
+        reason = "CUDA calls were traced, but no kernel ran during the capture"
     elif not count:
         reason = (
             "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or the tracing failed"
         )
-        yield Gap("kernel", "not_collected", f"{reason} (see the messages of nsys)")
+        reason += " (see the messages of nsys)"
+    if reason:
+        yield Gap("kernel", "not_collected", reason)
     if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
         yield Gap("copy", "not_collected", "no CUDA activity was recorded, so no copies either")
 
@@ -81,7 +81,7 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
         return
     if unlaunched:
         yield Gap("layer", "not_available", f"{unlaunched} of {count} kernels have no launch call in the report")
-    if not ranges.count(PUSH_POP):
+    if not (ranges.kind == PUSH_POP).any():
         reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
         yield Gap("layer", "not_collected", reason)
     elif not any(label.layer for label in ranges.labels):
@@ -99,58 +99,18 @@ NEWEST_SCHEMA = "3.24"
 _LAYOUTS = ("1.", "2.", "3.")
 """Schemas with these majors differ in tables and columns, not in meaning."""
 
-_PLACE = "start end deviceId contextId streamId correlationId globalPid graphNodeId greenContextId"
-COLUMNS = {
-    KERNEL: words(
-        f"{_PLACE} demangledName shortName mangledName launchType cacheConfig registersPerThread gridX gridY gridZ blockX"
-        " blockY blockZ staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId"
-        " sharedMemoryExecuted sharedMemoryLimitConfig qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone graphId clusterX"
-        " clusterY clusterZ clusterSchedulingPolicy maxPotentialClusterSize maxActiveClusters"
-        " sharedMemoryRequestedPercentage"
-    ),
-    MEMCPY: words(
-        f"{_PLACE} bytes copyKind deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId dstContextId"
-        " migrationCause virtualAddress copyCount"
-    ),
-    MEMSET: words(f"{_PLACE} value bytes memKind"),
-    RUNTIME: words("start end eventClass globalTid correlationId nameId returnValue callchainId"),
-    NVTX: words(
-        "start end eventType rangeId category color text globalTid endGlobalTid textId domainId uint64Value int64Value"
-        " doubleValue uint32Value int32Value floatValue jsonTextId jsonText binaryData"
-    ),
-    STRINGS: frozenset(("id", "value")),
-}
-"""Table that is read row by row -> its columns, read or not."""
-
-OTHER_TABLES = words(
-    "ANALYSIS_DETAILS ANALYSIS_FILE COMPOSITE_EVENTS CUDA_CALLCHAINS CUDA_GPU_MEMORY_USAGE_EVENTS CUDA_GRAPH_EVENTS"
-    " CUDA_GRAPH_NODE_EVENTS CUDA_UM_CPU_PAGE_FAULT_EVENTS CUDA_UM_GPU_PAGE_FAULT_EVENTS CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-    " CUPTI_ACTIVITY_KIND_GRAPH_TRACE CUPTI_ACTIVITY_KIND_OPENACC_DATA CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH"
-    " CUPTI_ACTIVITY_KIND_OPENACC_OTHER CUPTI_ACTIVITY_KIND_OPENMP CUPTI_ACTIVITY_KIND_OVERHEAD"
-    " CUPTI_ACTIVITY_KIND_SYNCHRONIZATION CUDNN_EVENTS CUBLAS_EVENTS DIAGNOSTIC_EVENT DomainStrings EXPORT_META_DATA"
-    " FECS_EVENTS GENERIC_EVENTS GENERIC_EVENT_DATA GENERIC_EVENT_SOURCES GENERIC_EVENT_TYPES GPU_CONTEXT_SWITCH_EVENTS"
-    " GPU_METRICS META_DATA_CAPTURE META_DATA_EXPORT MemcpyOperationStrings NVGPU_EVENTS NvtxPushPopRanges PROCESSES"
-    " PROFILER_OVERHEAD ProcessStreams RUNNABLE_METRICS SAMPLING_CALLCHAINS SCHED_EVENTS SYSCALL ThreadNames"
-    " UnwindMethodType cudaAPIStats cudaKernelStats cudaMemoryOperationByteStats cudaMemoryOperationTimeStats estEnd me ms"
-    " nvtxPushPopRangeStats nvtxStartEndRangeStats openmpStats osrtAPIStats"
-)
+COLUMNS = {table: words(names) for table, names in KNOWN["sqlite"]["columns"].items()}
+OTHER_TABLES = words(KNOWN["sqlite"]["other_tables"])
 """Known by name. Those without a reader hold what perfctl does not show (samples, system calls, sums that ``nsys stats``
 left in the file)."""
-OTHER_FAMILIES = (
-    *("ENUM_", "TARGET_INFO_", "OSRT_", "sqlite_", "D3D11_", "DX11_", "DX12_", "WDDM_", "OPENGL_", "KHR_", "VULKAN_"),
-    *("MPI_", "UCP_", "SHMEM_", "NET_", "NIC_", "ETW_", "NVVIDEO_", "NVMEDIA_", "SLI_", "PERF_EVENT_", "OPENMP_"),
-    *("OPENACC_", "CUBLAS_", "CUDNN_", "DRM_", "PYTHON_", "SOC_", "IB_"),
-)
+OTHER_FAMILIES = tuple(KNOWN["sqlite"]["other_families"])
 """Beginnings of tables of other interfaces than CUDA and NVTX, and of enumerations."""
 
 
 def unknown(database: Database) -> tuple[Diagnostic, ...]:
     """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
-    tables = [
-        table
-        for table in others(database.tables, COLUMNS, OTHER_TABLES)
-        if not table.startswith(OTHER_FAMILIES) and database.holds(table)
-    ]
+    of_no_list = others(database.tables, COLUMNS, OTHER_TABLES)
+    new = [table for table in of_no_list if not table.startswith(OTHER_FAMILIES) and database.holds(table)]
     columns = [
         f"{table}.{column}"
         for table, known in COLUMNS.items()
@@ -159,21 +119,13 @@ def unknown(database: Database) -> tuple[Diagnostic, ...]:
     ]
     version, schema = versions(database)
     unknown_schema = [schema] if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS) else []
-    warned = not_understood({"schema version": unknown_schema, "tables": tables, "columns": columns})
+    warned = not_understood({"schema version": unknown_schema, "tables": new, "columns": columns})
     product = f"nsys {version}, schema" if version else "nsys schema"
     return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))
 
 
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
 """StringIds and any one of these make an SQLite file an nsys export."""
-
-COPY_LABELS = {
-    "Host-to-Device": "HtoD",
-    "Device-to-Host": "DtoH",
-    "Device-to-Device": "DtoD",
-    "Host-to-Host": "HtoH",
-    "Peer-to-Peer": "PtoP",
-}
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -186,17 +138,13 @@ def sniff(path: Path, head: bytes) -> bool:
     except (sqlite3.Error, OSError, UnicodeError):  # the message about a damaged schema may not be UTF-8
         return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
     names = {name for (name,) in rows}
-    return STRINGS in names and (
-        bool(names & MARKERS) or any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names)
-    )
+    return STRINGS in names and any(name in MARKERS or name.startswith("CUPTI_ACTIVITY_KIND_") for name in names)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, damaged, or the rest of a failed export."""
-    try:
+    with readable(path, TOOL, "Check its permissions"):
         check_whole(path, TOOL, EXPORT_AGAIN)
-    except OSError as error:
-        raise ReportError(path, TOOL, f"it cannot be read ({error.strerror})", "Check its permissions") from error
     with opened(path) as database:
         if not set(database.tables) - {STRINGS, "ProcessStreams"}:
             reason = "the export failed: it holds no table but the strings"
@@ -225,19 +173,16 @@ def parse(path: Path) -> Report:
 
 
 def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterator[Copy]:
-    """Yield copies in the order of their table, then memsets in theirs."""
     layers = ranges.label_of("layer")
     with opened(path) as database:
         words = _copy_words(database)
         for table in (MEMCPY, MEMSET):
             if table not in database.tables:
                 continue
-            kind = database.column(table, "copyKind", "'memset'")
-            columns = [database.column(table, name) for name in ("bytes", "start")]
-            duration = f"{database.column(table, 'end')} - {columns[1]}"
-            place = [database.column(table, name) for name in ("deviceId", "streamId")]
-            query = f"SELECT {', '.join([kind, *columns, duration, *place])} FROM {table} NOT INDEXED"
-            rows = database.connection.execute(query)
+            names = ("bytes", "start", "end", "deviceId", "streamId")
+            size, start, end, *place = (database.column(table, name) for name in names)
+            columns = [database.column(table, "copyKind", "'memset'"), size, start, f"{end} - {start}", *place]
+            rows = database.connection.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
             for (code, size, start, length, *where), layer in zip(rows, found[table].layer.tolist(), strict=True):
                 yield Copy(words.get(code, str(code)), size, start, length, layers[layer], *where)
 
@@ -246,5 +191,5 @@ def _copy_words(database: Database) -> dict[object, str]:
     """copyKind -> word: from the export's own table (3.0.0 on), else by CUPTI's numbers."""
     words: dict[object, str] = {"memset": "memset", **COPY_KINDS}
     for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):
-        words[number] = COPY_LABELS.get(str(label), str(label))
+        words[number] = tables.COPY_LABELS.get(str(label), str(label))
     return words

@@ -1,16 +1,15 @@
-"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report names since 2019.
-
-The file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again while
-they are iterated, as often as asked.
-"""
+"""Parser of ``nsys stats`` and ``nsys profile --stats=true`` output, CSV and console, with report names since 2019. The
+file is read once for its sums, number format and gaps; kernels, copies and ranges of traces are read from it again
+while they are iterated, as often as asked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from perfctl.parsers.nsys import stats_rows as rows
 from perfctl.parsers.nsys.stats_columns import (
@@ -20,41 +19,33 @@ from perfctl.parsers.nsys.stats_columns import (
     NAMES,
     PROJECTED_TRACE,
     RANGE_TRACE,
-    TEXTS,
     UNKNOWN,
     columns_of,
+    figures_of,
     unknown_labels,
-)
-from perfctl.parsers.nsys.stats_tables import (
-    CsvTable,
-    JsonRows,
-    Note,
-    Start,
-    Trouble,
-    TsvTable,
-    begins,
-    events,
-    ruler_spans,
-)
+)  # fmt: skip
+from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, events, has_table
+from perfctl.parsers.nsys.tables import TOOL
 from perfctl.parsers.text.doubts import newer, not_understood, repeated
-from perfctl.parsers.text.lines import encoding_of, tail_of
+from perfctl.parsers.text.lines import ends_of, readable
 from perfctl.parsers.text.numbers import DecimalStyle, StyleEvidence
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
+from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, Summary
 
 _LIKE_OTHERS = ("osrt_sum", UNKNOWN)
 """Sums of calls without a title all have the same columns: only a name that two of them share makes them one report."""
 
 
-def check_once(path: Path, tool: str, traces: Iterable[Start], sums: Sequence[tuple[Start, list[list[str]]]]) -> None:
-    """Raise ReportError, naming the line, when a report appears twice. Sums come with their rows."""
-    found: dict[str, list[tuple[int, frozenset[str]]]] = {}
-    tables = [*((start, frozenset[str]()) for start in traces), *((start, _names(start, rows)) for start, rows in sums)]
+def _check_once(path: Path, found: Found) -> None:
+    """Raise ReportError, naming the line, when a report appears twice."""
+    seen: dict[str, list[tuple[int, frozenset[str]]]] = {}
+    sums = ((start, _names(start, kept)) for start, kept in found.tables)
+    tables = [*((start, frozenset[str]()) for start in found.begun), *sums]
     for start, names in sorted(tables, key=lambda table: table[0].line):
-        for line, others in found.get(start.report, ()):
+        for line, others in seen.get(start.report, ()):
             if line != start.line and (start.report not in _LIKE_OTHERS or names & others):
-                raise repeated(path, tool, f"the report {start.report}", start.line)
-        found.setdefault(start.report, []).append((start.line, names))
+                raise repeated(path, TOOL, f"the report {start.report}", start.line)
+        seen.setdefault(start.report, []).append((start.line, names))
 
 
 def _names(start: Start, rows: list[list[str]]) -> frozenset[str]:
@@ -67,12 +58,9 @@ _ABOUT = {
     "cuda_gpu_mem_time_sum": "copy", "nvtx_sum": "range", "nvtx_pushpop_sum": "range", RANGE_TRACE: "range",
 }  # fmt: skip
 """Report -> what the capture has none of when the report has no rows."""
-_QUANTITIES = (
-    ("CUDA kernel", "kernel"),
-    ("GPU memory", "copy"),
-    ("NVTX", "range"),
-    ("CUDA trace", "operation:cuda_api_sum"),
-)
+_QUANTITIES = {
+    "CUDA kernel": "kernel", "GPU memory": "copy", "NVTX": "range", "CUDA trace": "operation:cuda_api_sum",
+}  # fmt: skip
 _SINGLE = (
     ("kernel", {GPU_TRACE, KERNEL_TRACE}, "launches", GPU_TRACE),
     ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
@@ -80,49 +68,28 @@ _SINGLE = (
 )
 
 
-class Unread(NamedTuple):
-    """Figures of sums that have no value."""
-
-    rounded: int
-    """Printed as 0 of a larger unit than the base unit."""
-    ambiguous: int
-    """May be whole numbers or fractions."""
-    clipped: int
-    """Clipped by nsys to the width of their column."""
-    sizes: bool
-    """Are the sizes of a trace rounded to a larger unit than byte?"""
-
-
-def find_gaps(
-    notes: list[Note], traces: Set[str], reports: Set[str], unread: Unread, trouble: Trouble
-) -> Iterator[Gap]:
+def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
     """Yield one Gap per reason."""
     missing = set()
-    for note in dict.fromkeys(notes):
+    for note in dict.fromkeys(found.notes):
         if note.kind in ("skipped", "empty"):
-            missing.add(_quantity(note))
+            missing.add(quantity := _quantity(note))
             reason = note.text if note.kind == "empty" else f"nsys stats: {note.text}"
-            yield Gap(_quantity(note), "not_collected", reason, note.report)
+            yield Gap(quantity, "not_collected", reason, note.report)
         elif note.kind == "error" and note.report:
             reason = f"nsys stats failed on this report: {note.text[:300]}"
             yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
     for quantity, needed, what, report in _SINGLE:
-        if not traces & needed and quantity not in missing:
+        if not found.traces.keys() & needed and quantity not in missing:
             reason = f"sums do not show {what}: add 'nsys stats --report {report}', or pass the report itself"
             yield Gap(quantity, "not_available", reason)
-    yield from _rounded(unread)
-    if unread.ambiguous:
-        reason = f"{unread.ambiguous} figures may be whole numbers or fractions: print them again with LC_ALL=C"
-        yield Gap("summary", "ambiguous", reason)
-    if unread.clipped:
-        reason = f"{unread.clipped} figures are clipped to the width of their column: use '--format csv'"
-        yield Gap("summary", "unreadable", reason)
-    if UNKNOWN in reports:
+    yield from _unread(found, summaries)
+    if any(start.report == UNKNOWN for start, _ in found.tables):
         reason = "a table does not name its nsys report, so its figures are kept as summaries"
         yield Gap("operation", "not_available", reason)
-    if broken := trouble.rows + trouble.log.cut_rows:
+    if broken := found.trouble.rows + found.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
-    if trouble.unended:
+    if found.trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 
 
@@ -130,41 +97,50 @@ def _quantity(note: Note) -> str:
     """Which table of the store stays empty for it."""
     if note.report:
         return _ABOUT.get(note.report, f"operation:{note.report}")
-    return next((quantity for part, quantity in _QUANTITIES if part in note.text), "operation")
+    return next((quantity for part, quantity in _QUANTITIES.items() if part in note.text), "operation")
 
 
-def _rounded(unread: Unread) -> Iterator[Gap]:
-    """Gaps for sizes that nsys rounds to MB by default."""
-    if unread.sizes:
+def _unread(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
+    """Gaps for figures without a value: rounded to a large unit, as nsys does by default, ambiguous, or clipped."""
+    if found.rounded_sizes:
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
         yield Gap("copy.bytes", "not_available", f"sizes with fewer than three digits were left out; {reason}")
         yield Gap("kernel.static_shared_bytes", "not_available", reason)
         yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
-    if unread.rounded:
-        reason = f"{unread.rounded} figures are printed as 0 in a large unit and may not be 0: use '--format csv:mem=B,time=ns'"
+    texts = [one.text for one in summaries if one.value is None and one.text]
+    clipped, rounded = sum(text.endswith("…") for text in texts), sum(not text.strip("0.,") for text in texts)
+    if rounded:
+        reason = (
+            f"{rounded} figures are printed as 0 in a large unit and may not be 0: use '--format csv:mem=B,time=ns'"
+        )
         yield Gap("summary", "not_available", reason)
+    if found.style is DecimalStyle.UNDECIDED and (ambiguous := len(texts) - clipped - rounded):
+        reason = f"{ambiguous} figures may be whole numbers or fractions: print them again with LC_ALL=C"
+        yield Gap("summary", "ambiguous", reason)
+    if clipped:
+        reason = f"{clipped} figures are clipped to the width of their column: use '--format csv'"
+        yield Gap("summary", "unreadable", reason)
 
 
-def find_diagnostics(notes: list[Note], clipped: int, trouble: Trouble) -> Iterator[Diagnostic]:
-    """Warnings and errors of nsys, and warnings about figures that may be wrong."""
-    for note in dict.fromkeys(notes):
+def find_diagnostics(found: Found) -> Iterator[Diagnostic]:
+    """Warnings and errors of nsys, warnings about figures that may be wrong, and about what is not known."""
+    for note in dict.fromkeys(found.notes):
         if note.kind in ("warning", "error"):
             yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
-    inputs = {note.text for note in notes if note.kind == "input"}
-    if len(inputs) > 1:
-        text = (
-            f"the tables come from {len(inputs)} reports and were read as one run: "
-            "split the file where 'Processing' names another report"
-        )
+    if (inputs := len({note.text for note in found.notes if note.kind == "input"})) > 1:
+        advice = "split the file where 'Processing' names another report"
+        text = f"the tables come from {inputs} reports and were read as one run: {advice}"
         yield Diagnostic("warning", "perfctl", text)
-    if clipped:
-        text = f"{clipped} names or figures were clipped by nsys to the width of their column: use '--format csv' for whole ones"
+    if found.clipped:
+        advice = "use '--format csv' for whole ones"
+        text = f"{found.clipped} names or figures were clipped by nsys to the width of their column: {advice}"
         yield Diagnostic("warning", "perfctl", text)
+    tables = [f"{note.report} ({' '.join(note.text.split())[:60]})" for note in found.notes if note.kind == "unknown"]
+    yield from not_understood({"tables": tables, "columns": found.unknown})
+    yield from newer("nsys", found.version, NEWEST)
 
 
-TOOL = "nsys"
 NEWEST = "2025.1"
-"""Newest nsys whose stats were tested."""
 _LINE = re.compile(
     r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ \([a-z0-9_:]+\):|"
     r"\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
@@ -173,40 +149,17 @@ _LINE = re.compile(
 _MOST_DEVICES = 1000
 _TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
 Record = TypeVar("Record")
+Make = Callable[[rows.Cells, int], Record | None]
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether nsys stats' lines or table headers are at the beginning or, after a program's output, at the end."""
-    if not head or (encoding_of(head) == "utf-8" and b"\0" in head[:512]):
-        return False
-    encoding = encoding_of(head)
-    return _is_stats(head.decode(encoding, "replace")) or _is_stats(tail_of(path, head))
+    return any(map(_is_stats, ends_of(path, head)))
 
 
 def _is_stats(text: str) -> bool:
-    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    if _LINE.search(text) or _is_json(text):
-        return True
-    before = ""
-    for line in text.split("\n"):
-        spans = ruler_spans(line.rstrip()) if line.lstrip()[:2] == "--" else ()
-        if spans and columns_of([before[left:right] for left, right in spans]):
-            return True
-        if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
-            return True
-        if "\t" in line and TsvTable.header_cells(line.rstrip()):
-            return True
-        before = line
-    return False
-
-
-def _is_json(text: str) -> bool:
-    """Return whether the text begins with a JSON array whose first object has the columns of a report."""
-    if not begins(text[:2000].strip().partition("\n")[0]):
-        return False
-    rows = JsonRows()
-    first = next((row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)), None)
-    return first is not None and columns_of(list(first)) is not None
+    text = text.replace("\r", "\n").lstrip("\ufeff")
+    return _LINE.search(text) is not None or has_table(text)
 
 
 @dataclass(slots=True)
@@ -216,11 +169,8 @@ class Found:
     trouble: Trouble = field(default_factory=Trouble)
     evidence: StyleEvidence = field(default_factory=StyleEvidence)
     tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
-    """Tables that are no traces, with their rows."""
     traces: dict[str, int] = field(default_factory=dict)
-    """Trace -> number of rows."""
     begun: list[Start] = field(default_factory=list)
-    """The tables of traces."""
     api_calls: dict[str, list[str]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     devices: dict[int, str] = field(default_factory=dict)
@@ -231,9 +181,12 @@ class Found:
     rounded_sizes: bool = False
     """Does the GPU trace state sizes in a larger unit than byte?"""
     forms: dict[str, None] = field(default_factory=dict)
-    """CSV, TSV, JSON, console text: what the tables are."""
     unknown: list[str] = field(default_factory=list)
-    """Columns that are in no list, as "report.column"."""
+
+    @property
+    def version(self) -> str | None:
+        """Of nsys, where the file says it."""
+        return next((note.text for note in self.notes if note.kind == "version"), None)
 
     @property
     def style(self) -> DecimalStyle:
@@ -243,42 +196,35 @@ class Found:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says why there is none."""
-    try:
+    with readable(path, TOOL):
         found = _survey(path)
-    except OSError as error:
-        reason = f"it cannot be read ({error.strerror})"
-        raise ReportError(path, TOOL, reason, "Check the path and its permissions") from error
     if not found.tables and not found.traces and not any(note.kind in ("skipped", "empty") for note in found.notes):
-        errors = [note.text for note in found.notes if note.kind == "error"]
-        no_table = "it holds no complete table of nsys stats"
-        reason = f"nsys stats stopped with an error: {errors[0]}" if errors else no_table
+        errors = (f"nsys stats stopped with an error: {note.text}" for note in found.notes if note.kind == "error")
+        reason = next(errors, "it holds no complete table of nsys stats")
         remedy = "Run 'nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT' again"
         raise ReportError(path, TOOL, reason, f"{remedy}, or pass the report itself")
     operations, summaries = _sums(found)
-    check_once(path, TOOL, found.begun, found.tables)
-    reports = {start.report for start, _ in found.tables}
+    _check_once(path, found)
     trace = GPU_TRACE if GPU_TRACE in found.traces else KERNEL_TRACE
     ranges = RANGE_TRACE if RANGE_TRACE in found.traces else PROJECTED_TRACE
     return Report(
         tool=TOOL,
         path=path,
         form=f"nsys stats, {' and '.join(sorted(found.forms)) or 'no tables'}",
-        tool_version=next((note.text for note in found.notes if note.kind == "version"), None),
+        tool_version=found.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(found.devices.items())),
-        kernels=_Rows(path, trace, found, _kernels) if trace in found.traces else (),
-        copies=_Rows(path, GPU_TRACE, found, _copies) if GPU_TRACE in found.traces else (),
-        ranges=_Rows(path, ranges, found, _ranges) if ranges in found.traces else (),
+        kernels=_Rows(path, trace, found, lambda: rows.kernel) if trace in found.traces else (),
+        copies=_Rows(path, GPU_TRACE, found, lambda: lambda row, _: rows.copy(row))
+        if GPU_TRACE in found.traces
+        else (),
+        ranges=_Rows(path, ranges, found, lambda: partial(rows.nvtx_range, numbers={}))
+        if ranges in found.traces
+        else (),
         operations=operations,
         summaries=tuple(summaries),
-        gaps=tuple(find_gaps(found.notes, found.traces.keys(), reports, _unread(summaries, found), found.trouble)),
-        diagnostics=(*find_diagnostics(found.notes, found.clipped, found.trouble), *_unknown(found)),
+        gaps=tuple(find_gaps(found, summaries)),
+        diagnostics=tuple(find_diagnostics(found)),
     )
-
-
-def _unknown(found: Found) -> tuple[Diagnostic, ...]:
-    tables = [f"{note.report} ({' '.join(note.text.split())[:60]})" for note in found.notes if note.kind == "unknown"]
-    version = next((note.text for note in found.notes if note.kind == "version"), None)
-    return (*not_understood({"tables": tables, "columns": found.unknown}), *newer("nsys", version, NEWEST))
 
 
 def _survey(path: Path) -> Found:
@@ -295,14 +241,12 @@ def _survey(path: Path) -> Found:
             start, kept, shape = event, [], rows.Shape(event.columns, DecimalStyle.POINT)
             found.forms[event.form] = None
             found.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
-            figures = [index for index, column in enumerate(event.columns) if column.label not in TEXTS]
+            figures = figures_of(event.columns)
             if event.report in _TRACES:
                 found.traces.setdefault(event.report, 0)
                 found.begun.append(event)
-                found.rounded_sizes |= any(
-                    column.label in ("Bytes", "StcSMem") and column.unit is not None and column.unit.scale > 1
-                    for column in event.columns
-                )
+                sizes = [column.unit for column in event.columns if column.label in ("Bytes", "StcSMem")]
+                found.rounded_sizes |= any(unit is not None and unit.scale > 1 for unit in sizes)
             else:
                 found.tables.append((event, kept))
         elif start is not None:
@@ -317,7 +261,6 @@ def _survey(path: Path) -> Found:
 
 
 def _count_row(found: Found, shape: rows.Shape, report: str, row: list[str]) -> None:
-    """Count one row of a trace and note what gaps and devices need."""
     found.traces[report] += 1
     device = shape.at.get("Device")
     if device is not None and row[device] not in found.seen and len(found.seen) < _MOST_DEVICES:
@@ -337,7 +280,8 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
     style = found.style
     for number, (start, kept) in enumerate(found.tables):
         read = list(map(rows.Shape(start.columns, style).of, kept))
-        report = rows.api_report(start.report, {row.text("Name") for row in read}) if _is_calls(start) else start.report
+        is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
+        report = rows.api_report(start.report, {row.text("Name") for row in read}) if is_of_calls else start.report
         found.tables[number] = (start._replace(report=report), kept)
         for row in read:
             if rows.is_broken(row):
@@ -349,19 +293,6 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
     if not any(start.report == "cuda_api_sum" for start, _ in found.tables):
         operations.extend(_api_calls(found))
     return rows.merged(operations), summaries
-
-
-def _unread(summaries: list[Summary], found: Found) -> Unread:
-    texts = [one.text for one in summaries if one.value is None and one.text]
-    clipped = sum(text.endswith("…") for text in texts)
-    rounded = sum(not text.strip("0.,") for text in texts)
-    ambiguous = len(texts) - clipped - rounded if found.style is DecimalStyle.UNDECIDED else 0
-    return Unread(rounded, ambiguous, clipped, found.rounded_sizes)
-
-
-def _is_calls(start: Start) -> bool:
-    labels = {column.label for column in start.columns}
-    return start.report == UNKNOWN and "Total Time" in labels and "Name" in labels
 
 
 def _api_calls(found: Found) -> Iterator[Operation]:
@@ -376,43 +307,17 @@ def _api_calls(found: Found) -> Iterator[Operation]:
 class _Rows(Generic[Record]):
     """Records of one trace, read from the file each time they are iterated."""
 
-    def __init__(
-        self, path: Path, report: str, found: Found, make: Callable[[Iterator[rows.Cells]], Iterator[Record]]
-    ) -> None:
-        self._path, self._report, self._style, self._make = path, report, found.style, make
+    def __init__(self, path: Path, report: str, found: Found, begin: Callable[[], Make[Record]]) -> None:
+        """``begin`` gives what makes a record, or None, of a row and of how many records there are so far."""
+        self._path, self._report, self._style, self._begin = path, report, found.style, begin
 
     def __iter__(self) -> Iterator[Record]:
-        return self._make(self._cells())
-
-    def _cells(self) -> Iterator[rows.Cells]:
         shape: rows.Shape | None = None
-        try:
+        make, number = self._begin(), 0
+        with readable(self._path, TOOL, reason="it can no longer be read"):
             for event in events(self._path, Trouble()):
                 if isinstance(event, Start):
                     shape = rows.Shape(event.columns, self._style) if event.report == self._report else None
-                elif shape is not None and isinstance(event, list):
-                    yield shape.of(event)
-        except OSError as error:
-            reason = f"it can no longer be read ({error.strerror})"
-            raise ReportError(self._path, TOOL, reason, "Check the path and its permissions") from error
-
-
-def _kernels(cells: Iterable[rows.Cells]) -> Iterator[Kernel]:
-    launch = 0
-    for row in cells:
-        if one := rows.kernel(row, launch):
-            launch += 1
-            yield one
-
-
-def _copies(cells: Iterable[rows.Cells]) -> Iterator[Copy]:
-    return (one for one in map(rows.copy, cells) if one is not None)
-
-
-def _ranges(cells: Iterable[rows.Cells]) -> Iterator[Range]:
-    numbers: dict[str, int] = {}
-    number = 0
-    for row in cells:
-        if one := rows.nvtx_range(row, number, numbers):
-            number += 1
-            yield one
+                elif shape is not None and isinstance(event, list) and (one := make(shape.of(event), number)):
+                    number += 1
+                    yield one

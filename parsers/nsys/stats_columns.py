@@ -1,43 +1,26 @@
-"""Names of ``nsys stats`` reports in every spelling since 2019, and their columns.
-
-Names here are those of nsys 2023.1 and later (``cuda_gpu_kern_sum``); up to 2022 they were ``gpukernsum`` and the like, and up to
-2020 there were only titles ("CUDA Kernel Statistics (nanoseconds)").
-"""
+"""Names of ``nsys stats`` reports in every spelling since 2019, and their columns. Names here are those of nsys 2023.1
+and later (``cuda_gpu_kern_sum``); up to 2022 they were ``gpukernsum`` and the like, and up to 2020 there were only
+titles ("CUDA Kernel Statistics (nanoseconds)")."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfctl.parsers.text.doubts import others
+from perfctl.parsers.nsys.tables import KNOWN
+from perfctl.parsers.text.doubts import others, words
 from perfctl.parsers.text.numbers import Unit, base_unit
 
-OLD_NAMES = {
-    "apigpusum": "cuda_api_gpu_sum", "cudaapisum": "cuda_api_sum", "cudaapitrace": "cuda_api_trace",
-    "dx11pixsum": "dx11_pix_sum", "dx12gpumarkersum": "dx12_gpu_marker_sum", "dx12pixsum": "dx12_pix_sum",
-    "gpukernsum": "cuda_gpu_kern_sum", "gpumemsizesum": "cuda_gpu_mem_size_sum",
-    "gpumemtimesum": "cuda_gpu_mem_time_sum", "gpusum": "cuda_gpu_sum", "gputrace": "cuda_gpu_trace",
-    "kernexecsum": "cuda_kern_exec_sum", "kernexectrace": "cuda_kern_exec_trace",
-    "khrdebuggpusum": "opengl_khr_gpu_range_sum", "khrdebugsum": "opengl_khr_range_sum",
-    "nvtxgpuproj": "nvtx_gpu_proj_trace", "nvtxkernsum": "nvtx_kern_sum", "nvtxppsum": "nvtx_pushpop_sum",
-    "nvtxpptrace": "nvtx_pushpop_trace", "nvtxsesum": "nvtx_startend_sum", "nvtxsssum": "nvtx_startend_sum",
-    "nvtxsum": "nvtx_sum", "openaccsum": "openacc_sum", "openmpevtsum": "openmp_sum", "osrtsum": "osrt_sum",
-    "umcpupagefaults": "um_cpu_page_faults_sum", "unifiedmemory": "um_sum", "unifiedmemorytotals": "um_total_sum",
-    "vulkanapisum": "vulkan_api_sum", "vulkanapitrace": "vulkan_api_trace",
-    "vulkangpumarkersum": "vulkan_gpu_marker_sum", "vulkanmarkerssum": "vulkan_marker_sum",
-    "wddmqueuesdetails": "wddm_queue_sum",
-}  # fmt: skip
+_KNOWN = KNOWN["stats"]
+OLD_NAMES: dict[str, str] = _KNOWN["old_names"]
 """Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1 list themselves."""
 
 DEVICE_SUMS = frozenset({"cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_sum"})
-"""Sums of time on the GPU."""
-HOST_SUMS = frozenset(
-    {
-        "cuda_api_sum", "mpi_event_sum", "nvtx_pushpop_sum", "nvtx_startend_sum", "nvtx_sum", "openacc_sum", "openmp_sum",
-        "osrt_sum", "syscall_sum", "vulkan_api_sum",
-    }
-)  # fmt: skip
-"""Sums of time on the host."""
+HOST_SUMS = words(
+    "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum osrt_sum syscall_sum"
+    " vulkan_api_sum"
+)
 MIXED_SUM = "cuda_api_gpu_sum"
 """Sums whose column Category says GPU or host."""
 GPU_TRACE, KERNEL_TRACE = "cuda_gpu_trace", "cuda_kern_exec_trace"
@@ -55,45 +38,16 @@ _TITLES = (
     (r"NVTX Start[-/]End Range Statistics", "nvtx_startend_sum"),
     (r"NVTX (?:Range )?Statistics", "nvtx_sum"),
 )
-_UNITS = {
-    "nanoseconds": "ns", "nsec": "ns", "usec": "us", "μs": "us", "msec": "ms", "sec": "s",
-    "KB": "KB", "KiB": "KiB", "KBi": "KiB", "MBi": "MiB", "GBi": "GiB",
-    "Bps": "B/s", "KBps": "KB/s", "MBps": "MB/s", "GBps": "GB/s", "KiBps": "KiB/s", "MiBps": "MiB/s", "GiBps": "GiB/s",
-}  # fmt: skip
+_UNITS: dict[str, str] = _KNOWN["units"]
 _LABELS = {"Average": "Avg", "Minimum": "Min", "Maximum": "Max", "Median": "Med", "Time(%)": "Time"}
 COUNTS = ("Instances", "Num Calls", "Calls", "Count", "Operations", "Range Instances")
 NAMES = ("Name", "Operation", "Range", "Kernel Name")
-TEXTS = frozenset(
-    {
-        *NAMES, "NVTX Range", "Style", "Category", "API Name", "API Function", "GridXYZ", "BlockXYZ", "PID", "TID", "Pid",
-        "Tid", "DevId", "Device", "Ctx", "Strm", "RangeStack", "NameTree", "Thread Name", "SrcMemKd", "DstMemKd", "Source",
-        "Event", "CorrId", "CorrID", "RangeId", "ParentId",
-    }
-)  # fmt: skip
+TEXTS = frozenset((*NAMES, *_KNOWN["texts"]))
 """Columns that identify a row; all others are figures."""
-_FIGURES = frozenset(
-    {
-        *COUNTS, "Time", "Total Time", "Total", "Avg", "Med", "Min", "Max", "StdDev", "Start", "Duration", "End", "GrdX",
-        "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd", "StcSMem", "DymSMem", "Bytes", "Throughput", "Result", "T-Pri",
-        "QCount", "API Start", "API Dur", "Kernel Start", "Kernel Dur", "Orig Start", "Orig Duration", "NVTX Inst",
-        "Kern Inst", "Lvl", "NumChild", "Projected Start",
-    }
-)  # fmt: skip
-NOT_USED = frozenset(
-    {
-        "AAvg", "AMax", "AMed", "AMin", "AStdDev", "QAvg", "QMax", "QMed", "QMin", "QStdDev", "KAvg", "KMax", "KMed",
-        "KMin", "KStdDev", "TAvg", "TMax", "TMed", "TMin", "TStdDev", "Queue Start", "Queue Dur", "Total Dur", "DurChild",
-        "DurNonChild", "NumGPUOps", "Projected Duration", "HWid", "VMid", "Context", "Event Class", "CPU Page Faults",
-        "GPU Page Faults", "CPU Instruction Address", "Virtual Address", "HtoD Migration Size", "DtoH Migration Size",
-        "Migration Throughput", "Total HtoD Migration Size", "Total DtoH Migration Size", "Total CPU Page Faults",
-        "Total GPU Page Faults", "Total GPU PageFaults", "Minimum Virtual Address", "Maximum Virtual Address", "Q Type",
-        "Q Name", "GPU ID", "Engine", "Node Ord", "Utilization", "Kernel", "NVTX Domain", "PushPop", "Proj Avg",
-        "Proj Med", "Proj Min", "Proj Max", "Proj StdDev", "Total Proj Time", "Total Range Time", "Range Avg", "Range Med",
-        "Range Min", "Range Max", "Range StdDev", "Total GPU Ops", "Avg GPU Ops", "Avg Range Lvl", "Avg Num Child",
-        "Green Ctx", "GreenCtx",
-    }
-)  # fmt: skip
+_FIGURES = frozenset((*COUNTS, *_KNOWN["figures"]))
+NOT_USED = frozenset(_KNOWN["not_used"])
 """Other columns of the reports of nsys 2022.4 to 2025: known, kept as figures of sums, not used of traces."""
+_STATISTICS = ("Avg", "Med", "Min", "Max", "StdDev")
 _LEAST_KNOWN = 3
 _LONGEST_HEADER = 4000
 
@@ -114,13 +68,10 @@ def new_name(name: str) -> str:
 
 
 def of_title(title: str) -> tuple[str, str] | None:
-    """(report, unit of its figures) of a title from before reports had names; None for any other line.
-
-    The unit stands in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in KiB)"), else it is "".
-    """
+    """(report, unit of its figures) of a title from before reports had names; None for any other line. The unit stands
+    in the title up to 2020 ("(nanoseconds)", "(KiB)", "(by size in KiB)"), else it is ""."""
     for pattern, name in _TITLES:
-        match = re.fullmatch(rf"\s*{pattern}.*", title) if len(title) < 100 else None
-        if match:
+        if len(title) < 100 and re.fullmatch(rf"\s*{pattern}.*", title):
             unit = re.search(r"\((?:by \w+ in )?(nanoseconds|KiB|bytes)\)", title)
             return name, unit[1] if unit else ""
     return None
@@ -134,14 +85,16 @@ def columns_of(cells: list[str], unit: str = "") -> list[Column] | None:
     known = sum(column.label in _FIGURES or column.label in TEXTS for column in found)
     if found and found[0].label == "Metric Name":  # a summary of ncu
         return None
-    if known < _LEAST_KNOWN or known * 2 < len(found) or not any(column.label in _FIGURES for column in found):
+    if known < _LEAST_KNOWN or known * 2 < len(found) or _FIGURES.isdisjoint(column.label for column in found):
         return None
     total = next((column.unit for column in found if column.label in ("Total Time", "Total")), None)
-    statistics = ("Avg", "Med", "Min", "Max", "StdDev")  # without a unit up to 2021.1: that of the total
-    return [
-        column._replace(unit=total) if column.label in statistics and column.unit is None else column
-        for column in found
-    ]
+    # without a unit up to 2021.1: that of the total
+    return [column._replace(unit=column.unit or total) if column.label in _STATISTICS else column for column in found]
+
+
+def figures_of(columns: Sequence[Column]) -> list[int]:
+    """Positions of the columns whose cells are figures."""
+    return [index for index, column in enumerate(columns) if column.label not in TEXTS]
 
 
 def unknown_labels(columns: list[Column]) -> list[str]:
@@ -170,25 +123,8 @@ def guess(columns: list[Column], file_name: str) -> str:
         if stem.endswith((f"_{old}", f"_{new}")) or stem in (old, new):
             return new
     labels = {column.label for column in columns}
-    for name, needed in _SHAPES:
-        if needed <= labels:
-            return name
-    return UNKNOWN
+    return next((name for name, needed in _SHAPES if needed <= labels), UNKNOWN)
 
 
-_SHAPES = (
-    (GPU_TRACE, {"Start", "Duration", "GrdX", "Name"}),
-    (KERNEL_TRACE, {"Kernel Start", "Kernel Dur", "Kernel Name"}),
-    (PROJECTED_TRACE, {"Orig Start", "Orig Duration", "Name"}),
-    (RANGE_TRACE, {"Start", "End", "RangeId", "Name"}),
-    (API_TRACE, {"Start", "Duration", "Result", "Name"}),
-    ("nvtx_kern_sum", {"NVTX Range", "Kernel Name"}),
-    ("cuda_kern_exec_sum", {"QCount", "Kernel Name"}),
-    ("nvtx_sum", {"Total Time", "Style", "Range"}),
-    ("nvtx_pushpop_sum", {"Total Time", "Range"}),
-    (MIXED_SUM, {"Total Time", "Category", "Operation"}),
-    ("cuda_gpu_mem_time_sum", {"Total Time", "Operation"}),
-    ("cuda_gpu_mem_size_sum", {"Total", "Operation"}),
-    ("cuda_gpu_kern_sum", {"Total Time", "Instances", "Name"}),
-)
+_SHAPES = [(name, set(columns)) for name, columns in _KNOWN["shapes"]]
 """Columns that only one report has; a table of API calls is told from one of system calls by its rows."""

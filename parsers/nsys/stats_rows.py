@@ -1,9 +1,6 @@
-"""Rows of ``nsys stats`` tables as records.
-
-Sums become operations (category: the report's name; time on the GPU or on the host) and, figure by figure, summaries named
-"<report>:<row>:<column>", such as "cuda_gpu_kern_sum:sgemm:Med". The column Time (%) is left out: it is the share of Total Time in
-its table. Traces become kernels, copies and ranges. A figure that is printed as 0.000 of a large unit is not known to be 0.
-"""
+"""Rows of ``nsys stats`` tables as records. Sums become operations (category: the report's name) and, figure by figure,
+summaries named "<report>:<row>:<column>", but for Time (%), a share of the table. Traces become kernels, copies and
+ranges. A figure that is printed as 0.000 of a large unit is not known to be 0."""
 
 from __future__ import annotations
 
@@ -12,20 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perfctl.parsers.nsys.stats_columns import COUNTS, DEVICE_SUMS, HOST_SUMS, MIXED_SUM, NAMES, TEXTS, UNKNOWN, Column
+from perfctl.parsers.nsys.tables import COPY_LABELS
 from perfctl.parsers.text.numbers import AmbiguousNumber, DecimalStyle, read_number, to_base
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import Copy, Kernel, Operation, Range, Summary
 
 _DEVICE = re.compile(r"(.*) \((\d+)\)")
 _OPERATION = re.compile(r"\[CUDA (memcpy|memset)(?: (.*))?\]")
-_COPY_KINDS = {
-    "Host-to-Device": "HtoD",
-    "Device-to-Host": "DtoH",
-    "Device-to-Device": "DtoD",
-    "Host-to-Host": "HtoH",
-    "Peer-to-Peer": "PtoP",
-}
-"""Spelling since 2024 -> the one before."""
 _SURELY_64_BIT = 19
 _LARGEST = 2**63 - 1
 _FEWEST_DIGITS = 3
@@ -116,9 +106,7 @@ def figure(text: str, column: Column, style: DecimalStyle) -> int | float | None
         number = read_number(text, style)
     except AmbiguousNumber:
         return None
-    if number is None:
-        return None
-    if scale > 1 and number.decimals and number.digits == 0:
+    if number is None or (scale > 1 and number.decimals and number.digits == 0):
         return None
     return to_base(number, scale)
 
@@ -148,8 +136,7 @@ def merged(operations: list[Operation]) -> list[Operation]:
     found: dict[object, Operation] = {}
     for number, one in enumerate(operations):
         key: object = number if one.name.endswith("…") else (one.name, one.category, one.cpu_ns is None)
-        old = found.get(key)
-        if old is not None:
+        if old := found.get(key):
             calls = min(old.calls + one.calls, _LARGEST)
             cpu, device = _sum(old.cpu_ns, one.cpu_ns), _sum(old.device_ns, one.device_ns)
             one = old._replace(calls=calls, cpu_ns=cpu, device_ns=device)
@@ -183,23 +170,10 @@ def kernel(row: Cells, launch: int) -> Kernel | None:
     block = row.triple("BlockXYZ", "BlkX", "BlkY", "BlkZ")
     if grid[0] is None and _OPERATION.match(row.text(*NAMES)):
         return None
-    return Kernel(
-        launch,
-        row.text("Kernel Name", "Name"),
-        device_index=device_index(row),
-        stream=row.whole("Strm"),
-        grid_x=grid[0],
-        grid_y=grid[1],
-        grid_z=grid[2],
-        block_x=block[0],
-        block_y=block[1],
-        block_z=block[2],
-        registers=row.whole("Reg/Trd"),
-        static_shared_bytes=row.exact("StcSMem"),
-        dynamic_shared_bytes=row.exact("DymSMem"),
-        start_ns=row.whole("Kernel Start", "Start"),
-        duration_ns=row.whole("Kernel Dur", "Duration"),
-    )
+    name, place = row.text("Kernel Name", "Name"), (device_index(row), row.whole("Strm"))
+    registers, shared = row.whole("Reg/Trd"), (row.exact("StcSMem"), row.exact("DymSMem"))
+    times = (row.whole("Kernel Start", "Start"), row.whole("Kernel Dur", "Duration"))
+    return Kernel(launch, name, None, None, None, None, None, None, *place, *grid, *block, registers, *shared, *times)
 
 
 def copy(row: Cells) -> Copy | None:
@@ -207,7 +181,7 @@ def copy(row: Cells) -> Copy | None:
     match = _OPERATION.fullmatch(row.text("Name"))
     if match is None:
         return None
-    kind = "memset" if match[1] == "memset" else _COPY_KINDS.get(match[2] or "", match[2] or match[1])
+    kind = "memset" if match[1] == "memset" else COPY_LABELS.get(match[2] or "", match[2] or match[1])
     return Copy(
         kind, row.size("Bytes"), row.whole("Start"), row.whole("Duration"), None, device_index(row), row.whole("Strm")
     )
@@ -234,21 +208,10 @@ def nvtx_range(row: Cells, number: int, numbers: dict[str, int]) -> Range | None
     name = row.text("Name")
     found = read_range_name(name)
     kind = "start_end" if row.text("Style") == "StartEnd" else "push_pop"
-    return Range(
-        number,
-        name,
-        None,
-        start,
-        row.whole("Orig Duration", "Duration"),
-        row.whole("TID"),
-        row.whole("Lvl") if kind == "push_pop" else None,
-        numbers.get(row.text("ParentId")),
-        kind,
-        found.layer,
-        found.direction,
-        found.step,
-        found.phase,
-    )
+    depth = row.whole("Lvl") if kind == "push_pop" else None
+    duration, parent = row.whole("Orig Duration", "Duration"), numbers.get(row.text("ParentId"))
+    label = (found.layer, found.direction, found.step, found.phase)
+    return Range(number, name, None, start, duration, row.whole("TID"), depth, parent, kind, *label)
 
 
 def api_report(report: str, names: set[str]) -> str:

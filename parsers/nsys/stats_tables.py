@@ -1,8 +1,6 @@
-"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a time.
-
-CSV and console tables of any number of reports may follow each other, between progress bars, the program's output and lines that
-say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory.
-"""
+"""Reads the tables in the output of ``nsys stats`` and ``nsys profile --stats=true``, one row at a time. CSV and
+console tables of any number of reports may follow each other, between progress bars, the program's output and lines
+that say why a report is missing. Nothing is held but the row being read, so a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.nsys.stats_columns import NAMES, TEXTS, Column, columns_of, guess, new_name, of_title
+from perfctl.parsers.nsys.stats_columns import NAMES, Column, columns_of, figures_of, guess, new_name, of_title
 from perfctl.parsers.text.lines import Lines, Log, open_text
 
 _RULER = re.compile(r" ?-{2,}(?: +-{2,})+")
@@ -51,16 +49,14 @@ class _Table(ABC):
         """Rows that do not fit the columns."""
         self.unended = 0
         """1 when the file ended at the last row without a line end."""
-        self._figures: list[int] = []
-        self._columns = 0
+        self._columns, self._figures = 0, list[int]()
         self._may_go_on = False
         self._row: list[str] | None = None
         """The last row, which may continue in the next line."""
 
     def know(self, columns: list[Column], report: str) -> None:
         """Set the columns of the table; called once, before any row."""
-        self._columns = len(columns)
-        self._figures = [index for index, column in enumerate(columns) if column.label not in TEXTS]
+        self._columns, self._figures = len(columns), figures_of(columns)
         self._may_go_on = report.startswith(_NAMES_WITH_NEWLINES) and columns[-1].label in NAMES
 
     def take(self, line: str) -> Iterator[list[str]]:
@@ -110,21 +106,20 @@ def _is_figure(cell: str) -> bool:
     return is_word or _NUMBER.fullmatch(cell) is not None
 
 
+def _csv_cells(text: str) -> list[str]:
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error:
+        return []
+
+
 class CsvTable(_Table):
     """Rows of comma separated values."""
-
-    def __init__(self, columns: int) -> None:
-        super().__init__()
-        self._columns = columns
-        self._name_is_last = False
 
     @staticmethod
     def header_cells(text: str) -> list[str]:
         """The cells of a header row; empty when the line is none."""
-        try:
-            cells = next(csv.reader([text]), [])
-        except csv.Error:
-            return []
+        cells = _csv_cells(text)
         return cells if columns_of(cells) else []
 
     def know(self, columns: list[Column], report: str) -> None:
@@ -134,13 +129,8 @@ class CsvTable(_Table):
 
     def _split_row(self, line: str) -> list[str] | None:
         text = line.rstrip("\r\n")
-        if self._name_is_last and not text.startswith('"'):
-            cells = text.split(",", self._columns - 1)
-        else:
-            try:
-                cells = next(csv.reader([text]), [])
-            except csv.Error:
-                return None
+        is_bare = self._name_is_last and not text.startswith('"')
+        cells = text.split(",", self._columns - 1) if is_bare else _csv_cells(text)
         if len(cells) != self._columns:
             return None
         *others, name = cells
@@ -175,8 +165,7 @@ class ColumnTable(_Table):
 
     def __init__(self, spans: Spans, header: str) -> None:
         super().__init__()
-        self._spans = spans
-        self._header = header
+        self._spans, self._header = spans, header
         self._padded = len(header) >= spans[-1][1]
 
     def header(self) -> list[str]:
@@ -209,8 +198,7 @@ class BoxTable(_Table):
 
     def __init__(self, spans: Spans, ruler: str) -> None:
         super().__init__()
-        self._spans = spans
-        self._ruler = ruler.strip()
+        self._spans, self._ruler = spans, ruler.strip()
 
     def split(self, text: str) -> list[str]:
         """The cells between the bars."""
@@ -245,11 +233,10 @@ class JsonRows:
     """Takes the lines of one array until it ends."""
 
     def __init__(self) -> None:
-        self.done = False
+        self.done = self._opened = False
         self.broken = 0
         """1 when the text is not an array of objects, or ended inside one."""
         self._text = ""
-        self._opened = False
 
     def take(self, line: str) -> Iterator[dict[str, str]]:
         """Take in one line; gives the objects that it completes."""
@@ -260,15 +247,12 @@ class JsonRows:
             self._text = self._text.lstrip(" \t\r\n,\ufeff")
             if not self._opened and self._text.startswith("["):
                 self._opened, self._text = True, self._text[1:]
-            elif self._text.startswith("]"):
-                self.done = True
             elif self._text.startswith("{"):
-                found = self._object()
-                if found is None:
+                if (found := self._object()) is None:
                     return
                 yield found
             elif self._text:
-                self.done, self.broken = True, 1
+                self.done, self.broken = True, int(not self._text.startswith("]"))
             else:
                 return
 
@@ -290,9 +274,27 @@ class JsonRows:
 
 def _text(value: Any) -> str:
     """A value as the CSV prints it."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return (value or "") if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def has_table(text: str) -> bool:
+    """Return whether a table of a report, or an array whose first object has the columns of one, is in the text."""
+    if begins(text[:2000].strip().partition("\n")[0]):
+        rows = JsonRows()
+        first = next((row for line in text[:20_000].splitlines(keepends=True) for row in rows.take(line)), None)
+        if first is not None and columns_of(list(first)):
+            return True
+    before = ""
+    for line in text.split("\n"):
+        spans = ruler_spans(line.rstrip()) if line.lstrip()[:2] == "--" else ()
+        if spans and columns_of([before[left:right] for left, right in spans]):
+            return True
+        if ("(ns)" in line or "(%)" in line or "(MB)" in line) and "," in line and CsvTable.header_cells(line):
+            return True
+        if "\t" in line and TsvTable.header_cells(line.rstrip()):
+            return True
+        before = line
+    return False
 
 
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
@@ -305,7 +307,6 @@ _ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
 _WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
 _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
 _HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
-"""May be the header of a CSV or TSV table."""
 _PIECE_LIMIT = 4000
 
 
@@ -316,7 +317,6 @@ class Start(NamedTuple):
     """Name in the spelling since 2023."""
     columns: list[Column]
     form: str
-    """CSV, TSV, JSON or console text."""
     line: int
     """Where it, or the words that announce it, stands in the file, from 1; of an array, where that begins."""
 
@@ -354,20 +354,15 @@ def events(path: Path, trouble: Trouble) -> Iterator[Event]:
 
 
 class _Scan:
-    """The reader's position in the text."""
-
     def __init__(self, file_name: str, trouble: Trouble) -> None:
         self._file_name, self._trouble = file_name, trouble
         self._report: str | None = None
-        self._unit = ""
-        self._before = ""
-        self._line = 0
-        self._at = 0
+        self._unit = self._before = ""
+        self._line = self._at = 0
         """The line that announces the report; of an array, where it begins."""
         self._table: AnyTable | None = None
         self._json: JsonRows | None = None
         self._keys: dict[str, None] = {}
-        """Of the objects of the array that is being read."""
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
         for number, line in enumerate(source, 1):
@@ -384,8 +379,7 @@ class _Scan:
                     continue
                 yield from self._end_table()
             yield from self._outside(line)
-        if self._table is not None:
-            yield from self._end_table()
+        yield from self._end_table()
         if self._json is not None:
             self._end_json(self._json)
 
@@ -459,7 +453,7 @@ class _Scan:
             table = BoxTable(box, self._before)
             return self._begin(table.split(text), table)
         if "," in text and (text[:1].isalpha() or text[:1] in '"\ufeff') and (cells := CsvTable.header_cells(text)):
-            return self._begin(cells, CsvTable(len(cells)))
+            return self._begin(cells, CsvTable())
         if "\t" in text and (cells := TsvTable.header_cells(text)):
             return self._begin(cells, TsvTable())
         return None

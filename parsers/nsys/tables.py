@@ -1,21 +1,22 @@
-"""Tables of an nsys SQLite export: their names, its strings, and the file opened for reading.
-
-nsys leaves out a table that would be empty, and adds columns from version to version (2020.3 to 2026.1 were seen).
-"""
+"""Tables of an nsys SQLite export: their names, its strings, and the file opened for reading. nsys leaves out a table
+that would be empty, and adds columns from version to version (2020.3 to 2026.1 were seen)."""
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from perfctl.parsers.text import sqlite
 from perfctl.parsers.text.sqlite import Database
 
 TOOL = "nsys"
+KNOWN: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8"))
+"""Names of tables and columns in exports, and of reports and columns of nsys stats, of all versions that were seen."""
 EXPORT_AGAIN = (
     "Copy it again, or export the report again: nsys export --type sqlite --force-overwrite true REPORT.nsys-rep"
 )
-
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -23,6 +24,11 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
+COPY_LABELS = {
+    "Host-to-Device": "HtoD", "Device-to-Host": "DtoH", "Device-to-Device": "DtoD", "Host-to-Host": "HtoH",
+    "Peer-to-Peer": "PtoP",
+}  # fmt: skip
+"""Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
 
 
 class Strings(dict[object, str | None]):

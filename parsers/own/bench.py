@@ -11,10 +11,7 @@ from perfctl.parsers.text.json import read_whole
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError
 
-KEY = "perfctl_bench"
-
-
-VERSION = 1
+KEY, VERSION = "perfctl_bench", 1
 
 
 def read_points(path: Path) -> tuple[BenchPoint, ...]:
@@ -23,9 +20,8 @@ def read_points(path: Path) -> tuple[BenchPoint, ...]:
     if not isinstance(content, dict) or not isinstance(content.get(KEY), int):
         raise ReportError(path, "bench", f"no field {KEY}", "Create it with perfctl bench export")
     if content[KEY] > VERSION:
-        raise ReportError(
-            path, "bench", f"version {content[KEY]}, this perfctl reads {VERSION}", "Install a newer perfctl"
-        )
+        reason = f"version {content[KEY]}, this perfctl reads {VERSION}"
+        raise ReportError(path, "bench", reason, "Install a newer perfctl")
     try:
         machines = [BenchMachine(**row) for row in content["machines"]]
         return tuple(_point(row, machines, content["layers"]) for row in content["points"])

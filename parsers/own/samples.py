@@ -1,9 +1,6 @@
 """``samples.csv``: readings of GPUs and processes that perfctl took during a run; with nvidia-smi's log beside it,
-where that read the GPUs.
-
-Lines that begin with "#" say how readings were taken and what was not available. A file of a killed run lacks the last
-of them, and the row that was being written.
-"""
+where that read the GPUs. Lines that begin with "#" say how readings were taken and what was not available. A file of a
+killed run lacks the last of them, and the row that was being written."""
 
 from __future__ import annotations
 
@@ -18,14 +15,11 @@ from perfctl.parsers.text.doubts import not_understood, others
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
-TOOL = "sampler"
+TOOL, AGAIN = "sampler", "Run this batch size again"
 MARK = "# perfctl samples "
 VERSION = 1
 SMI_SUFFIX = ".nvidia-smi.csv"
-_TEXTS = frozenset(("throttle_reasons",))
-_REALS = frozenset(
-    ("gpu_utilisation", "power_w", "temperature_c", "energy_j", "process_utilisation", "host_cpu")
-)  # fmt: skip
+_REALS = ("gpu_utilisation", "power_w", "temperature_c", "energy_j", "process_utilisation", "host_cpu")
 _GPU_FIELDS = tuple(name for name in Sample._fields if name not in ("at_ns", "device_index") and "host" not in name)
 
 
@@ -47,19 +41,18 @@ def parse(path: Path) -> Report:
         with path.open(encoding="utf-8", newline="") as file:
             found = _read(file, path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ReportError(path, TOOL, f"it cannot be read ({error})", "Run this batch size again") from error
+        raise ReportError(path, TOOL, f"it cannot be read ({error})", AGAIN) from error
     log = path.with_name(path.stem + SMI_SUFFIX)
-    gaps, notes = _gaps(found), []
+    gaps = _gaps(found)
     if log.is_file() and log.stat().st_size:
         more, why = _from_nvidia_smi(log, found.facts.get("nvidia_smi_first_ns"))
         found.samples = sorted([*found.samples, *more], key=lambda sample: sample.at_ns)
         gaps += why
-    source = found.facts.get("gpu", "")
-    notes.append(Diagnostic("info", TOOL, f"readings of GPUs: {source}"))
+    source = Diagnostic("info", TOOL, f"readings of GPUs: {found.facts.get('gpu', '')}")
     return Report(
         tool=TOOL, path=path, form=f"perfctl samples, version {VERSION}", samples=found.samples,
         summaries=tuple(_summaries(found)), gaps=tuple(gaps),
-        diagnostics=(*notes, *not_understood({"columns": others(found.columns, Sample._fields)})),
+        diagnostics=(source, *not_understood({"columns": others(found.columns, Sample._fields)})),
     )  # fmt: skip
 
 
@@ -76,25 +69,23 @@ def _read(lines: Iterable[str], path: Path) -> _Read:
         elif not names:
             names = line.strip().split(",")
             if "at_ns" not in names:
-                raise ReportError(path, TOOL, f"line {number}: no column at_ns", "Run this batch size again")
+                raise ReportError(path, TOOL, f"line {number}: no column at_ns", AGAIN)
             found.columns = names
             readers = [_reader(name) for name in names]
         else:
             found.samples.append(_sample(next(csv.reader([line])), names, readers, number, path))
     if not number:
-        raise ReportError(path, TOOL, "the file is empty", "Run this batch size again")
+        raise ReportError(path, TOOL, "the file is empty", AGAIN)
     return found
 
 
 def _note(found: _Read, line: str, number: int, path: Path) -> None:
-    if number == 1:
-        version = line.removeprefix(MARK).strip()
-        if version != str(VERSION):
-            reason = f"samples of version {version[:20]}, this perfctl reads {VERSION}"
-            raise ReportError(path, TOOL, reason, "Install a newer perfctl")
-        return
-    key, _, value = line[1:].strip().partition(": ")
-    found.facts[key] = value
+    if number > 1:
+        key, _, value = line[1:].strip().partition(": ")
+        found.facts[key] = value
+    elif (version := line.removeprefix(MARK).strip()) != str(VERSION):
+        reason = f"samples of version {version[:20]}, this perfctl reads {VERSION}"
+        raise ReportError(path, TOOL, reason, "Install a newer perfctl")
 
 
 def _sample(
@@ -105,14 +96,16 @@ def _sample(
     try:
         values = {name: read(cell) if cell else None for name, read, cell in zip(names, readers, cells, strict=True)}
     except ValueError as error:
-        raise ReportError(path, TOOL, f"line {number}: {error}", "Run this batch size again") from error
+        raise ReportError(path, TOOL, f"line {number}: {error}", AGAIN) from error
     if values["at_ns"] is None:
-        raise ReportError(path, TOOL, f"line {number}: the reading has no time", "Run this batch size again")
+        raise ReportError(path, TOOL, f"line {number}: the reading has no time", AGAIN)
     return Sample(**{name: values.get(name) for name in Sample._fields})  # type: ignore[arg-type]
 
 
 def _reader(name: str) -> Callable[[str], object]:
-    return str if name in _TEXTS or name not in Sample._fields else _real if name in _REALS else int
+    if name == "throttle_reasons" or name not in Sample._fields:
+        return str
+    return _real if name in _REALS else int
 
 
 def _real(cell: str) -> float:
@@ -127,8 +120,8 @@ def _gaps(found: _Read) -> list[Gap]:
     notes = {key.removeprefix("missing "): value for key, value in found.facts.items() if key.startswith("missing ")}
     gaps = [Gap(f"sample.{quantity}", "not_available", reason) for quantity, reason in notes.items()]
     if source.startswith("none"):
-        why = source.removeprefix("none, ")
-        gaps.append(Gap("sample.gpu_utilisation", "not_collected", f"no GPU was read: {why}"))
+        reason = f"no GPU was read: {source.removeprefix('none, ')}"
+        gaps.append(Gap("sample.gpu_utilisation", "not_collected", reason))
     if found.is_cut or "readings" not in found.facts:
         gaps.append(Gap("sample", "unreadable", "sampling was cut off: readings from the end of the run are missing"))
     return gaps

@@ -23,7 +23,6 @@ _OF_ROWS: dict[str, Collection[str]] = {
     "gaps": Gap._fields,
     "ops": [item.name for item in fields(OpShape)],
 }
-"""List of records -> the fields of one."""
 _FIELDS = frozenset(_OF_ROWS) | words(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment device started_at"
     " duration_ns clock parameters"
@@ -33,8 +32,6 @@ PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 
 
 class _RunFields(NamedTuple):
-    """Fields of a record about the whole run, named as in Report."""
-
     workload: str | None
     batch_size: int | None
     mode: str | None
@@ -57,7 +54,6 @@ def parse(path: Path) -> Report:
             tool="workload",
             path=path,
             form=f"perfctl workload record, version {record[KEY]}",
-            tool_version=None,
             devices=(typed(Device, record["device"]),) if record.get("device") else (),
             environment=_environment(record),
             steps=tuple(typed(Step, row) for row in record["steps"]),
@@ -70,9 +66,8 @@ def parse(path: Path) -> Report:
             **typed(_RunFields, {name: record[name] for name in _RunFields._fields if name in record})._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise ReportError(
-            path, "workload", f"a field is missing or wrong ({error})", "Run this batch size again"
-        ) from error
+        reason = f"a field is missing or wrong ({error})"
+        raise ReportError(path, "workload", reason, "Run this batch size again") from error
 
 
 def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -81,8 +76,7 @@ def _understood(record: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     unknown_fields = others(record, _FIELDS)
     for name, known in _OF_ROWS.items():
         rows = record[name] if isinstance(record.get(name), list) else []
-        unknown = others(dict.fromkeys(key for row in rows for key in row), known)
-        if unknown:
+        if unknown := others(dict.fromkeys(key for row in rows for key in row), known):
             unknown_fields += [f"{name}.{key}" for key in unknown]
             found[name] = [{key: value for key, value in row.items() if key in known} for row in rows]
     return found, unknown_fields
@@ -94,9 +88,8 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or not isinstance(record.get(KEY), int):
         raise ReportError(path, "workload", f"no field {KEY}", "This file was not written by a perfctl workload")
     if record[KEY] > VERSION:
-        raise ReportError(
-            path, "workload", f"record version {record[KEY]}, this perfctl reads {VERSION}", "Install a newer perfctl"
-        )
+        reason = f"record version {record[KEY]}, this perfctl reads {VERSION}"
+        raise ReportError(path, "workload", reason, "Install a newer perfctl")
     return record
 
 
@@ -105,7 +98,4 @@ def _environment(record: dict[str, Any]) -> dict[str, str]:
     facts = {str(key): str(value) for key, value in record.get("environment", {}).items() if value is not None}
     given = record.get("options", {}).items()
     facts |= {f"option:{key}": str(value) for key, value in given if value is not None and key not in PLUMBING}
-    for key in ("seed", "clock"):
-        if record.get(key) is not None:
-            facts[key] = str(record[key])
-    return facts
+    return facts | {key: str(record[key]) for key in ("seed", "clock") if record.get(key) is not None}

@@ -1,8 +1,6 @@
-"""Warns about parts of a report that its parser does not know, once per file: formats newer than known are
-read as far as their columns allow.
-
-Each parser has a list of what it reads and one of what it knows and skips; anything in neither is named in the warning.
-"""
+"""Warns about parts of a report that its parser does not know, once per file: formats newer than known are read as far
+as their columns allow. Each parser has a list of what it reads and one of what it knows and skips; anything in neither
+is named in the warning."""
 
 from __future__ import annotations
 
@@ -15,23 +13,19 @@ from perfctl.records.report import Diagnostic
 
 SOURCE = "perfctl parser"
 """Of the diagnostics made here; ``perfctl ingest`` prints the warnings among them."""
-SHOWN = 8
+SHOWN, _LINES_SHOWN = 8, 5
 _LONGEST = 80
-_NUMBER = re.compile(r"\d{1,9}")
 
 
 def not_understood(found: Mapping[str, Iterable[str]], effect: str = "left out") -> tuple[Diagnostic, ...]:
     """Return one warning that names everything in ``found``, or nothing. ``found``: kind ("columns") -> names in order."""
     parts = []
     for what, names in found.items():
-        distinct = list(dict.fromkeys(names))
-        if distinct:
+        if distinct := list(dict.fromkeys(names)):
             shown = ", ".join(map(_shown, distinct[:SHOWN]))
             more = f" and {len(distinct) - SHOWN} more" if len(distinct) > SHOWN else ""
             parts.append(f"{what} {shown}{more}")
-    if not parts:
-        return ()
-    return (Diagnostic("warning", SOURCE, f"not understood and {effect}: {'; '.join(parts)}"),)
+    return (Diagnostic("warning", SOURCE, f"not understood and {effect}: {'; '.join(parts)}"),) if parts else ()
 
 
 def others(names: Iterable[str], *known: Collection[str]) -> list[str]:
@@ -49,22 +43,17 @@ def newer(what: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]
     found, tested = _parts(version or ""), _parts(newest)
     if found[: len(tested)] <= tested:
         return ()
-    text = (
-        f"{what} {_shown(version or '')} is newer than the newest that was tested ({newest}): all known parts were read"
-    )
-    return (Diagnostic("info", SOURCE, text),)
+    newer_than = f"is newer than the newest that was tested ({newest})"
+    return (Diagnostic("info", SOURCE, f"{what} {_shown(version or '')} {newer_than}: all known parts were read"),)
 
 
 def _parts(version: str) -> list[int]:
-    return [int(part) for part in _NUMBER.findall(version)]
+    return [int(part) for part in re.findall(r"\d{1,9}", version)]
 
 
 def _shown(name: str) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in name[: _LONGEST + 1]).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-_SHOWN = 5
 
 
 def repeated(path: Path, tool: str, what: str, line: int) -> ReportError:
@@ -78,6 +67,6 @@ def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return a warning where parts that may be separate runs were read as one; they begin at ``lines``."""
     if not lines:
         return ()
-    shown = ", ".join(map(str, lines[:_SHOWN])) + (", ..." if len(lines) > _SHOWN else "")
+    shown = ", ".join(map(str, lines[:_LINES_SHOWN])) + (", ..." if len(lines) > _LINES_SHOWN else "")
     text = f"{what} begin at line {shown} and were read as one run. If they are separate runs, split the file there"
     return (Diagnostic("warning", SOURCE, text),)

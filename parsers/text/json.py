@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
-from perfctl.parsers.text.lines import encoding_of
+from perfctl.parsers.text.lines import encoding_of, readable
 from perfctl.records.errors import ReportError
 
 CHUNK_BYTES = 1 << 20
@@ -45,28 +45,18 @@ def peek(head: bytes) -> str:
 
 
 class JsonStream:
-    """Iterates over the members of one JSON object; the elements of one array come singly.
-
-    Numbers with a fraction come out as their text, so that nothing is lost to binary floats. Raises
-    ReportError, naming the event and the byte, when the file is cut off, broken, or a gzip bomb.
-    """
+    """Iterates over the members of one JSON object; the elements of one array come singly. Numbers with a fraction come
+    out as their text, so that nothing is lost to binary floats. Raises ReportError, naming the event and the byte, when
+    the file is cut off, broken, or a gzip bomb."""
 
     def __init__(self, path: Path, tool: str, array: str) -> None:
-        self._path = path
-        self._tool = tool
-        self._array = array
+        self._path, self._tool, self._array = path, tool, array
         self._decode = json.JSONDecoder(parse_float=str, strict=False).raw_decode
         self._text = ""
-        self._at = 0
+        self._at = self._bytes = self._elements = 0
         self._ended = False
-        self._bytes = 0
-        self._elements = 0
-        self._repaired = False
-
-    @property
-    def repaired(self) -> bool:
+        self.repaired = False
         """True when bare inf, nan or lone backslashes had to be repaired to read the file."""
-        return self._repaired
 
     def members(self) -> Iterator[tuple[str, Any]]:
         """(key, value) of each member; for the array, (key, element) once for each of its elements."""
@@ -115,7 +105,6 @@ class JsonStream:
             yield element
 
     def _value(self) -> Any:
-        """Decode the value at the cursor; read on until it is complete."""
         want = CHUNK_BYTES
         while True:
             try:
@@ -147,7 +136,7 @@ class JsonStream:
         better = _STRING_OR_BARE.sub(_mended, text)
         if better == text:
             return False
-        self._text, self._at, self._repaired = better, 0, True
+        self._text, self._at, self.repaired = better, 0, True
         return True
 
     def _next(self, skip: Any) -> str:
@@ -161,15 +150,11 @@ class JsonStream:
             self._fill(CHUNK_BYTES)
 
     def _expect(self, mark: str) -> None:
-        found = self._next(_SPACE)
-        if not found:
-            raise self._cut()
-        if found != mark:
+        if self._next(_SPACE) != mark:
             raise self._broken(f"'{mark}'")
         self._at += 1
 
     def _fill(self, want: int) -> None:
-        """Append about ``want`` more bytes to the rest of the text."""
         parts = [self._text[self._at :]]
         while want > 0:
             data = next(self._chunks, b"")
@@ -218,11 +203,9 @@ class JsonStream:
 
     def _check_expansion(self, packed: int, unpacked: int) -> None:
         if unpacked > MIN_BOMB_BYTES and unpacked > MAX_EXPANSION * packed:
-            raise self._error(
-                f"the gzip data unpacks to more than {MAX_EXPANSION} times its size "
-                f"({unpacked >> 20} MiB from {packed >> 10} KiB so far); no trace does that",
-                "If it is a trace, unpack it with gzip and pass the plain JSON",
-            )
+            sizes = f"{unpacked >> 20} MiB from {packed >> 10} KiB so far"
+            reason = f"the gzip data unpacks to more than {MAX_EXPANSION} times its size ({sizes}); no trace does that"
+            raise self._error(reason, "If it is a trace, unpack it with gzip and pass the plain JSON")
 
     def _position(self) -> str:
         after = f" after {self._elements} complete events," if self._elements else ""
@@ -235,8 +218,9 @@ class JsonStream:
         if self._ended and self._at >= len(self._text):
             return self._cut()
         byte = self._bytes - len(self._text[self._at :].encode("utf-8", "replace"))
-        text = f"broken JSON after {self._elements} complete events, at byte {byte}: expected {wanted}"
-        return self._error(text, BROKEN)
+        return self._error(
+            f"broken JSON after {self._elements} complete events, at byte {byte}: expected {wanted}", BROKEN
+        )
 
     def _error(self, reason: str, remedy: str) -> ReportError:
         return ReportError(self._path, self._tool, reason, remedy)
@@ -255,14 +239,13 @@ LIMIT = 64 << 20
 
 def read_whole(path: Path, tool: str, remedy: str) -> Any:
     """Return the content of the file. Raises ReportError with ``remedy`` when it is too long, cut off, or not JSON."""
-    try:
+    with readable(path, tool, remedy):
         size = path.stat().st_size
         if size > LIMIT:
             raise ReportError(path, tool, f"{size:,} bytes of JSON are too many", remedy)
         data = path.read_bytes()
+    try:
         return json.loads(data.decode(encoding_of(data), "replace").lstrip("\ufeff"), parse_constant=str)
-    except OSError as error:
-        raise ReportError(path, tool, f"it cannot be read ({error.strerror})", remedy) from error
     except (ValueError, RecursionError) as error:
         reason = f"it is not complete JSON ({str(error)[:200] or 'nested too deep'})"
         raise ReportError(path, tool, reason, remedy) from error
@@ -287,9 +270,5 @@ def typed(kind: type[R], row: Mapping[str, Any]) -> R:
 @lru_cache(maxsize=16)
 def _fields(kind: type[Any]) -> dict[str, Any]:
     """A whole number stands for a float as well."""
-    hints = get_type_hints(kind)
-    return {name: hint | int if _takes(hint, float) else hint for name, hint in hints.items()}
-
-
-def _takes(hint: Any, kind: type[Any]) -> bool:
-    return kind in (hint, *getattr(hint, "__args__", ()))
+    hints = get_type_hints(kind).items()
+    return {name: hint | int if float in (hint, *getattr(hint, "__args__", ())) else hint for name, hint in hints}

@@ -6,10 +6,12 @@ import codecs
 import re
 from collections import Counter as Tally
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+from perfctl.records.errors import ReportError
 
 LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
@@ -30,27 +32,19 @@ class Log:
     tool_lines: Tally[tuple[str, str]] = field(default_factory=Tally)
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
     console_lines: int = 0
-    """Lines that look like ncu's own console tables."""
     cut_rows: int = 0
-    """CSV rows that were cut off or broken."""
     first_line: str = ""
 
     def add(self, line: str) -> None:
         """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR, count singly."""
-        for part in line.split("\r"):
-            if part and not part.isspace():
-                self._add(part)
-
-    def _add(self, line: str) -> None:
-        if not self.first_line:
-            self.first_line = line[:1000].strip()
-        match = _TOOL_LINE.match(line)
-        if match is None:
-            self.console_lines += _CONSOLE_LINE.match(line) is not None
-            return
-        key = (match[1], match[2].strip()[:2000])
-        if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:
-            self.tool_lines[key] += 1
+        for part in filter(str.strip, line.split("\r")):
+            self.first_line = self.first_line or part[:1000].strip()
+            if match := _TOOL_LINE.match(part):
+                key = (match[1], match[2].strip()[:2000])
+                if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:
+                    self.tool_lines[key] += 1
+            else:
+                self.console_lines += _CONSOLE_LINE.match(part) is not None
 
 
 def encoding_of(head: bytes) -> str:
@@ -60,25 +54,38 @@ def encoding_of(head: bytes) -> str:
     if head.startswith(b"\xef\xbb\xbf"):
         return "utf-8-sig"
     sample = head[:512]
-    if len(sample) >= 4 and sample[1::2].count(0) > len(sample) // 3:
-        return "utf-16-le"
-    if len(sample) >= 4 and sample[::2].count(0) > len(sample) // 3:
-        return "utf-16-be"
+    for first, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(sample) >= 4 and sample[first::2].count(0) > len(sample) // 3:
+            return encoding
     return "utf-8"
 
 
 def tail_of(path: Path, head: bytes) -> str:
     """The end of a file as text, where it is longer than ``head``, its beginning; "" where it is not, or not to be read."""
-    try:
-        size = path.stat().st_size
-        if size <= len(head):
-            return ""
-        with path.open("rb") as file:
+    tail = b""
+    with suppress(OSError), path.open("rb") as file:
+        if (size := path.stat().st_size) > len(head):
             file.seek(max(0, (size - TAIL_BYTES) & ~1))
             tail = file.read(TAIL_BYTES + 2)
-    except OSError:
-        return ""
     return tail.decode(encoding_of(head).removesuffix("-sig"), "replace")
+
+
+def ends_of(path: Path, head: bytes) -> Iterator[str]:
+    """The beginning of a text file and its end, for sniffing: a program may print much before the tool's first line."""
+    if head and (encoding_of(head) != "utf-8" or b"\0" not in head[:512]):
+        yield head.decode(encoding_of(head), "replace").replace("\r\n", "\n")
+        yield tail_of(path, head).replace("\r\n", "\n")
+
+
+@contextmanager
+def readable(
+    path: Path, tool: str, remedy: str = "Check the path and its permissions", reason: str = "it cannot be read"
+) -> Iterator[None]:
+    """Raise a ReportError about ``path`` for an OSError inside the block."""
+    try:
+        yield
+    except OSError as error:
+        raise ReportError(path, tool, f"{reason} ({error.strerror})", remedy) from error
 
 
 @contextmanager
@@ -134,29 +141,22 @@ class Lines:
         return self._lines[at] + "\n"
 
     def run(self, start: str) -> list[str]:
-        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n"; they are taken.
-
-        [] also where the next line is not read yet.
-        """
-        lines, first = self._lines, self._at
-        last = len(lines) - 1
-        at = first
+        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n"; they are taken. []
+        also where the next line is not read yet."""
+        lines, first, length = self._lines, self._at, len(start)
+        at, last = first, len(lines) - 1
         while at < last and lines[at].startswith(start):
             at += 1
         self._at = at
-        length = len(start)
         return [line[length:] for line in lines[first:at]]
 
     def _rest(self) -> str:
-        """The last line of a file that does not end with "\n"."""
-        line = self._lines[-1]
+        line, self._lines[-1] = self._lines[-1], ""
         if not line:
             raise StopIteration
-        self._lines[-1] = ""
         return line
 
     def _read(self) -> bool:
-        """Go on to the next block of the file; False at its end."""
         left, more = self._lines[-1], self._file.read(BLOCK)
         self._lines, self._at = (left + more).split("\n"), 0
         is_whole = len(self._lines) > 1
@@ -166,7 +166,6 @@ class Lines:
         return bool(more)
 
     def _skip_line(self) -> None:
-        """Go on to the line after the first."""
         while len(self._lines) == 1 and (more := self._file.read(BLOCK)):
             self._lines = more.split("\n")
         self._lines[0] = ""

@@ -1,10 +1,6 @@
-"""Numbers and units as profilers print them, turned into base units: ns, byte, Hz, byte/s, %, inst, cycle, ...
-
-Two steps that must not be mixed up. A *unit* belongs to one row or column and is always printed beside the
-number. A *decimal style* belongs to a whole file: ncu prints with the locale of its shell, so "1.234" is 1.234
-under C and 1234 under de_DE. The style is decided once from all numbers of the file (:class:`StyleEvidence`);
-where they do not decide, an ambiguous number raises :class:`AmbiguousNumber` rather than being guessed.
-"""
+"""Numbers and units as profilers print them, in base units: ns, byte, Hz, byte/s, %, inst, ... A *unit* belongs to one
+row or column; a *decimal style* to a whole file: "1.234" of ncu is 1.234 under LC_ALL=C and 1234 under de_DE. Where all
+numbers together do not decide, an ambiguous one raises :class:`AmbiguousNumber` rather than being guessed."""
 
 from __future__ import annotations
 
@@ -65,11 +61,9 @@ _SURELY_64_BIT = 19
 
 @lru_cache(maxsize=4096)
 def base_unit(text: str) -> Unit:
-    """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz, 10**9).
-
-    ncu's "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units). A unit that is not
-    known stays as printed with scale 1, so that it is never mistaken for a base unit.
-    """
+    """The base unit of a printed unit: "Kbyte/block" -> (byte/block, 1000), "cycle/nsecond" -> (Hz, 10**9). ncu's
+    "Kbyte" is 1000 bytes (checked with 2022.3 against the same report in base units). A unit that is not known stays as
+    printed with scale 1, so that it is never mistaken for a base unit."""
     text = text.strip()
     if not text:
         return Unit(None, 1)
@@ -89,7 +83,6 @@ def base_unit(text: str) -> Unit:
 
 
 def _simple(text: str) -> Unit:
-    """A unit without a slash."""
     if text in _TIME:
         return Unit("ns", _TIME[text])
     if text in _SPELLINGS:
@@ -119,8 +112,7 @@ class StyleEvidence:
     """Collects evidence from the numbers of one file for its decimal style."""
 
     def __init__(self) -> None:
-        self._point = False
-        self._comma = False
+        self._seen: set[DecimalStyle] = set()
         self._left = _ENOUGH
 
     def add(self, text: str) -> None:
@@ -128,21 +120,15 @@ class StyleEvidence:
         if ("." not in text and "," not in text) or len(text) > _LONGEST or not self._left:
             return
         self._left -= 1
-        style = _style_of(text if not text.strip(_NUMERIC) else _SPACED.sub("", text))
-        if style is DecimalStyle.POINT:
-            self._point = True
-        elif style is DecimalStyle.COMMA:
-            self._comma = True
+        self._seen.add(_style_of(text if not text.strip(_NUMERIC) else _SPACED.sub("", text)))
 
     def decide(self) -> DecimalStyle:
         """The style of the file; UNDECIDED when nothing decides or the cells contradict each other."""
-        if self._point == self._comma:
-            return DecimalStyle.UNDECIDED
-        return DecimalStyle.POINT if self._point else DecimalStyle.COMMA
+        decided = self._seen - {DecimalStyle.UNDECIDED}
+        return decided.pop() if len(decided) == 1 else DecimalStyle.UNDECIDED
 
 
 def _style_of(text: str) -> DecimalStyle:
-    """The style that a single number shows."""
     commas, points = text.count(","), text.count(".")
     if commas + points > 1:
         if _GROUPED_BY_COMMA.fullmatch(text):
@@ -159,28 +145,22 @@ def _style_of(text: str) -> DecimalStyle:
 
 
 def read_number(text: str, style: DecimalStyle) -> Number | None:
-    """Read one printed number; None when it is not a number.
-
-    Raises AmbiguousNumber when ``style`` is undecided and the text alone does not decide ("1.234", "1,234").
-    """
+    """Read one printed number; None when it is not a number. Raises AmbiguousNumber when ``style`` is undecided and the
+    text alone does not decide ("1.234", "1,234")."""
     if not text or len(text) > _LONGEST:
         return None
     if text.isdigit() and text.isascii():
         return Number(int(text), 0)
-    if style is DecimalStyle.POINT:  # the usual case, on a fast path
-        match = _POINT_NUMBER.fullmatch(text)
-        if match:
-            return Number(int(text.replace(",", "").replace(".", "")), len(match[1] or match[2] or ""))
     if text.strip(_NUMERIC):
         text = _SPACED.sub("", text.strip())
-        power = _POWER.fullmatch(text)
-        if power:
-            return _from_power(power[1], int(power[2]))
+        if power := _POWER.fullmatch(text):
+            digits, decimals = _from_parts(power[1], ".")
+            decimals -= int(power[2])
+            return Number(digits * 10 ** max(0, -decimals), max(0, decimals))
     if style is DecimalStyle.UNDECIDED:
         style = _own_style(text)
     if style is DecimalStyle.POINT:
-        match = _POINT_NUMBER.fullmatch(text)
-        return _from_parts(text.replace(",", ""), ".") if match else None
+        return _from_parts(text.replace(",", ""), ".") if _POINT_NUMBER.fullmatch(text) else None
     if _COMMA_NUMBER.fullmatch(text):
         return _from_parts(text.replace(".", ""), ",")
     if _POINT.fullmatch(text):  # the raw page's float with a point among integers grouped by points
@@ -205,8 +185,7 @@ def read_value(text: str, style: DecimalStyle) -> int | float | None:
 
 def _own_style(text: str) -> DecimalStyle:
     """The style that one number shows by itself, in a file that shows none."""
-    style = _style_of(text)
-    if style is not DecimalStyle.UNDECIDED:
+    if (style := _style_of(text)) is not DecimalStyle.UNDECIDED:
         return style
     if _GROUPED_BY_COMMA.fullmatch(text) or _GROUPED_BY_POINT.fullmatch(text):
         raise AmbiguousNumber(text)
@@ -216,12 +195,6 @@ def _own_style(text: str) -> DecimalStyle:
 def _from_parts(text: str, separator: str) -> Number:
     whole, _, fraction = text.partition(separator)
     return Number(int(whole + fraction), len(fraction))
-
-
-def _from_power(mantissa: str, power: int) -> Number:
-    number = _from_parts(mantissa, ".")
-    decimals = number.decimals - power
-    return Number(number.digits * 10 ** max(0, -decimals), max(0, decimals))
 
 
 def to_base(number: Number, scale: int = 1) -> int | float:
@@ -236,15 +209,18 @@ def to_base(number: Number, scale: int = 1) -> int | float:
     return value if -_LARGEST <= value <= _LARGEST else float(value)
 
 
-_HOURS = {
+def scaled(text: str, value: int | float | None, style: DecimalStyle, scale: int) -> int | float | None:
+    """``value``, which ``text`` was read as, times ``scale``: exact where the printed decimals allow it."""
+    number = read_number(text, style) if isinstance(value, float) else None if value is None else Number(value, 0)
+    return None if number is None else to_base(number, scale)
+
+
+_HOURS: dict[str | None, int] = {
     "UTC": 0, "GMT": 0, "Z": 0, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3,
     "SGT": 8, "HKT": 8, "AWST": 8, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13,
     "EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7, "AKST": -9, "AKDT": -8, "HST": -10,
 }  # fmt: skip
-_MONTHS = {
-    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11,
-    "dec": 12,
-}  # fmt: skip
+_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CLOCK_TIME = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2}):(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?(?: ?(?P<half>[AaPp][Mm]))?"
 )
@@ -267,9 +243,7 @@ class Stamp(NamedTuple):
     """One point in time."""
 
     ns: int
-    """Since the epoch."""
     zoned: bool
-    """The text says which zone it is in."""
 
 
 def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
@@ -281,18 +255,13 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
     text = text.strip()
     if len(text) > _LONGEST or not text.isascii():
         return None
-    match = _YEAR_FIRST.match(text) or _PACKED.match(text)
-    if match:
-        return _stamp(match, int(match["month"]), int(match["day"]), int(match["year"]))
-    match = _YEAR_LAST.match(text)
-    if match:
-        one, two = int(match["one"]), int(match["two"])
-        return _stamp(match, *((two, one) if day_first else (one, two)), int(match["year"]))
-    match = _DATE.match(text)
-    year = match and (match["year"] or match["year2"])
-    if match and year:
-        month = _MONTHS.get((match["name"] or match["name2"]).lower(), 0)
-        return _stamp(match, month, int(match["day"] or match["day2"]), int(year))
+    if match := _YEAR_FIRST.match(text) or _PACKED.match(text):
+        return _stamp(match, *match.group("year", "month", "day"))
+    if match := _YEAR_LAST.match(text):
+        return _stamp(match, *match.group(*(("year", "two", "one") if day_first else ("year", "one", "two"))))
+    if (match := _DATE.match(text)) and (year := match["year"] or match["year2"]):
+        name = (match["name"] or match["name2"]).lower()
+        return _stamp(match, year, _MONTHS.index(name) if name in _MONTHS else 0, match["day"] or match["day2"])
     return None
 
 
@@ -304,30 +273,26 @@ def is_stamp(text: str) -> bool:
 @lru_cache(maxsize=1024)
 def _of_minute(text: str) -> int | None:
     """Nanoseconds at the beginning of "2023/06/22 18:56:"; None when that is no minute."""
-    match = _YEAR_FIRST.match(text + "00")
-    stamp = match and _stamp(match, int(match["month"]), int(match["day"]), int(match["year"]))
+    stamp = read_stamp(text + "00")
     return stamp.ns if stamp else None
 
 
 def day_is_first(texts: Iterable[str]) -> bool | None:
-    """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide.
-
-    They do when only that makes dates of them, or when only that keeps them in order and closer together. All-digit
-    dates with the year first, and files without such dates, need no decision: False.
-    """
-    texts = list(dict.fromkeys(text.strip() for text in texts if len(text) <= _LONGEST))
-    texts = [text for text in texts if _YEAR_LAST.match(text)]
+    """Whether dates such as "03-11-2026" begin with the day: None when the file does not decide. They do when only that
+    makes dates of them, or when only that keeps them in order and closer together. All-digit dates with the year first,
+    and files without such dates, need no decision: False."""
+    distinct = dict.fromkeys(text.strip() for text in texts if len(text) <= _LONGEST)
+    texts = list(filter(_YEAR_LAST.match, distinct))
     if not texts:
         return False
-    spans = {}
+    spans: dict[bool, tuple[bool, int]] = {}
     for day_first in (False, True):
         stamps = [stamp.ns for stamp in (read_stamp(text, day_first=day_first) for text in texts) if stamp]
         if len(stamps) == len(texts):
             spans[day_first] = (stamps != sorted(stamps), max(stamps) - min(stamps))
     if len(spans) == 2 and spans[False] == spans[True]:
-        same = all(read_stamp(text) == read_stamp(text, day_first=True) for text in texts)
-        return False if same else None
-    return min(spans, key=lambda day_first: spans[day_first]) if spans else False
+        return False if all(read_stamp(text) == read_stamp(text, day_first=True) for text in texts) else None
+    return min(spans, key=spans.__getitem__, default=False)
 
 
 def iso_utc(ns: int) -> str:
@@ -335,17 +300,15 @@ def iso_utc(ns: int) -> str:
     return (_EPOCH + timedelta(seconds=ns // 10**9)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _stamp(match: re.Match[str], month: int, day: int, year: int) -> Stamp | None:
-    if year not in YEARS:
+def _stamp(match: re.Match[str], *date: str | int) -> Stamp | None:
+    year, month, day, hour, minute, second = map(int, (*date, *match.group("hour", "minute", "second")))
+    if year not in YEARS or (match["half"] and not 1 <= hour <= 12):
         return None
-    hour = int(match["hour"])
     if match["half"]:
-        if not 1 <= hour <= 12:
-            return None
         hour = hour % 12 + (12 if match["half"].lower() == "pm" else 0)
     zone = _offset(match["zone"])
     try:
-        moment = datetime(year, month, day, hour, int(match["minute"]), int(match["second"]), tzinfo=zone or UTC)
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=zone or UTC)
     except ValueError:
         return None
     fraction = int((match["fraction"] or "0").ljust(9, "0"))
@@ -354,11 +317,9 @@ def _stamp(match: re.Match[str], month: int, day: int, year: int) -> Stamp | Non
 
 def _offset(zone: str | None) -> timezone | None:
     """None for no zone, and for a name that means several."""
-    if not zone:
-        return None
     if zone in _HOURS:
         return timezone(timedelta(hours=_HOURS[zone]))
-    if zone[0] not in "+-":
+    if not zone or zone[0] not in "+-":
         return None
     minutes = int(zone[1:3]) * 60 + int(zone[-2:])
     return timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes)) if minutes < 24 * 60 else None

@@ -1,8 +1,6 @@
 """SQLite databases that a profiler wrote: opened read-only without a trace, read by names of tables and columns.
-
 Versions of a profiler differ in tables and columns: nothing here goes by position, and what a version does not have
-reads as NULL.
-"""
+reads as NULL."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import sqlite3
 import warnings
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,10 +42,10 @@ class Database:
         # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
-        self.tables: dict[str, frozenset[str]] = {}
-        for (table,) in connection.execute(_TABLES).fetchall():
-            columns = connection.execute(f"PRAGMA table_info({_quoted(table)})")
-            self.tables[table] = frozenset(row[1] for row in columns)
+        self.tables = {
+            table: frozenset(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
+            for (table,) in connection.execute(_TABLES).fetchall()
+        }
 
     def has(self, table: str, *columns: str) -> bool:
         """Return whether there is such a table, with all of these columns."""
@@ -55,13 +53,12 @@ class Database:
 
     def filled(self, table: str) -> bool:
         """Return whether the table exists and has rows (``--lazy=false`` exports empty tables too)."""
-        return table in self.tables and self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+        return table in self.tables and self.holds(table)
 
     def holds(self, table: str, column: str | None = None) -> bool:
         """Return whether the table, of any name, has a row, or the column a value."""
         where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
-        found = self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone()
-        return found is not None
+        return self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone() is not None
 
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """The column for use in SQL, or ``default`` where this version does not have it."""
@@ -79,29 +76,26 @@ class Database:
         return {str(name): str(value) for name, value in self.rows(table, "name", "value")}
 
     def integers(self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()) -> list[Integers]:
-        """One int64 array an expression (SQL, never NULL), in the order of the table; empty without the table.
-
-        ``few`` names expressions that give the same few large numbers again and again (threads, processes).
-        """
+        """One int64 array an expression (SQL, never NULL), in the order of the table; empty without the table. ``few``
+        names expressions that give the same few large numbers again and again (threads, processes)."""
         import numpy as np
 
         columns: list[Integers] = [np.empty(0, np.int64) for _ in expressions]
         for pieces in self.pieces(table, *expressions, where=where, few=few):
             for column, values in zip(columns, pieces, strict=True):
-                column.resize(
-                    len(column) + len(values), refcheck=False
-                )  # in place: the system remaps pages and copies nothing
+                # in place: the system remaps pages and copies nothing
+                column.resize(len(column) + len(values), refcheck=False)
                 column[len(column) - len(values) :] = values
         return columns
 
     def pieces(
         self, table: str, *expressions: str, where: str = "1", few: Collection[str] = ()
     ) -> Iterator[list[Integers]]:
-        """The same as ``integers``, at most SLICE_ROWS rows at a time.
-
-        Joined inside SQLite and split by numpy: twice as fast as fetching tuples. What stands in ``few`` is only counted
-        while it is the same in all rows, and else written as its difference to the first row, bit by bit, which is short.
-        """
+        """The same as ``integers``, at most SLICE_ROWS rows at a time. Joined inside SQLite and split by numpy: twice
+        as fast as fetching tuples. What stands in ``few`` is only counted while it is the same in all rows, and else
+        written as its difference to the first row, bit by bit, which is short."""
+        if table not in self.tables:
+            return
         bases = [self._first(table, expression, where) if expression in few else 0 for expression in expressions]
         pairs = list(zip(expressions, bases, strict=True))
         joined = [f"group_concat({_differing(*pair)})" for pair in pairs]
@@ -117,24 +111,19 @@ class Database:
             return read(ends)
 
         for row in _ahead(map(read, self._slices(table))):
-            columns = [_zeros(row[0]) if value == 0 else _split(value or "") for value in row[1:]]
+            columns = [_split(value or "", zeros=row[0] if value == 0 else 0) for value in row[1:]]
             if any(len(values) != row[0] for values in columns):
                 raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
             yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
 
     def _first(self, table: str, expression: str, where: str) -> int:
-        """The first row's value; 0 without one."""
-        if table not in self.tables:
-            return 0
         query = f"SELECT CAST({expression} AS INTEGER) FROM {table} NOT INDEXED WHERE {where} ORDER BY rowid LIMIT 1"
         row = self.connection.execute(query).fetchone()
         return int(row[0] or 0) if row else 0
 
     def texts(self, table: str, expression: str, where: str = "1") -> Iterator[str]:
-        """One text a row (SQL, never NULL), in the order of the table; nothing without the table.
-
-        Joined inside SQLite and split by Python, for the same reason as in ``integers``.
-        """
+        """One text a row (SQL, never NULL), in the order of the table; nothing without the table. Joined inside SQLite
+        and split by Python, for the same reason as in ``integers``."""
         for first, last in self._slices(table):
             rows = f"FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? AND {where}"
             joined = f"SELECT count(*), group_concat({expression}, char({SEPARATOR})) {rows}"
@@ -149,14 +138,19 @@ class Database:
                 single = self.connection.execute(f"SELECT {expression} {rows}", (first, last))
                 yield from (value for (value,) in single)
 
+    def ends(self, table: str) -> tuple[Any, Any]:
+        """The first and last rowid; None without rows. Two queries: for min and max in one SQLite would scan every row."""
+        query = f"SELECT {{}}(rowid) FROM {table}"
+        first, last = (self.connection.execute(query.format(end)).fetchone()[0] for end in ("min", "max"))
+        return first, last
+
     def _slices(self, table: str) -> Iterator[tuple[int, int]]:
         """(first, last) rowid of slices of at most SLICE_ROWS rows."""
         if table not in self.tables:
             return
-        first = self.connection.execute(f"SELECT min(rowid) FROM {table}").fetchone()[0]
+        first, last = self.ends(table)
         if first is None:
             return
-        last = self.connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
         if last - first < SLICE_ROWS * MOST_SLICES:
             yield from ((start, start + SLICE_ROWS - 1) for start in range(first, last + 1, SLICE_ROWS))
             return
@@ -169,27 +163,19 @@ class Database:
 
 @contextmanager
 def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
-    """Open the database at ``path`` read-only, leaving nothing beside it.
-
-    Raises ReportError, with ``tool`` and ``remedy``, for every SQLite error inside the block.
-    """
-    connection = None
+    """Open the database at ``path`` read-only, leaving nothing beside it. Raises ReportError, with ``tool`` and
+    ``remedy``, for every SQLite error inside the block."""
     try:
-        connection = connect(path)
-        yield Database(connection)
+        with closing(connect(path)) as connection:
+            yield Database(connection)
     except sqlite3.Error as error:
         reason = f"the database is damaged or cut off ({error})"
         raise ReportError(path, tool, reason, remedy) from error
-    finally:
-        if connection is not None:
-            connection.close()
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files.
-
-    The file's schema may call only harmless functions, and no value can fill the memory.
-    """
+    """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files. The file's schema may call only
+    harmless functions, and no value can fill the memory."""
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     connection = sqlite3.connect(address, uri=True, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
@@ -198,27 +184,22 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def check_whole(path: Path, tool: str, remedy: str) -> None:
-    """Raise ReportError for a file that is shorter than its header says, or that a program still writes.
-
-    SQLite itself notices a missing end only when it happens to read there.
-    """
+    """Raise ReportError for a file that is shorter than its header says, or that a program still writes. SQLite itself
+    notices a missing end only when it happens to read there."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    size = path.stat().st_size
-    whole = stated_bytes(head)
+    size, whole = path.stat().st_size, stated_bytes(head)
     if len(head) < HEADER_BYTES or size < whole:
         reason = f"the database is cut off: only {size:,} of {max(whole, HEADER_BYTES):,} bytes are there"
         raise ReportError(path, tool, reason, remedy)
     for ending in ("-wal", "-journal"):
         log = path.with_name(path.name + ending)
-        if log.is_file() and _first_byte(log) not in (b"", b"\0"):
-            reason = f"the database was not closed: {log.name} beside it holds changes"
-            raise ReportError(path, tool, reason, f"Wait until the program that writes it has ended. {remedy}")
-
-
-def _first_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(1)
+        if log.is_file():
+            with log.open("rb") as file:
+                first = file.read(1)
+            if first not in (b"", b"\0"):
+                reason = f"the database was not closed: {log.name} beside it holds changes"
+                raise ReportError(path, tool, reason, f"Wait until the program that writes it has ended. {remedy}")
 
 
 def _quoted(name: str) -> str:
@@ -241,18 +222,13 @@ def _differing(expression: str, base: int) -> str:
     return f"(({value} | {base}) - ({value} & {base}))" if base else value
 
 
-def _zeros(count: int) -> Integers:
-    import numpy as np
-
-    return np.zeros(count, np.int64)
-
-
-def _split(text: str) -> Integers:
+def _split(text: str, zeros: int) -> Integers:
+    """The numbers of a text; ``zeros`` asks for so many zeros instead."""
     import numpy as np
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            return np.fromstring(text, dtype=np.int64, sep=",")
+            return np.zeros(zeros, np.int64) if zeros else np.fromstring(text, dtype=np.int64, sep=",")
         except (ValueError, DeprecationWarning) as error:
             raise sqlite3.DatabaseError(f"values that are not numbers ({error})") from error

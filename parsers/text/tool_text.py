@@ -1,8 +1,6 @@
-"""The text that a tool printed, line by line, with lines of other programs set aside and counted.
-
-Such files are grown by ``>>`` in loops, cut off by ``kill``, redirected by PowerShell (UTF-16, BOM, CRLF), and shared
-with whatever else the script prints.
-"""
+"""The text that a tool printed, line by line, with lines of other programs set aside and counted. Such files are grown
+by ``>>`` in loops, cut off by ``kill``, redirected by PowerShell (UTF-16, BOM, CRLF), and shared with whatever else the
+script prints."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ class ToolText:
     """The lines of one file. Raises ReportError when the same log begins again, or there are too many lines."""
 
     def __init__(self, path: Path, tool: str) -> None:
-        self.path = path
-        self._tool = tool
+        self.path, self._tool = path, tool
         self.ends_whole = True
         """False once the last line has been seen without its end."""
         self._log = Log()
@@ -64,12 +61,11 @@ class ToolText:
     def diagnostics(self) -> list[Diagnostic]:
         """What was left out."""
         found = []
-        if self._stray_count:
+        if count := self._stray_count:
             shown = "; ".join(f"'{line}'" for line in self._strays)
-            text = f"{self._stray_count} lines are not readings, for example {shown}"
-            found.append(Diagnostic("info", "perfctl", text))
-        if self._log.cut_rows:
-            text = f"{self._log.cut_rows} lines longer than 4 million characters were left out"
+            found.append(Diagnostic("info", "perfctl", f"{count} lines are not readings, for example {shown}"))
+        if count := self._log.cut_rows:
+            text = f"{count} lines longer than 4 million characters were left out"
             found.append(Diagnostic("warning", "perfctl", text))
         return found
 

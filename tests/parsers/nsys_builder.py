@@ -37,30 +37,20 @@ MEMCPY = (
 GENERATIONS: dict[str, dict[str, str]] = {
     "2020.3": {"kernel": KERNEL_2020_3, "nvtx": NVTX_2020_3, "memcpy": MEMCPY + " graphNodeId"},
     "2022.1": {
-        "kernel": KERNEL_2022_1,
-        "nvtx": NVTX_2020_3,
-        "memcpy": MEMCPY + " migrationCause graphNodeId virtualAddress",
-        "meta": "EXPORT_META_DATA",
-        "schema": "2.9.1",
-        "version": "2022.1.3.3",
+        "kernel": KERNEL_2022_1, "nvtx": NVTX_2020_3, "memcpy": MEMCPY + " migrationCause graphNodeId virtualAddress",
+        "meta": "EXPORT_META_DATA", "schema": "2.9.1", "version": "2022.1.3.3",
     },
     "2024.2": {
-        "kernel": KERNEL_2024_2,
-        "nvtx": NVTX_2020_3,
+        "kernel": KERNEL_2024_2, "nvtx": NVTX_2020_3,
         "memcpy": MEMCPY.replace("contextId", "contextId greenContextId", 1) + " migrationCause graphNodeId",
-        "meta": "META_DATA_EXPORT",
-        "schema": "3.11.1",
-        "version": "2024.2.3.38",
+        "meta": "META_DATA_EXPORT", "schema": "3.11.1", "version": "2024.2.3.38",
     },
     "2026.1": {
-        "kernel": KERNEL_2026_1,
-        "nvtx": NVTX_2020_3 + " binaryData",
+        "kernel": KERNEL_2026_1, "nvtx": NVTX_2020_3 + " binaryData",
         "memcpy": MEMCPY + " migrationCause graphNodeId virtualAddress copyCount",
-        "meta": "META_DATA_EXPORT",
-        "schema": "3.24.14",
-        "version": "2026.1.1.204",
+        "meta": "META_DATA_EXPORT", "schema": "3.24.14", "version": "2026.1.1.204",
     },
-}
+}  # fmt: skip
 
 
 def global_tid(pid: int, thread: int) -> int:
@@ -129,6 +119,7 @@ class NsysBuilder:
 
     def write(self, path: Path) -> Path:
         """The file; tables in the order they were first named, StringIds first."""
+        path.unlink(missing_ok=True)
         connection = sqlite3.connect(path)
         connection.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
         connection.execute("CREATE TABLE ProcessStreams (globalPid INTEGER, filenameId INTEGER, contentId INTEGER)")

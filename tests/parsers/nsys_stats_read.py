@@ -6,14 +6,14 @@ from pathlib import Path
 
 from perfctl.parsers import sniff
 from perfctl.records.report import Report
-from tests.parsers.nsys_stats_writer import SINCE_2022, header
+from tests.parsers.nsys_stats_writer import header
 
 GEMM = "void gemm<float, (int)128>(const float *, float *)"
 KERNELS = [
     ["75.0", "300", "2", "150.0", "150.0", "100", "200", "70.7", GEMM],
     ["25.0", "100", "1", "100.0", "100.0", "100", "100", "0.0", "relu"],
 ]
-SUM = header(SINCE_2022, "Instances", "Name")
+SUM = header("Instances", "Name")
 
 
 def read(tmp_path: Path, text: str, name: str = "stats.txt") -> Report:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Row = Sequence[str]
-SINCE_2022 = ("Time (%)", "Total Time (ns)", "{count}", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)", "StdDev (ns)")
-IN_2021 = ("Time(%)", "Total Time (ns)", "{count}", "Average (ns)", "Minimum (ns)", "Maximum (ns)", "StdDev (ns)")
-IN_2020 = ("Time(%)", "Total Time (ns)", "{count}", "Average", "Minimum", "Maximum")
-IN_2019 = ("Time(%)", "Total Time", "{count}", "Average", "Minimum", "Maximum")
+YEARS = {
+    "2019": ("Time(%)", "Total Time", "{count}", "Average", "Minimum", "Maximum"),
+    "2020": ("Time(%)", "Total Time (ns)", "{count}", "Average", "Minimum", "Maximum"),
+    "2021": ("Time(%)", "Total Time (ns)", "{count}", "Average (ns)", "Minimum (ns)", "Maximum (ns)", "StdDev (ns)"),
+    "2022": ("Time (%)", "Total Time (ns)", "{count}", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)", "StdDev (ns)"),
+}
+"""Year since which nsys spells columns so -> the columns before the name."""
 
 
-def header(columns: Sequence[str], count: str, name: str) -> list[str]:
-    return [*(column.format(count=count) for column in columns), name]
+def header(count: str, name: str, year: str = "2022") -> list[str]:
+    return [*(column.format(count=count) for column in YEARS.get(year, YEARS["2022"])), name]
 
 
 def csv_table(columns: Sequence[str], rows: Sequence[Row]) -> str:

@@ -61,11 +61,3 @@ def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             connection.execute("DELETE FROM StringIds")
-
-
-def test_reading_leaves_nothing_beside_the_report(tmp_path: Path) -> None:
-    path = report(tmp_path)
-    before = path.read_bytes()
-    list(parse(path).kernels)
-    assert [file.name for file in tmp_path.iterdir()] == ["report.sqlite"]
-    assert path.read_bytes() == before

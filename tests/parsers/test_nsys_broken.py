@@ -20,12 +20,6 @@ def test_strings_that_are_no_utf8_are_read_all_the_same(tmp_path: Path) -> None:
     assert next(iter(parse(path).kernels)).short_name == "ge\ufffdm"
 
 
-def test_a_name_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.kernel(1, demangledName=404)
-    assert [k.name for k in read(builder, tmp_path).kernels] == ["(name 404 is not in the report)"]
-
-
 def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "100% a?mode=rwc#b"
     folder.mkdir()

@@ -31,21 +31,18 @@ def test_the_most_exact_name_of_a_fact_counts() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "unit", "expected"),
     [
-        ("gpu__time_duration.sum", 7, None, {"duration_ns": 7}),
-        ("gpu__time_duration.sum", 7, "cycle", {}),
+        ("gpu__time_duration.sum", 7, None, {"duration_ns": 7}), ("gpu__time_duration.sum", 7, "cycle", {}),
         ("Static Shared Memory Per Block", 16, "byte/block", {"static_shared_bytes": 16}),
         ("Static Shared Memory Per Block", 16, "byte", {"static_shared_bytes": 16}),
         ("Dynamic Shared Memory Per Block", 0, None, {"dynamic_shared_bytes": 0}),
         ("launch__shared_mem_per_block_dynamic", 16, "ns", {}),
         ("launch__registers_per_thread", 40, "register/thread", {"registers": 40}),
         ("launch__registers_per_thread", 40.5, "register/thread", {}),
-        ("launch__grid_dim_y", 3, None, {"grid_y": 3}),
-        ("launch__block_dim_z", 2, None, {"block_z": 2}),
-        ("launch__device_id", 1, None, {"device_index": 1}),
-        ("launch__stream_id", 7, None, {"stream": 7}),
+        ("launch__grid_dim_y", 3, None, {"grid_y": 3}), ("launch__block_dim_z", 2, None, {"block_z": 2}),
+        ("launch__device_id", 1, None, {"device_index": 1}), ("launch__stream_id", 7, None, {"stream": 7}),
         ("sm__cycles", 1, None, {}),
     ],
-)
+)  # fmt: skip
 def test_a_fact_in_another_unit_or_with_a_fraction_is_left_out(
     name: str, value: Value, unit: str | None, expected: dict[str, int | float]
 ) -> None:
@@ -66,16 +63,13 @@ def test_a_device_is_described_in_base_units() -> None:
     [
         ({"memory_clock_rate": None}, {"memory_bandwidth_bps": None}),
         ({"memory_clock_rate": 0}, {"memory_bandwidth_bps": None}),
-        ({"global_memory_bus_width": 0}, {"memory_bandwidth_bps": None}),
-        ({"clock_rate": 0}, {"clock_hz": None}),
+        ({"global_memory_bus_width": 0}, {"memory_bandwidth_bps": None}), ({"clock_rate": 0}, {"clock_hz": None}),
         ({"compute_capability_minor": None}, {"compute_capability": None}),
-        ({"compute_capability_major": "8"}, {"compute_capability": None}),
-        ({"display_name": ""}, {"name": None}),
-        ({"display_name": 100}, {"name": None}),
-        ({"multiprocessor_count": "n/a"}, {"sm_count": None}),
+        ({"compute_capability_major": "8"}, {"compute_capability": None}), ({"display_name": ""}, {"name": None}),
+        ({"display_name": 100}, {"name": None}), ({"multiprocessor_count": "n/a"}, {"sm_count": None}),
         ({"total_memory": 1.5}, {"memory_bytes": None}),
     ],
-)
+)  # fmt: skip
 def test_what_was_not_collected_is_not_known(missing: dict[str, Value], expected: dict[str, None]) -> None:
     found, whole = device_of(0, None, attributes(A100 | missing)), device_of(0, None, attributes(A100))
     names = ("name", "compute_capability", "sm_count", "memory_bytes", "memory_bandwidth_bps", "clock_hz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.ncu.log import diagnostics, first_words, gaps, kernel_gaps, rounding, why_no_csv
+from perfctl.parsers.ncu.log import diagnostics, first_words, gaps, kernel_gaps, why_no_csv
 from perfctl.parsers.text.lines import Log
 from perfctl.records.report import Diagnostic, Gap, Kernel
 
@@ -28,60 +28,49 @@ def log_of(*lines: str) -> Log:
             "Run as root, or have the administrator load the nvidia module with "
             "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then says RmProfilingAdminOnly: 0), "
             "and profile again",
-        ),
-        (
+        ), (
             ["==WARNING== No kernels were profiled.", "==ERROR== Profiling failed because a driver resource was unavailable."],
             "another tool holds the GPU's performance counters (ncu: a driver resource was unavailable)",
             "If DCGM watches this GPU, run 'dcgmi profile --pause', profile again, then 'dcgmi profile --resume'",
-        ),
-        (
+        ), (
             ["==ERROR== Failed to open/create lock file /tmp/nsight-compute-lock."],
             "ncu could not open its lock file, which another user owns",
             "Set TMPDIR to a folder of your own and profile again",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7 (/opt/app)", "==ERROR== The application returned an error code (-11)."],
             "the profiled program failed with exit code -11 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
-        ),
-        (
+        ), (
             ["==ERROR== The application returned an error code (137)."],
             "the profiled program failed with exit code 137 before ncu recorded anything",
             "Run the program without ncu until it works, then profile again",
-        ),
-        (
+        ), (
             ["==ERROR== Failed to load report file 'a.ncu-rep'"],
             "ncu could not load the report it was asked to export",
             "Export with the ncu version that wrote the report, or a newer one",
-        ),
-        (
+        ), (
             ["==WARNING== No kernels were profiled.",
              "==WARNING== Profiling kernels launched by child processes requires the --target-processes all option."],
             "no kernels were profiled: the kernels ran in a child process",
             "Profile again with '--target-processes all'",
-        ),
-        (
+        ), (
             ["==PROF== Disconnected from process 7", "==WARNING== No kernels were profiled."],
             "no kernels were profiled: no launch matched the filters, or the profiler range was never open",
             "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add '--target-processes all'",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7", "==PROF== Report: out/run.ncu-rep"],
             "this is the log of an ncu run that wrote its report to out/run.ncu-rep",
             "Read that report instead",
-        ),
-        (
+        ), (
             ["Metric Name,dram__bytes.sum", "==ERROR== odd"],
             "this is a table that another program made from ncu's CSV (one column a metric): kernel names and units are "
             "not in it",
             "Use the CSV that ncu itself printed",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7", "==WARNING== first", "==ERROR== odd thing", "==ERROR== later"],
             "ncu stopped with an error: odd thing",
             "Fix that and profile again",
-        ),
-        (
+        ), (
             ["==PROF== Connected to process 7"],
             "ncu ran but printed no CSV (only ==PROF== lines)",
             "Profile again with --csv and a list of metrics",
@@ -98,19 +87,13 @@ def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(
 
 def test_messages_are_told_once_with_their_count_and_progress_is_not() -> None:
     log = log_of(
-        '==PROF== Profiling "k" - 0: 0%....100% - 3 passes',
-        "==WARNING== clocks",
-        "==ERROR== lost",
-        "==PROF== Received signal",
-        *["==WARNING== clocks"] * 2,
-        *["==ERROR== gone"] * 2,
-    )
+        '==PROF== Profiling "k" - 0: 0%....100% - 3 passes', "==WARNING== clocks", "==ERROR== lost",
+        "==PROF== Received signal", *["==WARNING== clocks"] * 2, *["==ERROR== gone"] * 2,
+    )  # fmt: skip
     assert diagnostics(log) == [
-        Diagnostic("warning", "ncu", "clocks (3 times)"),
-        Diagnostic("error", "ncu", "lost"),
-        Diagnostic("warning", "ncu", "Received signal"),
-        Diagnostic("error", "ncu", "gone (2 times)"),
-    ]
+        Diagnostic("warning", "ncu", "clocks (3 times)"), Diagnostic("error", "ncu", "lost"),
+        Diagnostic("warning", "ncu", "Received signal"), Diagnostic("error", "ncu", "gone (2 times)"),
+    ]  # fmt: skip
     assert diagnostics(Log()) == []
 
 
@@ -134,31 +117,14 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> 
 
 
 def test_a_long_text_is_shortened_to_its_limit() -> None:
-    assert first_words(["a  b\n", " c "]) == "a b c"
-    assert first_words(["x" * 300]) == "x" * 300
-    assert first_words(["x" * 301]) == "x" * 297 + "..."
-    assert first_words(["one two"], 7) == "one two"
-    assert first_words(["one twos"], 7) == "one ..."
+    assert first_words("a  b\n c ") == "a b c"
+    assert (first_words("x" * 300), first_words("x" * 301)) == ("x" * 300, "x" * 297 + "...")
+    assert (first_words("one two", 7), first_words("one twos", 7)) == ("one two", "one ...")
 
 
 def test_what_no_launch_of_the_file_has_is_a_gap() -> None:
     duration = Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
-    grid = Gap("kernel.grid_x", "not_available", "the CSV has no Grid Size for a launch (ncu before 2023 prints none)")
-    registers = Gap("kernel.registers", "not_collected", "launch__registers_per_thread is not among the metrics")
-    bare = Kernel(0, "k")
-    assert list(kernel_gaps([bare, bare])) == [duration, grid, registers]
-    assert list(kernel_gaps([bare, bare._replace(duration_ns=0)])) == [grid, registers]
-    assert list(kernel_gaps([bare._replace(grid_x=1), bare])) == [duration, registers]
-    assert list(kernel_gaps(iter([bare, bare._replace(registers=0)]), "text")) == [
-        duration,
-        grid._replace(reason=grid.reason.replace("CSV", "text")),
-    ]
-
-
-def test_scaled_units_are_said_to_round_with_the_first_of_them() -> None:
-    assert list(rounding([])) == []
-    text = (
-        "2 metrics are rounded because ncu printed them in scaled units (for example dram__bytes.sum in Mbyte); export with "
-        "--print-units base for exact figures"
-    )
-    assert list(rounding(["dram__bytes.sum in Mbyte", "Duration in us"])) == [Diagnostic("info", "perfctl", text)]
+    grid, bare = Gap("kernel.grid_x", "not_available", "no grid"), Kernel(0, "k")
+    assert list(kernel_gaps([bare, bare], "no grid")) == [duration, grid]
+    assert list(kernel_gaps([bare, bare._replace(duration_ns=0)], "no grid")) == [grid]
+    assert list(kernel_gaps([bare._replace(grid_x=1), bare], "no grid")) == [duration]

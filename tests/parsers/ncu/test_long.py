@@ -6,26 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.parsers.ncu.csv_pages import Columns, Rules, is_header
+from perfctl.parsers.ncu.csv_pages import Columns, is_header
 from perfctl.parsers.ncu.launches import Launch
 from perfctl.records.report import Counter, Diagnostic
+from tests.parsers.ncu_csv_writer import METRIC, NVTX, line, read
 
 IDENTITY = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name"]
-METRIC = ["Metric Name", "Metric Unit", "Metric Value"]
-NVTX = [
-    "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
-    "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
-]
 FULL = [
     *IDENTITY[:4], *NVTX, "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name",
     "Body Item Label", *METRIC, "Rule Name", "Rule Type", "Rule Description",
 ]  # fmt: skip
 BARE = ["ID", "Process ID", "Kernel Name", *METRIC]
-
-
-def line(*cells: object) -> str:
-    return ",".join(f'"{cell}"' for cell in cells) + "\n"
 
 
 def test_every_cell_of_a_launch_comes_from_its_own_column() -> None:
@@ -40,23 +31,12 @@ def test_every_cell_of_a_launch_comes_from_its_own_column() -> None:
     ), "a row that ends early has no further cells"
 
 
-def test_a_column_that_a_header_does_not_have_is_no_other_one() -> None:
-    columns = Columns(BARE)
+def test_a_column_that_a_header_does_not_have_is_no_other_one_and_of_two_the_first_counts() -> None:
     row = ["5", "42", "gemm", "a__b.sum", "inst", "7"]
-    assert columns.launch(row, 0) == Launch(order=(0, 5), name="gemm")
-    absent = (
-        columns.stream, columns.block, columns.grid, columns.device, columns.capability, columns.section, columns.label,
-        columns.rule, columns.push_pop, columns.start_end,
-    )  # fmt: skip
-    assert absent == (-1,) * 10
-    nothing = Columns([])
-    assert (nothing.id, nothing.process, nothing.kernel, nothing.metric, nothing.unit, nothing.value) == (-1,) * 6
-    assert nothing.last == -1
-
-
-def test_of_a_column_that_stands_twice_the_first_counts() -> None:
+    assert Columns(BARE).launch(row, 0) == Launch(order=(0, 5), name="gemm")
+    assert Columns([]).last == Columns([])["ID"] == -1
     columns = Columns(["ID", "Process ID", "Kernel Name", "Stream", *METRIC, "Stream", "ID"])
-    assert (columns.id, columns.stream, columns.value, columns.last) == (0, 3, 6, 6)
+    assert (columns["ID"], columns["Stream"], columns["Metric Value"], columns.last) == (0, 3, 6, 6)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +77,7 @@ def test_the_order_of_the_columns_changes_nothing(header: list[str], tmp_path: P
     for number, row in enumerate(rows):
         named = cells | {"ID": str(number // 2)} | dict(zip(METRIC, row, strict=True))
         text += line(*(named.get(name, "") for name in header))
-    path = tmp_path / "report.csv"
-    path.write_text(text)
-    report = ncu_csv.parse(path)
+    report = read(tmp_path, text)
     section = "" if "Section Name" in header else None
     assert list(report.counters) == [
         Counter(0, "a__b.sum", 1, "inst", section), Counter(0, "c__d.sum", 2000, "byte", section),
@@ -108,22 +86,9 @@ def test_the_order_of_the_columns_changes_nothing(header: list[str], tmp_path: P
     assert [kernel.name for kernel in report.kernels] == ["gemm"] * 2
 
 
-def test_a_rule_has_name_kind_and_text_side_by_side_and_its_first_text_is_kept() -> None:
-    rules = Rules()
-    rules.add_row(["", "Bottleneck", "OPT", "first"], 1)
-    rules.add_row(["Bottleneck", "OPT", "second"], 0)
-    rules.add_row(["", "Bottleneck", "INF", "third", "more"], 1)
-    rules.add_row(["", "Bottleneck", "WRN"], 1)
-    rules.add_row(["x", "y", "z"], -1)
-    rules.add_row([], 0)
-    assert rules.launches == {("Bottleneck", "OPT"): 2, ("Bottleneck", "INF"): 1}
-    assert rules.examples == {("Bottleneck", "OPT"): "first", ("Bottleneck", "INF"): "third"}
-
-
 def test_a_launch_that_a_rule_names_first_gets_its_stream_from_its_first_metric(tmp_path: Path) -> None:
     """Rows of rules carry the stream of the rule engine."""
     header = ["ID", "Process ID", "Kernel Name", "Stream", *METRIC, "Rule Name", "Rule Type", "Rule Description"]
-    path = tmp_path / "report.csv"
     text = line(*header)
     for number, stream in ((0, "7"), (1, "13")):
         text += line(number, 42, "k", "1", "", "", "", "Bottleneck", "INF", f"launch {number}")
@@ -131,8 +96,8 @@ def test_a_launch_that_a_rule_names_first_gets_its_stream_from_its_first_metric(
         text += line(number, 42, "k", "1", "", "", "", "Bottleneck", "INF", f"again {number}")
     for number in (2, 3, 2):  # these two have rules alone
         text += line(number, 42, "k", "1", "", "", "", "Bottleneck", "OPT", "alone")
-    path.write_text(text)
-    report = ncu_csv.parse(path)
+    text += line(2, 42, "k", "1", "", "", "", "Bottleneck", "WRN")  # without its text
+    report = read(tmp_path, text)
     assert [kernel.stream for kernel in report.kernels] == [7, 13, None, None]
     assert [counter.launch for counter in report.counters] == [0, 1]
     assert [said for said in report.diagnostics if said.source.startswith("ncu rule")] == [

@@ -26,19 +26,6 @@ def test_every_direction_comes_out_with_its_layer_and_step(direction: str) -> No
     assert tuple(found) == ("model.layer2.0.conv1", direction, 12)
 
 
-def test_the_optimizers_launches_have_its_direction_and_no_layer() -> None:
-    found = place_of(cell("perfctl:step:3", "perfctl:phase:optimizer", "Optimizer.step#Adam.step"))
-    assert tuple(found) == (None, "optimizer", 3)
-
-
-def test_other_phases_alone_say_no_direction() -> None:
-    assert tuple(place_of(cell("perfctl:step:3", "perfctl:phase:backward"))) == (None, None, 3)
-
-
-def test_autograds_own_thread_has_a_layer_and_no_step() -> None:
-    assert tuple(place_of(cell("conv2:grad_weight"))) == ("conv2", "grad_weight", None)
-
-
 def steps(*launches: tuple[int | None, str | None]) -> list[int | None]:
     """(step, direction) of each launch in -> steps out."""
     kernels = [Kernel(n, "k", step=step, direction=direction) for n, (step, direction) in enumerate(launches)]
@@ -62,7 +49,7 @@ def test_gradients_that_end_a_step_are_in_it_and_other_work_between_two_steps_is
 
 def test_what_comes_before_any_step_is_in_none() -> None:
     assert steps((None, BACKWARD), (None, LOSS), (0, FORWARD)) == [None, None, 0]
-    assert steps((None, BACKWARD), (None, LOSS)) == [None, None]
+    assert (steps((None, BACKWARD), (None, LOSS)), steps()) == ([None, None], [])
 
 
 LONG = (
@@ -136,6 +123,9 @@ def test_a_range_of_the_console_text_reads_as_one_of_the_csv() -> None:
         ((), ("fc1:backward", "fc1:forward"), (None, None, None)),
         ((), ("fc1:forward", "fc1:forward"), ("fc1", "forward", None)),
         ((), ("perfctl:step:3",), (None, None, None)), ((), (), (None, None, None)),
+        (("perfctl:step:3", "perfctl:phase:optimizer", "Optimizer.step#Adam.step"), (), (None, "optimizer", 3)),
+        (("perfctl:step:3", "perfctl:phase:backward"), (), (None, None, 3)),
+        (("conv2:grad_weight",), (), ("conv2", "grad_weight", None)),
         (("a:forward", "b:forward"), (), ("b", "forward", None)),
         (("perfctl:step:3", "perfctl:step:4"), (), (None, None, 4)),
         (("perfctl:phase:optimizer", "fc1:forward"), (), ("fc1", "forward", None)),

@@ -64,9 +64,10 @@ class Action:
         return None
 
     def metric_names(self) -> tuple[str, ...]:
-        return ("x",)
+        return ("x", "bad\udcff")
 
     def metric_by_name(self, name: str) -> Metric:
+        assert name == "x", "a name with a lone surrogate is refused"
         return self._metric
 
 
@@ -107,7 +108,7 @@ def records(context: Context | None, monkeypatch: pytest.MonkeyPatch) -> list[di
 )  # fmt: skip
 def test_a_value_is_read_by_its_kind(kind: int, value: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (record,) = records(Context([Action(Metric(kind, value))]), monkeypatch)
-    assert record["metrics"] == [["x", "inst", expected]]
+    assert record["metrics"] == [["x", "inst", expected], ["bad\ufffd", "", None]]
     assert type(record["metrics"][0][2]) is type(expected)
     assert record["strange"] == (["x"] if kind == UNKNOWN else [])
     assert (record["name"], record["short"], record["single"], record["ranges"]) == ("k(int)", "", True, [])

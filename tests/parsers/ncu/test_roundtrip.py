@@ -10,25 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers.ncu import csv as ncu_csv
+from tests.parsers.ncu_csv_writer import METRIC, NVTX, UNITS, exact, number
 
 IDENTITY = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name"]
 OLD = [*IDENTITY, "Kernel Time", "Context", "Stream", "Section Name"]
 NEW = [*IDENTITY, "Context", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name"]
-METRIC = ["Metric Name", "Metric Unit", "Metric Value"]
 RULE = ["Rule Name", "Rule Type", "Rule Description"]
 SPEEDUP = ["Estimated Speedup Type", "Estimated Speedup"]
 HEADERS = {
-    "12": [*OLD, *METRIC],
-    "15 rules": [*OLD, *METRIC, *RULE],
-    "15 device": [*NEW, *METRIC],
-    "20": [*NEW, *METRIC, *RULE, *SPEEDUP],
-    "21": [*NEW, "Body Item Label", *METRIC, *RULE, *SPEEDUP],
-}
-NVTX = [
-    "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
-    "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
-]
-UNITS = {"byte": ("byte", 1), "Mbyte": ("byte", 10**6), "inst": ("inst", 1), "usecond": ("ns", 1000), "": (None, 1)}
+    "12": [*OLD, *METRIC], "15 rules": [*OLD, *METRIC, *RULE], "15 device": [*NEW, *METRIC],
+    "20": [*NEW, *METRIC, *RULE, *SPEEDUP], "21": [*NEW, "Body Item Label", *METRIC, *RULE, *SPEEDUP],
+}  # fmt: skip
 LOG = ["epoch 1, loss 0.42", '"quoted" words, 1,234', "==PROF== Connected to process 42 (/opt/app)", "", "100%"]
 
 
@@ -50,15 +42,6 @@ class Dialect:
     before: list[str]
     between: list[str]
     after: list[str]
-
-
-def number(hundredths: int, locale: str) -> str:
-    """As ncu prints it: whole numbers without a fraction, others with two digits."""
-    whole, rest = divmod(hundredths, 100)
-    text = f"{whole:,}" + (f".{rest:02d}" if rest else "")
-    if locale == "C":
-        return text.replace(",", "")
-    return text if locale == "en_US" else text.translate(str.maketrans(",.", ".,"))
 
 
 def write(path: Path, kernels: list[str], cells: list[Cell], dialect: Dialect) -> None:
@@ -106,7 +89,9 @@ def reports(draw: st.DrawFn) -> tuple[list[str], list[Cell]]:
     cells = [ANCHOR]
     for launch in range(len(kernels)):
         metrics = draw(st.lists(st.sampled_from(["a__x.sum", "b__y.avg", "Duration"]), min_size=1, max_size=4))
-        cells += [Cell(launch, name, draw(st.sampled_from(sorted(UNITS))), draw(figures)) for name in metrics]
+        cells += [
+            Cell(launch, name, draw(st.sampled_from(sorted(UNITS.keys() - {"Ghz"}))), draw(figures)) for name in metrics
+        ]
     return kernels, cells
 
 
@@ -121,12 +106,9 @@ def test_what_is_written_in_a_dialect_is_read_back(report: tuple[list[str], list
         found = ncu_csv.parse(path)
         counters = list(found.counters)
     assert [kernel.name for kernel in found.kernels] == kernels
-    assert [(counter.launch, counter.name, counter.unit) for counter in counters] == [
-        (cell.launch, cell.metric, UNITS[cell.unit][0]) for cell in cells
+    assert [(counter.launch, counter.name, (counter.value, counter.unit)) for counter in counters] == [
+        (cell.launch, cell.metric, exact(cell.hundredths, cell.unit)) for cell in cells
     ]
-    for counter, cell in zip(counters, cells, strict=True):
-        whole, rest = divmod(cell.hundredths * UNITS[cell.unit][1], 100)
-        assert counter.value == (whole if not rest else cell.hundredths * UNITS[cell.unit][1] / 100)
     for kernel in found.kernels:
         assert kernel.layer == (f"layer{kernel.launch}" if dialect.nvtx else None)
         assert kernel.grid_x == (kernel.launch + 1 if "Block Size" in HEADERS[dialect.header] else None)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.parsers.ncu.csv_pages import is_summary, read_rows, read_summary, unknown
+from perfctl.parsers.ncu.csv_pages import is_summary, summary_report, unknown
 from perfctl.parsers.text.lines import Log
-from perfctl.records.report import Diagnostic, Gap, Report, Summary
+from perfctl.records.report import Diagnostic, Gap, Summary
+from tests.parsers.ncu_csv_writer import line, read
 
 HEADER = [
     "Process ID", "Process Name", "Host Name", "Device", "Kernel Name", "Block Size", "Grid Size", "CC", "Invocations",
@@ -21,10 +21,6 @@ NO_LAUNCHES = [
     Gap("kernel", "not_available", "a per-kernel summary has no launches; export without --print-summary"),
     Gap("counter", "not_available", "a per-kernel summary has averages instead; export without --print-summary"),
 ]
-
-
-def line(*cells: object) -> str:
-    return ",".join(f'"{cell}"' for cell in cells) + "\n"
 
 
 def row(metric: str, unit: str, *figures: str) -> str:
@@ -38,12 +34,6 @@ def figures(metric: str, unit: str | None, *values: float) -> list[Summary]:
     return [Summary(f"{metric}, {word} {about}", value, unit) for word, value in zip(words, values, strict=True)]
 
 
-def parsed(folder: Path, *lines: str) -> Report:
-    path = folder / "summary.csv"
-    path.write_text("".join(lines))
-    return ncu_csv.parse(path)
-
-
 def test_a_summary_has_all_three_figures_and_the_number_of_launches() -> None:
     assert is_summary(HEADER)
     assert is_summary(NEEDED)
@@ -54,7 +44,7 @@ def test_a_summary_has_all_three_figures_and_the_number_of_launches() -> None:
 def test_columns_of_a_summary_in_no_list_are_named(tmp_path: Path) -> None:
     assert unknown([*HEADER, "Median", "ID"]) == ["Median"]
     lines = [line(*HEADER, "Median"), row("a__b.sum", "inst", "1", "3", "2").replace("\n", ',"2"\n')]
-    report = parsed(tmp_path, *lines)
+    report = read(tmp_path, *lines)
     assert report.form == "ncu CSV, summary, 16 columns"
     assert report.diagnostics == (
         Diagnostic("warning", "perfctl parser", "not understood and left out: columns Median"),
@@ -62,7 +52,7 @@ def test_columns_of_a_summary_in_no_list_are_named(tmp_path: Path) -> None:
 
 
 def test_figures_are_in_base_units_with_their_kernel_and_rows_that_are_cut_are_a_gap(tmp_path: Path) -> None:
-    report = parsed(
+    report = read(
         tmp_path,
         line(*HEADER),
         row("gpu__time_duration.sum", "usecond", "1.25", "2", "1.625"),
@@ -78,18 +68,23 @@ def test_figures_are_in_base_units_with_their_kernel_and_rows_that_are_cut_are_a
     assert (report.form, report.kernels, report.diagnostics) == ("ncu CSV, summary, 15 columns", (), ())
 
 
+def read_rows(row: dict[str, str]) -> tuple[list[Summary], list[Gap]]:
+    report = summary_report(Path("x"), "form", [row], Log(), ())
+    return list(report.summaries), list(report.gaps)
+
+
 def test_the_style_of_the_numbers_is_decided_by_all_three_figures() -> None:
     known = {"Kernel Name": "k", "Invocations": "2", "Metric Name": "a__b.sum", "Metric Unit": "inst"}
     for name in ("Minimum", "Maximum", "Average"):
         decides = dict.fromkeys(("Minimum", "Maximum", "Average"), "1.234") | {name: "1.234,5"}
-        found, gaps = read_rows([known | decides])
+        found, gaps = read_rows(known | decides)
         assert [figure.value for figure in found if figure.value != 1234.5] == [1234, 1234]
         assert gaps == NO_LAUNCHES
 
 
 def test_what_may_be_a_whole_number_or_a_fraction_is_a_gap_and_words_stay_words() -> None:
     known = {"Kernel Name": "k", "Invocations": "2", "Metric Name": "a__b.sum", "Metric Unit": "Kbyte"}
-    found, gaps = read_rows([known | {"Minimum": "1.234", "Maximum": "n/a", "Average": "7"}])
+    found, gaps = read_rows(known | {"Minimum": "1.234", "Maximum": "n/a", "Average": "7"})
     name = "a__b.sum, {} of 2 launches of k"
     assert found == [
         Summary(name.format("minimum"), None, "byte", "1.234"),
@@ -99,19 +94,16 @@ def test_what_may_be_a_whole_number_or_a_fraction_is_a_gap_and_words_stay_words(
     reason = '"1.234" may be a whole number or a fraction'
     assert gaps == [*NO_LAUNCHES, Gap(f"summary:{name.format('minimum')}", "ambiguous", reason)]
     for half in ("Grid Size", "Block Size"):
-        shapeless, _ = read_rows([known | {half: "(1, 1, 1)", "Minimum": "1", "Maximum": "1", "Average": "1"}])
+        shapeless, _ = read_rows(known | dict.fromkeys(("Minimum", "Maximum", "Average"), "1") | {half: "(1, 1, 1)"})
         assert shapeless[0].name == name.format("minimum")
 
 
 def test_rows_without_any_and_no_rows_are_told(tmp_path: Path) -> None:
-    log = Log()
-    assert read_summary(iter([]), HEADER, log) == ([], NO_LAUNCHES)
-    assert log.cut_rows == 0
     with pytest.raises(ReportError, match=r"the CSV has a header but no rows\. Export the report again"):
-        parsed(tmp_path, line(*HEADER))
+        read(tmp_path, line(*HEADER))
 
 
 def test_a_second_page_is_refused_with_its_line(tmp_path: Path) -> None:
     one = row("a__b.sum", "inst", "1", "3", "2")
     with pytest.raises(ReportError, match=r"a page of ncu appears twice \(again at line 4\b"):
-        parsed(tmp_path, line(*HEADER), one, one.replace("a__b", "c__d"), line(*HEADER), one)
+        read(tmp_path, line(*HEADER), one, one.replace("a__b", "c__d"), line(*HEADER), one)

@@ -7,29 +7,18 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.parsers.ncu.facts import with_steps
 from perfctl.parsers.ncu.text import TextTable, spans_of
-from perfctl.records.report import Counter, Kernel, Report, Summary
+from perfctl.records.report import Counter, Diagnostic
+from tests.parsers.ncu_csv_writer import METRIC, line, read
 
-LONG = ["ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name", "Metric Name",
-        "Metric Unit", "Metric Value"]  # fmt: skip
+LONG = ["ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name", *METRIC]
+CUT = "1 rows of the CSV are cut off or broken"
 WIDE = ["ID", "Process ID", "Kernel Name", "Grid Size", "launch__registers_per_thread", "dram__bytes.sum"]
-
-
-def line(*cells: object) -> str:
-    return ",".join(f'"{cell}"' for cell in cells) + "\n"
 
 
 def long(number: object, metric: str, unit: str, value: str, *, grid: str = "(4, 3, 2)", stream: str = "7") -> str:
     return line(number, 42, "k", stream, "(32, 1, 1)", grid, "0", "8.0", "S", metric, unit, value)
-
-
-def read(folder: Path, *lines: str) -> Report:
-    path = folder / "report.csv"
-    path.write_text("".join(lines))
-    return ncu_csv.parse(path)
 
 
 @pytest.mark.parametrize(
@@ -52,15 +41,12 @@ def test_an_id_has_at_most_eighteen_digits(page: str, number: str, is_read: bool
     if page == "long":
         lines = [line(*LONG), *(long(some, "a__b.sum", "inst", "1") for some in ("0", number))]
     else:
-        lines = [
-            line(*WIDE),
-            line("", "", "", "", "", "inst"),
-            *(line(some, 42, "k", "", 8, 1) for some in ("0", number)),
-        ]
+        rows = (line(some, 42, "k", "", 8, 1) for some in ("0", number))
+        lines = [line(*WIDE), line("", "", "", "", "", "inst"), *rows]
     report = read(tmp_path, *lines)
     assert len(list(report.kernels)) == 1 + is_read
     said = [gap.reason for gap in report.gaps if gap.state == "unreadable"]
-    assert said == ([] if is_read else ["1 rows of the CSV are cut off or broken"])
+    assert said == ([] if is_read else [CUT])
 
 
 def test_figures_are_in_base_units_and_launches_in_the_order_of_their_ids(tmp_path: Path) -> None:
@@ -78,25 +64,22 @@ def test_figures_are_in_base_units_and_launches_in_the_order_of_their_ids(tmp_pa
     said = {gap.quantity: gap.reason for gap in report.gaps}
     assert said["counter:sm__x.sum"].startswith('ncu printed "n/a" in place of 1 values')
     assert "counter:sm__y" not in said
-    text = (
-        "2 metrics are rounded because ncu printed them in scaled units (for example gpu__time_duration.sum in usecond)"
-    )
-    assert any(one.text.startswith(text) for one in report.diagnostics)
+    example = "(for example gpu__time_duration.sum in usecond); export with --print-units base for exact figures"
+    text = f"2 metrics are rounded because ncu printed them in scaled units {example}"
+    assert report.diagnostics == (Diagnostic("info", "perfctl", text),)
+    assert read(tmp_path, line(*LONG), lines[2]).diagnostics == ()
 
 
 def test_a_wide_row_that_is_cut_off_gives_the_cells_it_has(tmp_path: Path) -> None:
     units = line("", "", "", "", "register/thread", "Mbyte")
-    report = read(
-        tmp_path, line(*WIDE), units, line(0, 42, "k", "(1, 1, 1)", 8, "1.5"), line(1, 42, "k", "(1, 1, 1)", 9)
-    )
+    rows = line(0, 42, "k", "(1, 1, 1)", 8, "1.5"), line(1, 42, "k", "(1, 1, 1)", 9)
+    report = read(tmp_path, line(*WIDE), units, *rows)
     assert [(one.launch, one.name, one.value, one.unit) for one in report.counters] == [
         (0, "launch__registers_per_thread", 8, "register/thread"), (0, "dram__bytes.sum", 1_500_000, "byte"),
         (1, "launch__registers_per_thread", 9, "register/thread"),
     ]  # fmt: skip
     assert [kernel.registers for kernel in report.kernels] == [8, 9]
-    assert [gap.reason for gap in report.gaps if gap.quantity == "counter"] == [
-        "1 rows of the CSV are cut off or broken"
-    ]
+    assert [gap.reason for gap in report.gaps if gap.quantity == "counter"] == [CUT]
 
 
 def test_a_rule_or_a_cut_row_within_a_launch_is_no_figure(tmp_path: Path) -> None:
@@ -106,9 +89,7 @@ def test_a_rule_or_a_cut_row_within_a_launch_is_no_figure(tmp_path: Path) -> Non
     header = line(*LONG, "Rule Name", "Rule Type", "Rule Description")
     report = read(tmp_path, header, metric, rule, line(*identity, "c__d.sum"), metric)
     assert list(report.counters) == [Counter(0, "a__b.sum", 1, "inst", "S")] * 2
-    assert [gap.reason for gap in report.gaps if gap.quantity == "counter"] == [
-        "1 rows of the CSV are cut off or broken"
-    ]
+    assert [gap.reason for gap in report.gaps if gap.quantity == "counter"] == [CUT]
     assert [(one.source, one.text) for one in report.diagnostics] == [
         ("ncu rule Bottleneck", "INF in 1 launches; the first: few blocks")
     ]
@@ -128,47 +109,41 @@ def test_a_launch_that_stands_in_two_tables_is_refused_with_the_line_of_the_seco
             read(tmp_path, line(*LONG), first, line(*LONG), other, line(*LONG), second, *behind)
 
 
-def kernels(*known: tuple[int | None, str | None]) -> list[Kernel]:
-    return [Kernel(number, "k", direction=direction, step=step) for number, (step, direction) in enumerate(known)]
-
-
-def test_launches_between_two_of_a_step_and_gradients_behind_it_are_in_it() -> None:
-    known = [
-        (None, None), (0, None), (None, None), (0, None), (None, None), (None, "backward"), (2, None), (None, None),
-    ]  # fmt: skip
-    expected = [None, 0, 0, 0, None, 0, 2, None]
-    assert [kernel.step for kernel in with_steps(kernels(*known))] == expected
-    assert [kernel.step for kernel in with_steps(kernels((0, None), (None, None)))] == [0, None]
-    assert [kernel.step for kernel in with_steps(kernels((None, "backward"), (None, "grad_weight")))] == [None, None]
-    assert with_steps([]) == []
-
-
 RULER = "    ------ ---- ---------"
 SPANS = ((4, 10), (11, 15), (16, 25))
 
 
-def table(*lines: str, by_left: bool = False, open_above: bool = False) -> tuple[list[list[str]], int, int, list[bool]]:
-    found = TextTable(SPANS, RULER, by_left=by_left, open_above=open_above)
+def table(*lines: str, open_above: bool = False) -> tuple[list[list[str]], int, int, list[bool]]:
+    found = TextTable(SPANS, RULER, open_above=open_above)
     took = [found.take(text) for text in lines]
     return found.rows(), found.broken, found.unclosed(), took
 
 
 def test_a_ruler_of_dashes_gives_the_columns() -> None:
-    assert spans_of(RULER) == SPANS
-    assert spans_of(RULER + "\n") == SPANS
-    assert [spans_of(text) for text in ("---", "--- --", "--- x ---", "")] == [()] * 4
+    assert spans_of(RULER) == spans_of(RULER + "  \n") == SPANS
+    assert spans_of("--- ---") == ((0, 3), (4, 7))
+    assert [spans_of(text) for text in ("---", "--- --", "---  ---", "--- x ---", "")] == [()] * 5
     ruler = "-" * 1999 + " " + "-" * 2000
     assert (len(spans_of(ruler)), spans_of(ruler + "-")) == (2, ())
 
 
+def rows_of(*lines: str) -> tuple[list[list[str]], int]:
+    return table(*(text + "\n" for text in lines))[:2]
+
+
 def test_names_and_values_that_are_broken_are_put_together() -> None:
-    name, rest = "    Long.N inst       123\n", "    ame               \n"
     assert table("    Name   inst       123\n", RULER + "\n") == ([["Name", "inst", "123"]], 0, 0, [True, True])
-    assert table(name, rest, RULER + "\n")[0] == [["Long.Name", "inst", "123"]]
-    assert table(name.replace("Long.N", "Long  "), rest, RULER + "\n")[0] == [
-        ["Long", "inst", "123"],
-        ["ame", "", ""],
-    ], "not a full column"
+    assert rows_of("    Name   inst    NVIDIA", "                     RTX", RULER) == ([["Name", "inst", "NVIDIA"]], 1)
+    whole = ["Name", "inst", "NVIDIA RTX"]
+    assert rows_of("    Name   inst    NVIDIA", "                      RTX", RULER) == ([whole], 0)
+    assert rows_of("           inst       123", RULER) == ([], 1)
+
+
+def test_a_name_whose_last_column_is_a_blank_goes_on_and_a_shorter_one_does_not() -> None:
+    rest = "    ame"
+    assert rows_of("    Long.N inst       123", rest, RULER) == ([["Long.Name", "inst", "123"]], 0)
+    assert rows_of("    Long.  inst       123", rest, RULER) == ([["Long.ame", "inst", "123"]], 0)
+    assert rows_of("    Long   inst       123", rest, RULER) == ([["Long", "inst", "123"], ["ame", "", ""]], 0)
 
 
 def test_a_row_that_does_not_fit_its_columns_or_its_edge_is_broken() -> None:
@@ -186,26 +161,6 @@ def test_a_table_ends_at_a_second_ruler_a_blank_line_or_a_foreign_one() -> None:
         assert table(fits, foreign, fits)[2:] == (0, [True, False, False])
     assert table(fits)[2:] == (1, [True])
     assert table(fits, open_above=True)[2:] == (0, [True])
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        "  k(int), Block Size (32, 1, 1), Grid Size (4, 1, 1), Device 0, 3 invocations",
-        "  k(int) (4, 1, 1)x(32, 1, 1), Device 0, CC 8.0, Invocations 3",
-    ],
-)
-def test_a_summary_in_the_console_gives_three_figures_of_its_launches(head: str, tmp_path: Path) -> None:
-    ruler = "    ------------ ----------- -------- -------- --------"
-    titles = "    Metric Name  Metric Unit Minimum  Maximum  Average"
-    rows = "    a__b.sum     Kbyte       1        3        2"
-    path = tmp_path / "log.txt"
-    path.write_text("\n".join([head, "    Section: S", ruler, titles, ruler, rows, ruler, ""]))
-    about = "of 3 launches of k(int) grid (4, 1, 1) block (32, 1, 1)"
-    assert ncu_text.parse(path).summaries == tuple(
-        Summary(f"a__b.sum, {figure} {about}", 1000 * value, "byte")
-        for figure, value in (("minimum", 1), ("maximum", 3), ("average", 2))
-    )
 
 
 @pytest.mark.parametrize(("columns", "is_known"), [(2, True), (3, True), (4, False)])

@@ -15,6 +15,7 @@ from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Report
+from tests.parsers.ncu_csv_writer import UNITS, exact, number
 from tests.parsers.ncu_text_writer import Launch, new_text, old_text, raw_text
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -67,9 +68,8 @@ def test_sections_stand_with_their_counters(tmp_path: Path) -> None:
     speed = ("GPU Speed Of Light Throughput", [("Memory Throughput", "%", "6.09")])
     report = read(tmp_path, new_text([Launch("k(int)", sections=[speed, again])]))
     assert [(c.section, c.value, c.unit) for c in report.counters] == [
-        ("GPU Speed Of Light Throughput", 6.09, "%"),
-        ("Memory Workload Analysis", 191_400_000, "byte/s"),
-    ]
+        ("GPU Speed Of Light Throughput", 6.09, "%"), ("Memory Workload Analysis", 191_400_000, "byte/s"),
+    ]  # fmt: skip
 
 
 def test_a_value_of_several_words_that_is_broken_is_whole_again(tmp_path: Path) -> None:
@@ -98,11 +98,8 @@ def test_rules_become_information_with_their_section_and_count(tmp_path: Path) -
 
 
 def test_a_value_that_could_not_be_collected_is_unknown_with_a_reason(tmp_path: Path) -> None:
-    rows = [
-        ("flop_count_sp.sum", "", "n/a"),
-        ("x__y.sum", "", "(!) n/a"),
-        ("Function Cache Configuration", "", "CachePreferNone"),
-    ]
+    cache = ("Function Cache Configuration", "", "CachePreferNone")
+    rows = [("flop_count_sp.sum", "", "n/a"), ("x__y.sum", "", "(!) n/a"), cache]
     report = read(tmp_path, new_text([Launch("k(int)", sections=[("S", rows)])]))
     assert [(c.value, c.text) for c in report.counters] == [(None, "n/a"), (None, "n/a"), (None, "CachePreferNone")]
     states = {gap.quantity: gap.state for gap in report.gaps}
@@ -116,13 +113,11 @@ def test_an_ambiguous_number_is_not_guessed(tmp_path: Path) -> None:
 
 
 def test_messages_of_ncu_around_the_text_become_diagnostics(tmp_path: Path) -> None:
-    text = '==PROF== Profiling "k" - 0: 0%....50%....100% - 3 passes\nloss 0.42\n' + new_text(
-        [Launch("k(int)", sections=[SOL])]
-    )
-    text += (
+    before = '==PROF== Profiling "k" - 0: 0%....50%....100% - 3 passes\nloss 0.42\n'
+    after = (
         '==ERROR== Failed to profile "other" in process 42\n' + "==WARNING== Found outstanding GPU clock reset\n" * 2
     )
-    report = read(tmp_path, text)
+    report = read(tmp_path, before + new_text([Launch("k(int)", sections=[SOL])]) + after)
     said = [one.text for one in report.diagnostics if one.severity in ("error", "warning") and one.source == "ncu"]
     assert said == ['Failed to profile "other" in process 42', "Found outstanding GPU clock reset (2 times)"]
     assert {one.severity for one in report.diagnostics} >= {"error", "warning"}
@@ -214,29 +209,12 @@ def test_damage_in_the_middle_ends_in_records_or_a_report_error(at: int, removed
 
 # Round trip
 
-UNITS = {
-    "byte": ("byte", 1),
-    "Mbyte": ("byte", 10**6),
-    "inst": ("inst", 1),
-    "usecond": ("ns", 1000),
-    "Ghz": ("Hz", 10**9),
-    "": (None, 1),
-}
 LOG = ["epoch 1, loss 0.42", "==PROF== Connected to process 42 (/opt/app)", "  indented words", "100%"]
 
 
-def number(hundredths: int, locale: str) -> str:
-    whole, rest = divmod(hundredths, 100)
-    text = f"{whole:,}" + (f".{rest:02d}" if rest else "")
-    if locale == "C":
-        return text.replace(",", "")
-    return text if locale == "en_US" else text.translate(str.maketrans(",.", ".,"))
-
-
 Cell = tuple[str, str, int]
-kernel_names = st.text(st.sampled_from("abc<>():, \"&;'é[]"), min_size=1, max_size=30).map(
-    lambda text: "void k" + text.strip()
-)
+letters = st.text(st.sampled_from("abc<>():, \"&;'é[]"), min_size=1, max_size=30)
+kernel_names = letters.map(lambda text: "void k" + text.strip())
 metric_names = st.text(st.sampled_from("abcxyz__."), min_size=1, max_size=150).map(lambda text: "m" + text)
 cells = st.tuples(metric_names, st.sampled_from(sorted(UNITS)), st.integers(0, 10**11))
 
@@ -256,16 +234,10 @@ def test_what_is_written_in_a_layout_is_read_back(
     report: list[tuple[str, list[list[Cell]]]], layout: str, locale: str, encoding: str, line_end: str, log: list[str]
 ) -> None:
     report = [("void anchor(int)", [[("anchor", "inst", 123456789)]]), *report]
-    launches = [
-        Launch(
-            name,
-            (at + 1, 2, 3),
-            sections=[
-                (f"Section {s}", [(m, u, number(v, locale)) for m, u, v in part]) for s, part in enumerate(parts)
-            ],
-        )
-        for at, (name, parts) in enumerate(report)
-    ]
+    launches = [Launch(name, (at + 1, 2, 3)) for at, (name, _) in enumerate(report)]
+    for launch, (_, parts) in zip(launches, report, strict=True):
+        for at, part in enumerate(parts):
+            launch.sections.append((f"Section {at}", [(m, u, number(v, locale)) for m, u, v in part]))
     text = "".join(line + "\n" for line in log) + WRITERS[layout](launches)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ncu.txt"
@@ -277,7 +249,5 @@ def test_what_is_written_in_a_layout_is_read_back(
     assert [kernel.name for kernel in kernels] == [name for name, _ in report]
     assert [kernel.grid_x for kernel in kernels] == [at + 1 if layout == "new" else None for at in range(len(report))]
     expected = [(at, m, u, v) for at, (_, parts) in enumerate(report) for part in parts for m, u, v in part]
-    assert [(c.launch, c.name, c.unit) for c in counters] == [(at, m, UNITS[u][0]) for at, m, u, _ in expected]
-    for counter, (_, _, unit, hundredths) in zip(counters, expected, strict=True):
-        whole, rest = divmod(hundredths * UNITS[unit][1], 100)
-        assert counter.value == (whole if not rest else hundredths * UNITS[unit][1] / 100)
+    found_cells = [(c.launch, c.name, (c.value, c.unit)) for c in counters]
+    assert found_cells == [(at, m, exact(v, u)) for at, m, u, v in expected]

@@ -8,12 +8,9 @@ import pytest
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.parsers.ncu.facts import range_names
-from perfctl.parsers.ncu.text import TextTable, spans_of
 from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report, Summary
 
 RULER = "    ------ ---- ---------"
-SPANS = ((4, 10), (11, 15), (16, 25))
 HEADED = "  k(int) (4, 3, 2)x(32, 16, 1), Context 1, Stream 7, Device 2, CC 8.6"
 TABLE = ["    Section: S", RULER, "    Name   inst       123", RULER]
 
@@ -88,9 +85,8 @@ def test_a_rule_goes_on_in_lines_that_are_indented_as_ncu_does(blanks: int, goes
 @pytest.mark.parametrize("line", ["OPT   words", " OPT  words", "    OPTX words", "    OP  words", "    OPT    words"])
 def test_other_lines_are_no_rules(line: str, tmp_path: Path) -> None:
     assert rules(read(tmp_path, HEADED, *TABLE, line)) == []
-    assert rules(read(tmp_path, HEADED, *TABLE, "  INF words")) == [
-        ("ncu rule of section S", "INF 1 times; the first: words")
-    ]
+    said = ("ncu rule of section S", "INF 1 times; the first: words")
+    assert rules(read(tmp_path, HEADED, *TABLE, "  INF words")) == [said]
 
 
 def test_rules_that_differ_in_their_figures_alone_are_one_and_others_are_told_apart(tmp_path: Path) -> None:
@@ -123,14 +119,12 @@ def test_two_hundred_ranges_of_a_stack_are_kept(depth: int, kept: int, tmp_path:
     report = read(tmp_path, HEADED, "    NVTX Push/Pop Stack for Thread 42:", "     <default domain>", *stack, *TABLE)
     assert [kernel.layer for kernel in report.kernels] == [f"l{kept - 1}"]
     assert [counter.value for counter in report.counters] == [123]
-    assert range_names("".join(f'"<default domain>:l{n}"' for n in range(2))) == ["l0", "l1"]
 
 
 def test_warnings_of_rules_below_a_launch_are_warnings_and_output_of_the_program_is_none(tmp_path: Path) -> None:
     report = read(tmp_path, "Warning: before", HEADED, *TABLE, "    Warning: odd value", "Warning: odd value", "loss 1")
-    assert [said for said in report.diagnostics if said.source == "ncu"] == [
-        Diagnostic("warning", "ncu", "odd value (2 times)")
-    ]
+    said = Diagnostic("warning", "ncu", "odd value (2 times)")
+    assert [one for one in report.diagnostics if one.source == "ncu"] == [said]
 
 
 def test_a_process_that_comes_again_is_refused_with_its_line_and_further_ones_are_named(tmp_path: Path) -> None:
@@ -138,9 +132,8 @@ def test_a_process_that_comes_again_is_refused_with_its_line_and_further_ones_ar
     with pytest.raises(ReportError, match=r"the output of one process appears twice \(again at line 7\b"):
         read(tmp_path, first, HEADED, *TABLE, first, HEADED, *TABLE, first)
     report = read(tmp_path, first, HEADED, *TABLE, second, HEADED, *TABLE)
-    assert any(
-        said.text.startswith("the launches of further processes begin at line 7 and") for said in report.diagnostics
-    )
+    begin = "the launches of further processes begin at line 7 and"
+    assert any(said.text.startswith(begin) for said in report.diagnostics)
     alone = read(tmp_path, first, HEADED, *TABLE)
     assert not [said for said in alone.diagnostics if "further" in said.text]
 
@@ -170,35 +163,6 @@ def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_r
     assert ncu_text.sniff(path, text.encode()) is is_ncu
 
 
-def rows_of(*lines: str, by_left: bool = False) -> tuple[list[list[str]], int]:
-    table = TextTable(SPANS, RULER, by_left=by_left)
-    for text in lines:
-        table.take(text + "\n")
-    return table.rows(), table.broken
-
-
-def test_a_value_in_two_lines_is_one_of_two_words_and_a_row_without_a_name_is_broken() -> None:
-    assert rows_of("    Name   inst    NVIDIA", "                     RTX", RULER) == ([["Name", "inst", "NVIDIA"]], 1)
-    assert rows_of("    Name   inst    NVIDIA", "                      RTX", RULER) == (
-        [["Name", "inst", "NVIDIA RTX"]],
-        0,
-    )
-    assert rows_of("           inst       123", RULER) == ([], 1)
-
-
-def test_a_name_whose_last_column_is_a_blank_goes_on_and_a_shorter_one_does_not() -> None:
-    rest = "    ame"
-    assert rows_of("    Long.N inst       123", rest, RULER) == ([["Long.Name", "inst", "123"]], 0)
-    assert rows_of("    Long.  inst       123", rest, RULER) == ([["Long.ame", "inst", "123"]], 0)
-    assert rows_of("    Long   inst       123", rest, RULER) == ([["Long", "inst", "123"], ["ame", "", ""]], 0)
-
-
-def test_a_ruler_has_two_columns_at_least_of_three_dashes_each() -> None:
-    assert spans_of("--- ---") == ((0, 3), (4, 7))
-    assert spans_of("  --- ----  ") == ((2, 5), (6, 10))
-    assert spans_of("--- --") == spans_of("---  ---") == ()
-
-
 def test_a_table_of_the_program_at_the_edge_of_the_page_is_none_of_ncu(tmp_path: Path) -> None:
     flush = [line.removeprefix("    ") for line in TABLE[1:]]
     report = read(tmp_path, *TABLE, HEADED, *flush, *TABLE, *[" " + line for line in flush])
@@ -207,24 +171,24 @@ def test_a_table_of_the_program_at_the_edge_of_the_page_is_none_of_ncu(tmp_path:
 
 
 def test_a_summary_s_tables_may_begin_at_the_edge_and_its_line_has_to_be_whole(tmp_path: Path) -> None:
-    ruler = "------ ---- ---- ---- ----"
-    table = [ruler, "a__b.s inst 1    3    2", ruler]
-    heads = {
-        "k(int) (4, 1, 1)x(32, 1, 1), Device 0, CC 8.0, Invocations 3": ("3", "(4, 1, 1)", "(32, 1, 1)"),
-        "k(int), Block Size (32, 1, 1), Grid Size (4, 1, 1), Device 0, 3 invocations": ("3", "(4, 1, 1)", "(32, 1, 1)"),
-        "k(int), Block Size 32, Grid Size 4, 1 invocation": ("1", "4", "32"),
-    }
-    for head, (count, grid, block) in heads.items():
-        report = read(tmp_path, head, *table)
+    ruler = "------------ ----------- -------- -------- --------"
+    titles = "Metric Name  Metric Unit Minimum  Maximum  Average "
+    table = [ruler, "a__b.s       Kbyte       1        3        2       ", ruler]
+    headed = ["    Section: S", *("    " + text for text in (ruler, titles, *table))]
+    heads = (
+        ("  k(int) (4, 1, 1)x(32, 1, 1), Device 0, CC 8.0, Invocations 3", headed, "3", "(4, 1, 1)", "(32, 1, 1)"),
+        ("k(int), Block Size (32, 1, 1), Grid Size (4, 1, 1), Device 0, 3 invocations", table, "3", "(4, 1, 1)", "(32, 1, 1)"),
+        ("k(int), Block Size 32, Grid Size 4, 1 invocation", table, "1", "4", "32"),
+    )  # fmt: skip
+    for head, lines, count, grid, block in heads:
+        report = read(tmp_path, head, *lines)
         assert report.form == "ncu console text, summary"
-        name = f"a__b.s, {{}} of {count} launches of k(int) grid {grid} block {block}"
-        assert list(report.summaries) == [
-            Summary(name.format("minimum"), 1, "inst"), Summary(name.format("maximum"), 3, "inst"),
-            Summary(name.format("average"), 2, "inst"),
-        ]  # fmt: skip
+        about = f"of {count} launches of k(int) grid {grid} block {block}"
+        figures = (("minimum", 1), ("maximum", 3), ("average", 2))
+        assert list(report.summaries) == [Summary(f"a__b.s, {word} {about}", 1000 * n, "byte") for word, n in figures]
         with pytest.raises(ReportError, match="ncu's console text has no launch"):
             read(tmp_path, head, end="")
-    strange = read(tmp_path, "== NVTX State ==", next(iter(heads)), *table).diagnostics
+    strange = read(tmp_path, "== NVTX State ==", heads[0][0], *table).diagnostics
     text = "NVTX states of a summary (its kernels are separated by name only)"
     assert strange == (Diagnostic("warning", "perfctl parser", f"not understood and left out: parts {text}"),)
 

@@ -55,11 +55,3 @@ def test_start_end_ranges_count_where_no_push_pop_range_names_a_layer(tmp_path: 
     stack = STACK.partition("    NVTX Push/Pop")[0].splitlines()
     (kernel,) = first(tmp_path, "\n".join([*lines[:2], *stack, *lines[2:]]) + "\n")
     assert (kernel.layer, kernel.direction) == ("fc1", "backward")
-
-
-def test_a_stack_of_endless_depth_is_cut(tmp_path: Path) -> None:
-    lines = old_text([Launch("gemm(int)", sections=TABLE)]).splitlines()
-    deep = ["    NVTX Push/Pop Stack for Thread 42:", *(f"        <{n},range {n}>" for n in range(5000))]
-    (kernel,) = first(tmp_path, "\n".join([*lines[:2], *deep, *lines[2:]]) + "\n")
-    assert kernel.layer is None
-    assert kernel.duration_ns == 5

@@ -10,30 +10,20 @@ from perfctl.parsers import ReportError, nvprof
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv_pages import metric_columns
-from perfctl.records.report import Counter, Gap, Report
+from perfctl.parsers.nsys import stats
+from perfctl.records.report import Counter, Gap
+from tests.parsers.ncu_csv_writer import NVTX, line, read
 
 HEADER = ["ID", "Process ID", "Kernel Name", "Grid Size", "launch__registers_per_thread", "dram__bytes.sum"]
 UNITS = ["", "", "", "", "register/thread", "Kbyte"]
-PUSH_POP = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
-START_END = "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
-
-
-def line(*cells: object) -> str:
-    return ",".join(f'"{cell}"' for cell in cells) + "\n"
 
 
 def row(number: object, registers: object = 8, size: object = 3, process: int = 42) -> str:
     return line(number, process, "k", "(4, 1, 1)", registers, size)
 
 
-def read(folder: Path, *lines: str) -> Report:
-    path = folder / "report.csv"
-    path.write_text("".join(lines))
-    return ncu_csv.parse(path)
-
-
 def test_metrics_have_an_underscore_or_a_point_and_no_blank() -> None:
-    names = [*HEADER, "Context", "a_b c", "x.y", "a_b", PUSH_POP, START_END, PUSH_POP.partition(" ")[2], "plain"]
+    names = [*HEADER, "Context", "a_b c", "x.y", "a_b", *NVTX, NVTX[0].partition(" ")[2], "plain"]
     assert metric_columns(names) == [4, 5, 8, 9]
 
 
@@ -52,9 +42,8 @@ def test_the_row_of_units_is_the_first_without_an_id_and_may_be_missing(tmp_path
 
 def test_rows_that_are_no_launch_are_counted_and_left_out(tmp_path: Path) -> None:
     """A second row of units, one that ends before the kernel's name, one that ends behind it, and no CSV."""
-    report = read(
-        tmp_path, line(*HEADER), line(*UNITS), row(0), line(*UNITS), line(1, 42), line(2, 42, "k"), row("x"), row(3)
-    )
+    odd = (line(*UNITS), line(1, 42), line(2, 42, "k"), row("x"))
+    report = read(tmp_path, line(*HEADER), line(*UNITS), row(0), *odd, row(3))
     assert [(one.launch, one.value) for one in report.counters] == [(0, 8), (0, 3000), (2, 8), (2, 3000)]
     assert [(kernel.name, kernel.registers) for kernel in report.kernels] == [("k", 8), ("k", None), ("k", 8)]
     gap = Gap("counter", "unreadable", "4 rows of the CSV are cut off or broken")
@@ -63,9 +52,8 @@ def test_rows_that_are_no_launch_are_counted_and_left_out(tmp_path: Path) -> Non
 
 def test_a_further_table_has_columns_and_units_of_its_own(tmp_path: Path) -> None:
     second = ["ID", "Process ID", "Kernel Name", "dram__bytes.sum"]
-    report = read(
-        tmp_path, line(*HEADER), line(*UNITS), row(0), line(*second), line("", "", "", "Mbyte"), line(0, 43, "l", 7)
-    )
+    other = (line(*second), line("", "", "", "Mbyte"), line(0, 43, "l", 7))
+    report = read(tmp_path, line(*HEADER), line(*UNITS), row(0), *other)
     assert [(one.launch, one.name, one.value) for one in report.counters] == [
         (0, "launch__registers_per_thread", 8), (0, "dram__bytes.sum", 3000), (1, "dram__bytes.sum", 7_000_000),
     ]  # fmt: skip
@@ -77,7 +65,7 @@ def test_a_further_table_has_columns_and_units_of_its_own(tmp_path: Path) -> Non
 def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:
     for parse, remedy in (
         (ncu_csv.parse, "Check the path and its permissions"), (ncu_text.parse, "Check the path and its permissions"),
-        (nvprof.parse, "Check its permissions"),
+        (nvprof.parse, "Check its permissions"), (stats.parse, "Check the path and its permissions"),
     ):  # fmt: skip
         with pytest.raises(ReportError) as caught:
             parse(tmp_path / "absent")

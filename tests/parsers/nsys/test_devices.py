@@ -6,23 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.records.report import Device
+from perfctl.records.report import Device, Diagnostic
 from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
 
+OLD_GPU = (
+    "deviceId name numMultiprocessors computeCapabilityMajor computeCapabilityMinor globalMemorySize"
+    " globalMemoryBandwidth coreClockRate"
+)
 SECRET = "token-that-must-not-leave"
 
 
 def gpu(builder: NsysBuilder, number: int, ordinal: int | None, name: str, **more: object) -> None:
     columns = "vmId id name totalMemory memoryBandwidth clockRate smCount cuDevice computeMajor computeMinor"
     builder.row("TARGET_INFO_GPU", columns, id=number, cuDevice=ordinal, name=name, **more)
-
-
-def test_devices_stand_by_cuda_ordinal_those_that_worked_first(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    gpu(builder, 0, 1, "B")
-    gpu(builder, 1, 0, "A")
-    builder.kernel(1, deviceId=1)
-    assert [(d.index, d.name) for d in read(builder, tmp_path).devices] == [(1, "B"), (0, "A")]
 
 
 def test_the_cuda_device_table_overrules_and_hides_gpus_the_program_did_not_see(tmp_path: Path) -> None:
@@ -35,15 +31,6 @@ def test_the_cuda_device_table_overrules_and_hides_gpus_the_program_did_not_see(
     assert gap(report, "device") == ""
 
 
-def test_processes_that_number_the_gpus_differently_are_a_gap(tmp_path: Path) -> None:
-    builder = NsysBuilder("2026.1")
-    for number, name in ((0, "A"), (1, "B")):
-        gpu(builder, number, number, name)
-        builder.row("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", gpuId=number, cudaId=0, pid=9 - number)
-    report = read(builder, tmp_path)
-    assert gap(report, "device").startswith("ambiguous")
-
-
 def test_a_reexport_with_empty_columns_leaves_them_unknown(tmp_path: Path) -> None:
     builder = NsysBuilder()
     gpu(builder, 0, None, "Tesla T4", totalMemory=0)
@@ -53,18 +40,17 @@ def test_a_reexport_with_empty_columns_leaves_them_unknown(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("memory", "bandwidth", "expected"),
     [
-        (32510, 0, (32510 * 2**20, None)),
-        (48601, 0xF0000000, (48601 * 2**20, None)),
+        (32510, 0, (32510 * 2**20, None)), (48601, 0xF0000000, (48601 * 2**20, None)),
+        (2**24 - 1, 0, ((2**24 - 1) << 20, None)), (2**24, 0, (2**24, None)),
         (10_495_524_864, 760_080_000, (10_495_524_864, 760_080_000_000)),
     ],
-)
+)  # fmt: skip
 def test_old_gpu_tables_are_brought_to_bytes_and_hertz(
     memory: int, bandwidth: int, expected: tuple[int, int | None], tmp_path: Path
 ) -> None:
     builder = NsysBuilder("2020.3")
-    columns = "deviceId name numMultiprocessors globalMemorySize globalMemoryBandwidth coreClockRate"
     facts = {"globalMemorySize": memory, "globalMemoryBandwidth": bandwidth, "coreClockRate": 1_380_000}
-    builder.row("TARGET_INFO_CUDA_GPU", columns, deviceId=0, name="V100", numMultiprocessors=80, **facts)
+    builder.row("TARGET_INFO_CUDA_GPU", OLD_GPU, deviceId=0, name="V100", numMultiprocessors=80, **facts)
     builder.row("TARGET_INFO_GPU", "vmId deviceId name busLocation isDiscrete", deviceId=1, name="V100")
     assert read(builder, tmp_path).devices == (
         Device("V100", "gpu", 0, None, 80, expected[0], expected[1], clock_hz=1_380_000_000),
@@ -128,20 +114,23 @@ def test_facts_of_the_host_have_names_of_perfctls_own(
     assert report.tool_version == own["nsys"]
 
 
-def test_a_start_of_zero_is_none_and_the_longest_duration_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("epochs", "durations", "expected"),
+    [
+        ((0, -1, 1_000_000_000), (5, 9, 7), ("1970-01-01T00:00:01Z", 9)), ((0,), (0,), (None, None)), ((), (), (None, None)),
+        ((None, 1_705_446_034_999_999_999, 1_705_446_099_000_000_000), (None, 1), ("2024-01-16T23:00:34Z", 1)),
+    ],
+)  # fmt: skip
+def test_a_start_is_the_first_above_zero_in_whole_seconds_and_the_longest_duration_counts(
+    epochs: tuple[int | None, ...], durations: tuple[int | None, ...], expected: tuple[object, object], tmp_path: Path
+) -> None:
     builder = NsysBuilder()
-    for epoch in (0, -1, 1_000_000_000):
+    for epoch in epochs:
         builder.row("TARGET_INFO_SESSION_START_TIME", "utcEpochNs utcTime", utcEpochNs=epoch)
-    for duration in (5, 9, 7):
+    for duration in durations:
         builder.row("ANALYSIS_DETAILS", "globalVid duration startTime stopTime", duration=duration)
     report = read(builder, tmp_path)
-    assert (report.started_at, report.duration_ns) == ("1970-01-01T00:00:01Z", 9)
-    (tmp_path / "none").mkdir()
-    bare = NsysBuilder()
-    bare.row("ANALYSIS_DETAILS", "globalVid duration startTime stopTime", duration=0)
-    bare.row("TARGET_INFO_SESSION_START_TIME", "utcEpochNs utcTime", utcEpochNs=0)
-    report = read(bare, tmp_path / "none")
-    assert (report.started_at, report.duration_ns) == (None, None)
+    assert (report.started_at, report.duration_ns, report.diagnostics) == (*expected, ())
 
 
 def test_what_a_gpu_table_says_is_taken_as_it_stands_and_zero_is_not_known(tmp_path: Path) -> None:
@@ -181,24 +170,12 @@ def test_the_lowest_process_numbers_the_gpus(tmp_path: Path) -> None:
     assert gap(report, "device").startswith("ambiguous")
 
 
-@pytest.mark.parametrize(("memory", "expected"), [(2**24 - 1, (2**24 - 1) << 20), (2**24, 2**24)])
-def test_memory_below_sixteen_mebibytes_is_a_number_of_mebibytes(memory: int, expected: int, tmp_path: Path) -> None:
-    builder = NsysBuilder("2020.3")
-    columns = "deviceId name numMultiprocessors globalMemorySize globalMemoryBandwidth coreClockRate"
-    builder.row("TARGET_INFO_CUDA_GPU", columns, deviceId=2, name="V100", globalMemorySize=memory, coreClockRate=0)
-    assert read(builder, tmp_path).devices == (Device("V100", "gpu", 2, memory_bytes=expected),)
-
-
 def test_two_tables_about_one_gpu_complete_each_other(tmp_path: Path) -> None:
     builder = NsysBuilder()
     gpu(builder, 0, 0, "first", smCount=80)
-    columns = (
-        "deviceId name numMultiprocessors computeCapabilityMajor computeCapabilityMinor globalMemorySize coreClockRate"
-    )
     more = {"numMultiprocessors": 99, "computeCapabilityMajor": 7, "computeCapabilityMinor": 0}
-    builder.row(
-        "TARGET_INFO_CUDA_GPU", columns, deviceId=0, name="second", globalMemorySize=2**34, coreClockRate=3, **more
-    )
+    more |= {"globalMemorySize": 2**34, "coreClockRate": 3}
+    builder.row("TARGET_INFO_CUDA_GPU", OLD_GPU, deviceId=0, name="second", **more)
     assert read(builder, tmp_path).devices == (Device("first", "gpu", 0, "7.0", 80, 2**34, clock_hz=3000),)
 
 
@@ -208,24 +185,7 @@ def test_messages_without_a_text_or_a_source_are_left_out_or_nsyss_own(tmp_path:
     for severity, text in ((2, "kept"), (2, None), (2, ""), ("2", "odd"), (9, "other")):
         builder.row("DIAGNOSTIC_EVENT", columns, source=4, severity=severity, text=text)
     found = read(builder, tmp_path).diagnostics
-    assert [(one.severity, one.source, one.text) for one in found] == [
-        ("warning", "nsys", "kept"),
-        ("info", "nsys", "other"),
-    ]
-
-
-def test_a_start_is_cut_to_whole_seconds_and_without_a_table_nothing_is_said(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    columns = "utcEpochNs utcTime"
-    for epoch in (None, 1_705_446_034_999_999_999, 1_705_446_099_000_000_000):
-        builder.row("TARGET_INFO_SESSION_START_TIME", columns, utcEpochNs=epoch)
-    builder.row("ANALYSIS_DETAILS", "globalVid duration", duration=None)
-    builder.row("ANALYSIS_DETAILS", "globalVid duration", duration=1)
-    report = read(builder, tmp_path)
-    assert (report.started_at, report.duration_ns) == ("2024-01-16T23:00:34Z", 1)
-    (tmp_path / "bare").mkdir()
-    report = read(NsysBuilder(), tmp_path / "bare")
-    assert (report.started_at, report.duration_ns, report.diagnostics) == (None, None, ())
+    assert list(found) == [Diagnostic("warning", "nsys", "kept"), Diagnostic("info", "nsys", "other")]
 
 
 def test_the_oldest_gpu_table_alone_names_the_gpus_and_no_more(tmp_path: Path) -> None:
@@ -237,13 +197,9 @@ def test_the_oldest_gpu_table_alone_names_the_gpus_and_no_more(tmp_path: Path) -
 
 def test_an_old_gpu_without_a_number_is_the_first_and_its_bandwidth_counts_in_kilobytes(tmp_path: Path) -> None:
     builder = NsysBuilder("2020.3")
-    columns = (
-        "deviceId name numMultiprocessors computeCapabilityMajor computeCapabilityMinor globalMemorySize"
-        " globalMemoryBandwidth coreClockRate"
-    )
     more = {"computeCapabilityMajor": 1, "computeCapabilityMinor": 0, "globalMemoryBandwidth": 1, "coreClockRate": 1}
-    builder.row("TARGET_INFO_CUDA_GPU", columns, name="G", numMultiprocessors=1, **more)
-    builder.row("TARGET_INFO_CUDA_GPU", columns, deviceId=1, globalMemorySize=1, **more)
+    builder.row("TARGET_INFO_CUDA_GPU", OLD_GPU, name="G", numMultiprocessors=1, **more)
+    builder.row("TARGET_INFO_CUDA_GPU", OLD_GPU, deviceId=1, globalMemorySize=1, **more)
     assert read(builder, tmp_path).devices == (
         Device("G", "gpu", 0, "1.0", 1, None, 1000, clock_hz=1000),
         Device(None, "gpu", 1, "1.0", None, 2**20, None, clock_hz=1000),
@@ -260,13 +216,10 @@ def test_gpus_without_an_ordinal_among_others_that_have_one_were_not_seen_by_the
 @pytest.mark.parametrize(
     ("rows", "ambiguous"),
     [
-        (((0, 0, 7), (1, 1, 7), (0, 0, 9), (1, 1, 9)), False),
-        (((0, 0, 7), (0, 1, 9)), True),
-        (((0, 0, 7), (1, 0, 9)), True),
-        (((0, 0, 7), (1, 1, 7), (0, 1, 9), (1, 0, 9)), True),
-        (((0, 1, 7),), False),
+        (((0, 0, 7), (1, 1, 7), (0, 0, 9), (1, 1, 9)), False), (((0, 0, 7), (0, 1, 9)), True),
+        (((0, 0, 7), (1, 0, 9)), True), (((0, 0, 7), (1, 1, 7), (0, 1, 9), (1, 0, 9)), True), (((0, 1, 7),), False),
     ],
-)
+)  # fmt: skip
 def test_processes_that_agree_on_the_gpus_are_no_gap(
     rows: tuple[tuple[int, int, int], ...], ambiguous: bool, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.text.sqlite import check_whole
 from perfctl.records.bulk import SqlKernels
-from perfctl.records.report import Report
+from perfctl.records.report import Kernel, Report
 from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
 
 
@@ -26,18 +26,6 @@ def test_a_whole_training_step_has_one_gap_for_the_kernels_outside_of_layers(tmp
     assert gap(report, "layer") == "not_available: 2 of 5 kernels were launched outside of every layer's range"
 
 
-def test_kernels_without_a_call_are_counted_apart_from_those_outside_of_layers(tmp_path: Path) -> None:
-    builder = training_step(NsysBuilder())
-    builder.kernel(99)
-    builder.range("open", 2000, None)
-    report = read(builder, tmp_path)
-    assert gap(report, "layer") == (
-        "not_available: 1 of 6 kernels have no launch call in the report; "
-        "not_available: 2 of 6 kernels were launched outside of every layer's range"
-    )
-    assert gap(report, "range:duration") == "not_available: 1 of 7 ranges never ended in the capture"
-
-
 def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> None:
     builder = NsysBuilder()
     builder.range("train", 0, 100)
@@ -47,17 +35,19 @@ def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> N
     assert gap(report, "layer").startswith("not_collected: no range names a layer")
     builder.range("perfctl:step:0", 0, 100)
     builder.range("fc:forward", 5, 50)
-    (tmp_path / "named").mkdir()
-    assert quantities(read(builder, tmp_path / "named")) == []
+    assert quantities(read(builder, tmp_path)) == []
 
 
-def test_start_end_ranges_alone_hold_no_launch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "end"), [(60, 100), (34, None)])
+def test_start_end_ranges_and_marks_alone_hold_no_launch(kind: int, end: int | None, tmp_path: Path) -> None:
     builder = NsysBuilder()
-    builder.range("fc:forward", 0, 100, eventType=60)
+    builder.range("fc:forward", 0, end, eventType=kind)
     builder.launch(10)
     report = read(builder, tmp_path)
-    assert gap(report, "layer").startswith("not_collected: no push/pop NVTX range was recorded")
-    assert gap(report, "range") == ""
+    assert quantities(report) == ["layer", "step"]
+    reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+    assert gap(report, "layer") == f"not_collected: {reason}"
+    assert gap(report, "step") == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
 
 
 @pytest.mark.parametrize(
@@ -77,26 +67,17 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(
     filled: tuple[str, ...], expected: list[str], tmp_path: Path
 ) -> None:
     builder = NsysBuilder()
-    if "call" in filled:
-        builder.call(1, 0, 5)
-    if "copy" in filled:
-        builder.memcpy(1, 1, 64)
-    if "memset" in filled:
-        builder.row("CUPTI_ACTIVITY_KIND_MEMSET", "start end bytes", start=1, end=2, bytes=8)
-    if "kernel" in filled:
-        builder.kernel(1)
-    if "graph" in filled:
-        builder.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2)
+    fill = {
+        "call": lambda: builder.call(1, 0, 5), "copy": lambda: builder.memcpy(1, 1, 64), "kernel": lambda: builder.kernel(1),
+        "memset": lambda: builder.row("CUPTI_ACTIVITY_KIND_MEMSET", "start end bytes", start=1, end=2, bytes=8),
+        "graph": lambda: builder.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2),
+    }  # fmt: skip
+    for part in filled:
+        fill[part]()
     found = [one for one in read(builder, tmp_path).gaps if one.quantity != "device"]
     assert [one.quantity for one in found] == [one.partition(":")[0] for one in expected]
     assert all(one.reason.startswith(said.partition(": ")[2]) for one, said in zip(found, expected, strict=True))
     assert all(one.state == "not_collected" for one in found)
-
-
-def test_before_2022_there_is_no_version(tmp_path: Path) -> None:
-    report = read(training_step(NsysBuilder("2020.3")), tmp_path)
-    assert quantities(report) == ["profiler_version", "layer"]
-    assert (report.tool_version, report.form) == (None, "nsys SQLite, without a schema version (up to 2021.3)")
 
 
 def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None:
@@ -106,18 +87,6 @@ def test_a_schema_without_a_product_still_has_no_version(tmp_path: Path) -> None
     report = parse(path)
     assert (report.tool_version, report.form) == (None, "nsys SQLite, schema 3.11.1")
     assert gap(report, "profiler_version") == "not_available: nsys exports up to 2021.3 do not state the version"
-
-
-def test_marks_alone_are_ranges_that_hold_no_launch(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.range("fc:forward", 5, None, eventType=34)
-    builder.launch(10)
-    report = read(builder, tmp_path)
-    assert quantities(report) == ["layer", "step"]
-    assert gap(report, "layer") == (
-        "not_collected: no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
-    )
-    assert gap(report, "step") == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
 
 
 @pytest.mark.parametrize(("strangers", "others"), [(1, 0), (0, 1), (2, 1)])
@@ -149,18 +118,11 @@ def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -
         builder.launch(at + 20, name=f"kernel{step}(int)")
     path = builder.write(tmp_path / "report.sqlite")
     report = parse(path)
-    expected = [
-        (step, f"kernel{step}(int)", f"kernel{step}", f"layer{step}", step, 2 * step + 1) for step in range(count)
-    ]
+    expected = [(n, f"kernel{n}(int)", f"kernel{n}", f"layer{n}", n, 2 * n + 1) for n in range(count)]
     assert isinstance(report.kernels, SqlKernels)
     assert [(k.launch, k.name, k.short_name, k.layer, k.step, k.range_number) for k in report.kernels] == expected
-    first = next(iter(report.kernels))
-    assert (first.direction, first.layer_source, first.start_ns, first.duration_ns) == ("backward", "range", 120, 10)
-    assert (first.grid_x, first.grid_y, first.grid_z, first.block_x, first.block_y, first.block_z) == (
-        2, 3, 4, 32, 2, 1,
-    )  # fmt: skip
-    assert (first.registers, first.static_shared_bytes, first.dynamic_shared_bytes) == (40, 16, 0)
-    assert (first.device_index, first.stream) == (0, 7)
+    place, shape = ("backward", 0, "range", 1), (0, 7, 2, 3, 4, 32, 2, 1, 40, 16, 0, 120, 10)
+    assert next(iter(report.kernels)) == Kernel(0, "kernel0(int)", "kernel0", "layer0", *place, *shape)
     assert [(r.number, r.parent, r.depth, r.step) for r in report.ranges] == [
         (number, None if number % 2 == 0 else number - 1, number % 2, number // 2) for number in range(2 * count)
     ]

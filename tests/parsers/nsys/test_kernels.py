@@ -26,11 +26,9 @@ def copied(path: Path) -> list[Kernel]:
         rows = connection.execute(kernels.select, kernels.parameters).fetchall()
     texts = kernels.texts({key for row in rows for key in row[1:3]})
     found = []
-    for launch, name, short, number, step, around, *rest in rows:
+    for launch, name, short, number, step, *rest in rows:
         layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
-        found.append(
-            Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, around, *rest)
-        )
+        found.append(Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, *rest))
     assert found == list(kernels)
     return found
 
@@ -86,10 +84,7 @@ def test_layers_that_launched_something_are_listed_and_no_others(tmp_path: Path)
     builder.range("idle:forward", 960, 990)
     kernels = parse(builder.write(tmp_path / "r.sqlite")).kernels
     assert isinstance(kernels, SqlKernels)
-    assert sorted(map(str, kernels.layers.values())) == [
-        "('conv1', 'backward', 'range')",
-        "('conv1', 'forward', 'range')",
-    ]
+    assert set(kernels.layers.values()) == {("conv1", "backward", "range"), ("conv1", "forward", "range")}
     assert sorted(kernels.parameters) == ["labels", "range_numbers", "steps"]
 
 
@@ -146,9 +141,8 @@ def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_pa
     builder.kernel(2, demangledName=None)
     builder.kernel(3, demangledName=None, shortName=None)
     nameless = "(name not available: NULL in the report)"
-    assert [(kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))] == [
-        *(("gemm(int)", None), (nameless, "gemm"), (nameless, None))
-    ]
+    names = [(kernel.name, kernel.short_name) for kernel in copied(builder.write(tmp_path / "r.sqlite"))]
+    assert names == [("gemm(int)", None), (nameless, "gemm"), (nameless, None)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -159,9 +153,5 @@ def test_kernels_are_put_together_from_pieces_of_any_size(
     monkeypatch.setattr(nsys_kernels, "CHUNK", size)
     kernels = copied(training_step(NsysBuilder()).write(tmp_path / "r.sqlite"))
     assert [(kernel.launch, kernel.start_ns, kernel.layer, kernel.step, kernel.range_number) for kernel in kernels] == [
-        (0, 140, "conv1", 4, 3),
-        (1, 195, "conv1", 4, 2),
-        (2, 300, None, 4, 1),
-        (3, 610, "conv1", 4, 5),
-        (4, 800, None, 4, None),
-    ]
+        (0, 140, "conv1", 4, 3), (1, 195, "conv1", 4, 2), (2, 300, None, 4, 1), (3, 610, "conv1", 4, 5), (4, 800, None, 4, None),
+    ]  # fmt: skip

@@ -130,14 +130,13 @@ def test_a_call_is_inside_of_a_range_that_ends_no_earlier(end: int, layer: str |
 def test_calls_that_do_not_say_who_or_which_launch_nothing(missing: str, tmp_path: Path) -> None:
     """Neither where the one value is not there, nor where the column is not."""
     whole = {"start": 10, "end": 12, "globalTid": global_tid(7, 7), "correlationId": 1}
-    for name, columns in (("value", CALL), ("column", CALL.replace(missing, "nameId"))):
+    for columns in (CALL, CALL.replace(missing, "nameId")):
         builder = NsysBuilder()
         builder.range("a:forward", 0, 100)
         builder.row(CALLS, columns, **{key: value for key, value in whole.items() if key != missing})
         builder.kernel(1)
         builder.kernel(1, correlationId=None)
-        (tmp_path / name).mkdir()
-        report = read(builder, tmp_path / name)
+        report = read(builder, tmp_path)
         assert [(kernel.layer, kernel.range_number) for kernel in report.kernels] == [(None, None)] * 2
         assert gap(report, "layer").startswith("not_available: 2 of 2 kernels have no launch call in the report")
 
@@ -161,11 +160,8 @@ def test_a_kernel_of_an_unknown_process_is_matched_only_where_one_process_called
 def test_what_is_around_the_call_of_a_row_is_picked_by_the_number_of_the_call() -> None:
     around = Around(*(np.array(values, np.int32) for values in ([5, 6, 7], [3, NOBODY, 4], [0, 1, 2])))
     found = around.at(np.array([2, NOBODY, 0, 1, 0]))
-    assert [part.tolist() for part in (found.innermost, found.layer, found.step)] == [
-        [7, NOBODY, 5, 6, 5],
-        [4, NOBODY, 3, NOBODY, 3],
-        [2, NOBODY, 0, 1, 0],
-    ]
-    assert {part.dtype for part in (found.innermost, found.layer, found.step)} == {np.dtype(np.int32)}
+    picked = [[7, NOBODY, 5, 6, 5], [4, NOBODY, 3, NOBODY, 3], [2, NOBODY, 0, 1, 0]]
+    assert [part.tolist() for part in found] == picked
+    assert {part.dtype for part in found} == {np.dtype(np.int32)}
     nothing = Around(*[np.empty(0, np.int32)] * 3).at(np.array([NOBODY, NOBODY]))
-    assert nothing.innermost.tolist() == nothing.layer.tolist() == nothing.step.tolist() == [NOBODY, NOBODY]
+    assert [part.tolist() for part in nothing] == [[NOBODY, NOBODY]] * 3

@@ -21,11 +21,9 @@ def test_every_generation_gives_the_same_kernels_and_ranges(generation: str, tmp
         start_ns=140, duration_ns=10,
     )  # fmt: skip
     assert [(k.layer, k.direction, k.step, k.layer_source, k.range_number) for k in kernels[1:]] == [
-        ("conv1", "forward", 4, "range", 2),
-        (None, None, 4, None, 1),
-        ("conv1", "backward", 4, "range", 5),
+        ("conv1", "forward", 4, "range", 2), (None, None, 4, None, 1), ("conv1", "backward", 4, "range", 5),
         (None, None, 4, None, None),
-    ]
+    ]  # fmt: skip
     ranges = list(report.ranges)
     assert ranges[:4] == [
         Range(0, "perfctl:step:4", None, 0, 1000, 7, 0, None, step=4),
@@ -47,24 +45,12 @@ def test_ranges_alone_are_a_report_of_a_cpu_run(tmp_path: Path) -> None:
     builder.range("perfctl:step:0", 0, 100)
     builder.range("fc1:forward", 10, 60)
     report = read(builder, tmp_path)
-    assert [(r.layer, r.duration_ns, r.step, r.parent) for r in report.ranges] == [
-        (None, 100, 0, None),
-        ("fc1", 50, 0, 0),
-    ]
+    found = [(r.layer, r.duration_ns, r.step, r.parent) for r in report.ranges]
+    assert found == [(None, 100, 0, None), ("fc1", 50, 0, 0)]
     assert (list(report.kernels), list(report.copies), report.devices) == ([], [], ())
     assert gap(report, "kernel").startswith("not_collected: no CUDA activity was recorded")
     assert gap(report, "layer") == ""
     assert gap(report, "device") == "not_collected: the report names no GPU"
-
-
-def test_a_range_that_never_ended_has_no_duration_and_encloses_what_follows(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.range("conv1:forward", -50, None)
-    builder.launch(40)
-    report = read(builder, tmp_path)
-    (kernel,), (open_range,) = report.kernels, report.ranges
-    assert (open_range.start_ns, open_range.duration_ns, kernel.layer) == (-50, None, "conv1")
-    assert gap(report, "range:duration").startswith("not_available: 1 of 1")
 
 
 def test_names_come_from_the_row_or_from_the_strings(tmp_path: Path) -> None:
@@ -85,10 +71,8 @@ def test_start_end_ranges_and_marks_are_listed_but_enclose_nothing(tmp_path: Pat
     builder.launch(30)
     report = read(builder, tmp_path)
     assert [(r.kind, r.depth, r.parent, r.duration_ns, r.step) for r in report.ranges] == [
-        ("push_pop", 0, None, 100, 1),
-        ("start_end", None, None, 80, 1),
-        ("mark", None, None, None, 1),
-    ]
+        ("push_pop", 0, None, 100, 1), ("start_end", None, None, 80, 1), ("mark", None, None, None, 1),
+    ]  # fmt: skip
     assert [(k.layer, k.range_number, k.step) for k in report.kernels] == [(None, 0, 1)]
 
 
@@ -101,29 +85,14 @@ def test_domains_are_named_per_process(tmp_path: Path) -> None:
     assert [r.domain for r in read(builder, tmp_path).ranges] == ["cuDNN", "cuBLAS", "domain 8"]
 
 
-def test_processes_with_equal_correlation_ids_are_kept_apart(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    for pid, layer in ((7, "conv1"), (9, "conv2")):
-        builder.range(f"{layer}:forward", 0, 100, pid=pid, thread=pid)
-        builder.call(1, 10, 12, pid=pid, thread=pid)
-        builder.kernel(1, pid=pid)
-    builder.kernel(2, pid=9)
-    report = read(builder, tmp_path)
-    assert [k.layer for k in report.kernels] == ["conv1", "conv2", None]
-    assert gap(report, "layer") == "not_available: 1 of 3 kernels have no launch call in the report"
-
-
 def test_ranges_are_numbered_by_start_so_that_a_parent_comes_first(tmp_path: Path) -> None:
     builder = NsysBuilder()
     builder.range("inner", 10, 20)
     builder.range("outer", 10, 50)
     builder.range("first", 0, 5)
     ranges = list(read(builder, tmp_path).ranges)
-    assert [(r.number, r.name, r.parent, r.depth) for r in ranges] == [
-        (0, "first", None, 0),
-        (1, "outer", None, 0),
-        (2, "inner", 1, 1),
-    ]
+    found = [(r.number, r.name, r.parent, r.depth) for r in ranges]
+    assert found == [(0, "first", None, 0), (1, "outer", None, 0), (2, "inner", 1, 1)]
 
 
 def test_copies_are_named_from_the_exports_own_table_else_by_cuptis_numbers(tmp_path: Path) -> None:
@@ -139,26 +108,11 @@ def test_copies_are_named_from_the_exports_own_table_else_by_cuptis_numbers(tmp_
         memset = {"start": 7, "end": 9, "bytes": 64, "deviceId": 0, "streamId": 7, "correlationId": 1}
         columns = "start end deviceId contextId streamId correlationId globalPid value bytes"
         builder.row("CUPTI_ACTIVITY_KIND_MEMSET", columns, globalPid=global_tid(7, 0), **memset)
-    folders = [tmp_path / "old", tmp_path / "new"]
-    for folder in folders:
-        folder.mkdir()
-    copies = [list(read(builder, folder).copies) for builder, folder in zip((old, new), folders, strict=True)]
+    copies = [list(read(builder, tmp_path).copies) for builder in (old, new)]
     assert [c.kind for c in copies[0]] == ["HtoD", "DtoH", "DtoD", "PtoP", "11", "memset"]
     assert [c.kind for c in copies[1]] == ["HtoD", "DtoH", "DtoD", "PtoP", "Unified Host-to-Device", "memset"]
     assert copies[0][0] == Copy("HtoD", 4096, 500, 5, "conv1", 0, 7)
     assert copies[0][-1] == Copy("memset", 64, 7, 2, "conv1", 0, 7)
-
-
-def test_without_a_process_id_a_launch_is_matched_only_where_one_process_called(tmp_path: Path) -> None:
-    for processes, layers in ((1, ["conv1"]), (2, [None])):
-        builder = NsysBuilder()
-        builder.range("conv1:forward", 0, 100)
-        for pid in range(7, 7 + processes):
-            builder.call(1, 10, 12, pid=pid)
-        builder.kernel(1, globalPid=None)
-        folder = tmp_path / str(processes)
-        folder.mkdir()
-        assert [k.layer for k in read(builder, folder).kernels] == layers
 
 
 def test_of_ranges_with_the_same_ends_the_later_row_is_the_inner_one(tmp_path: Path) -> None:
@@ -167,9 +121,6 @@ def test_of_ranges_with_the_same_ends_the_later_row_is_the_inner_one(tmp_path: P
         builder.range(name, 0, 10)
     builder.launch(4)
     report = read(builder, tmp_path)
-    assert [(r.name, r.parent, r.depth) for r in report.ranges] == [
-        ("outer", None, 0),
-        ("middle", 0, 1),
-        ("inner", 1, 2),
-    ]
+    found = [(r.name, r.parent, r.depth) for r in report.ranges]
+    assert found == [("outer", None, 0), ("middle", 0, 1), ("inner", 1, 2)]
     assert [k.range_number for k in report.kernels] == [2]

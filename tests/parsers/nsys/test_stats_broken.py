@@ -14,20 +14,9 @@ from hypothesis import strategies as st
 from perfctl.parsers import ReportError
 from perfctl.parsers.nsys import stats
 from tests.parsers.cuts import cuts
-from tests.parsers.nsys_stats_writer import (
-    IN_2019,
-    IN_2020,
-    IN_2021,
-    SINCE_2022,
-    box_table,
-    column_table,
-    csv_table,
-    header,
-    processing,
-    titled,
-)
+from tests.parsers.nsys_stats_writer import box_table, column_table, csv_table, header, processing, titled
 
-SUM = header(SINCE_2022, "Instances", "Name")
+SUM = header("Instances", "Name")
 NAMES = ["void gemm<float, (int)128>(const float *, float *)", "relu_kernel(int)", "[CUDA memset]", "cudaFree(void *)"]
 ROWS = [
     [f"{10 + at}.5", str(1000 + at), str(at + 1), "5.5", "5.5", "5", "6", "0.1", name] for at, name in enumerate(NAMES)
@@ -79,9 +68,8 @@ def test_a_broken_row_is_left_out_and_counted(tmp_path: Path) -> None:
 
 def test_a_figure_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
-    path.write_text(
-        processing("gpukernsum") + csv_table(SUM, [["100.0", "9" * 40, "2", "5.0", "5.0", "5", "5", "0.0", "k"]])
-    )
+    row = ["100.0", "9" * 40, "2", "5.0", "5.0", "5", "5", "0.0", "k"]
+    path.write_text(processing("gpukernsum") + csv_table(SUM, [row]))
     assert [(one.calls, one.device_ns) for one in stats.parse(path).operations] == [(2, None)]
 
 
@@ -110,9 +98,8 @@ def test_a_row_with_a_figure_below_zero_is_left_out_and_counted(tmp_path: Path, 
     path.write_text(processing("gpukernsum") + csv_table(SUM, rows))
     found = stats.parse(path)
     assert [one.name for one in found.operations] == [*NAMES[:1], *NAMES[2:]]
-    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == [
-        "1 rows of the tables are cut off or broken"
-    ]
+    said = "1 rows of the tables are cut off or broken"
+    assert [gap.reason for gap in found.gaps if gap.state == "unreadable"] == [said]
 
 
 @settings(max_examples=200)
@@ -158,25 +145,18 @@ Figures = tuple[str, int, int, int]
 
 def write(report: str, rows: list[Figures], dialect: str, locale: str) -> str:
     old, title, count, name, _ = REPORTS[report]
-    columns = {"2019": IN_2019, "2020": IN_2020, "2021": IN_2021}.get(dialect, SINCE_2022)
-    head = header(columns, count, name)
+    head = header(count, name, dialect)
     cells = []
     for label, total, calls, average in rows:
         mean, least = number(average, locale, whole=False), number(total * 10, locale, whole=True)
         by_name = {"Med (ns)": mean, "StdDev (ns)": mean, "Average": mean, "Average (ns)": mean, "Avg (ns)": mean}
-        by_name |= {
-            head[0]: number(5, locale, whole=False),
-            head[1]: least,
-            count: number(calls * 10, locale, whole=True),
-            name: label,
-        }
+        by_name |= {head[0]: number(5, locale, whole=False), head[1]: least, name: label}
+        by_name[count] = number(calls * 10, locale, whole=True)
         cells.append([by_name.get(column, least) for column in head])
     if dialect in DIALECTS[6:]:
         unit = " (nanoseconds)" if dialect == "2019" else ":"
-        return (
-            f"Generating {title}...\n{title.replace(' (by time)', '') if dialect == '2019' else title}{unit}\n\n"
-            + column_table(head, cells)
-        )
+        shown = title.replace(" (by time)", "") if dialect == "2019" else title
+        return f"Generating {title}...\n{shown}{unit}\n\n" + column_table(head, cells)
     called = old if dialect.endswith("old") else report
     if dialect == "executing":
         return f"[5/7] Executing '{called}' stats report\n\n" + column_table(head, cells)
@@ -191,18 +171,13 @@ TWO_QUOTES = '""'
 texts = st.text(st.sampled_from("abc<>():, \"&;'é[]*"), max_size=25)
 names = texts.map(lambda text: "k" + text.strip() + "z").filter(lambda name: TWO_QUOTES not in name)
 figures = st.tuples(names, st.integers(0, 10**15), st.integers(1, 10**7), st.integers(0, 10**15))
+some = st.lists(figures, min_size=1, max_size=4, unique_by=lambda row: row[0])
+one_table = st.tuples(st.sampled_from(sorted(REPORTS)), some)
 
 
 @settings(max_examples=80)
 @given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(sorted(REPORTS)), st.lists(figures, min_size=1, max_size=4, unique_by=lambda row: row[0])
-        ),
-        min_size=1,
-        max_size=4,
-        unique_by=lambda table: table[0],
-    ),
+    st.lists(one_table, min_size=1, max_size=4, unique_by=lambda table: table[0]),
     st.sampled_from(DIALECTS),
     st.sampled_from(["C", "en_US", "de_DE"]),
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
@@ -212,10 +187,7 @@ def test_what_is_written_in_a_dialect_is_read_back(
     tables: list[tuple[str, list[Figures]]], dialect: str, locale: str, encoding: str, line_end: str
 ) -> None:
     locale = "C" if dialect.startswith("csv") else locale  # nsys groups and localises on the console only
-    text = "".join(
-        write(report, [("anchor", 1, 1, 12_345_678_9), *rows] if report else rows, dialect, locale)
-        for report, rows in tables
-    )
+    text = "".join(write(report, [("anchor", 1, 1, 12_345_678_9), *rows], dialect, locale) for report, rows in tables)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stats.txt"
         with path.open("w", encoding=encoding, newline="") as file:

@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl.parsers import parse, sniff
 from perfctl.parsers.nsys import stats_tables
 from perfctl.records.report import Report
-from tests.parsers.nsys_stats_writer import SINCE_2022, csv_table, header, processing
+from tests.parsers.nsys_stats_read import KERNELS, SUM, read
+from tests.parsers.nsys_stats_writer import csv_table, processing
 
-SUM = header(SINCE_2022, "Instances", "Name")
-KERNELS = [
-    ["75.0", "300", "2", "150.0", "150.0", "100", "200", "70.7", "void gemm<float, (int)128>(const float *)"],
-    ["25.0", "100", "1", "100.0", "100.0", "100", "100", "0.0", "relu"],
-]
 _TRACE = (
     "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
     "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name"
@@ -44,15 +39,6 @@ def json_table(columns: list[str], rows: list[list[str]], indent: int | None = 2
     return json.dumps(objects, indent=indent) + "\n\n"
 
 
-def read(folder: Path, name: str, text: str) -> Report:
-    path = folder / name
-    path.write_text(text)
-    found = sniff(path)
-    assert found is not None
-    assert found.name == "nsys stats"
-    return parse(path)
-
-
 def facts(report: Report) -> list[object]:
     return [list(report.kernels), list(report.copies), list(report.operations), report.summaries, report.gaps]
 
@@ -67,8 +53,8 @@ def test_the_same_table_reads_the_same_in_every_format(
     before = processing(report) if announced else ""
     written = {"TSV": tsv_table(columns, rows), "JSON": json_table(columns, rows),
                "JSON in one line": json_table(columns, rows, None)}[form]  # fmt: skip
-    expected = read(tmp_path, "stats.csv", before + csv_table(columns, rows))
-    found = read(tmp_path, "stats.out", before + written)
+    expected = read(tmp_path, before + csv_table(columns, rows), "stats.csv")
+    found = read(tmp_path, before + written, "stats.out")
     assert found.form == f"nsys stats, {form.partition(' ')[0]}"
     assert facts(found) == facts(expected)
 
@@ -77,14 +63,14 @@ def test_reports_of_one_call_follow_each_other(tmp_path: Path) -> None:
     parts = [processing("cuda_gpu_kern_sum"), json_table(SUM, KERNELS), processing("nvtx_sum"),
              "SKIPPED: a.sqlite does not contain NV Tools Extension (NVTX) data.\n\n", processing("cuda_gpu_trace"),
              json_table(TRACE, LAUNCHES)]  # fmt: skip
-    report = read(tmp_path, "all.json", "".join(parts))
+    report = read(tmp_path, "".join(parts), "all.json")
     assert (len(report.operations), len(list(report.kernels)), len(list(report.copies))) == (2, 1, 1)  # type: ignore[arg-type]
     assert any(gap.quantity == "range" for gap in report.gaps)
 
 
 def test_an_array_that_breaks_off_keeps_its_whole_objects_and_says_so(tmp_path: Path) -> None:
     whole = json_table(SUM, KERNELS)
-    report = read(tmp_path, "cut.json", whole[: whole.rindex("}") - 20])
+    report = read(tmp_path, whole[: whole.rindex("}") - 20], "cut.json")
     assert [row.name for row in report.operations] == [KERNELS[0][-1]]
     assert any(gap.state == "unreadable" for gap in report.gaps)
 

@@ -17,14 +17,8 @@ from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, S
 OP = {"layer": "fc", "kind": "Linear", "op": "aten.addmm", "direction": "forward"}
 OP |= {"inputs": [[10], [4, 8], None], "outputs": [[4, 10]], "dtypes": ["float32"], "attributes": {"bias": True}}
 RECORD: dict[str, Any] = {
-    "perfctl_workload_record": 1,
-    "workload": "mlp",
-    "batch_size": 4,
-    "mode": "train",
-    "precision": "fp32",
-    "seed": 0,
-    "clock": "monotonic",
-    "variant": "wide",
+    "perfctl_workload_record": 1, "workload": "mlp", "batch_size": 4, "mode": "train", "precision": "fp32", "seed": 0,
+    "clock": "monotonic", "variant": "wide",
     "options": {"steps": 3, "trace": "t", "window": "w", "annotate": "nvtx", "record": "r", "batch_size": 4, "data": None},
     "environment": {"torch": "2.9.0", "cuda": None, "threads": 2},
     "device": {"name": "a CPU", "kind": "cpu"},

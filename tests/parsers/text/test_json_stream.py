@@ -50,17 +50,13 @@ def test_every_element_and_member_comes_out_wherever_the_chunks_are_cut(
         assert members(path) == [("items", item) for item in items] + list(others.items())
 
 
-def test_fractions_come_out_as_text_so_that_nothing_is_lost(tmp_path: Path) -> None:
-    path = put(tmp_path / "x.json", '{"items": [4348661288164.763, 10159970886766084423]}')
-    assert members(path) == [("items", "4348661288164.763"), ("items", 10159970886766084423)]
-
-
 def test_numbers_words_and_blanks_are_read_right_wherever_the_chunks_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = ' \n{"n": -1.5e-7, "items" : [12, 3.25, -4E+10, 1e5, true, null, "\u00e9\\n", [6]] , "m": 123456789}\r\n '
+    text = ' \n{"n": -1.5e-7, "items" : [12, 3.25, -4E+10, 1e5, 4348661288164.763, 10159970886766084423, '
+    text += 'true, null, "\u00e9\\n", [6]] , "m": 123456789}\r\n '
     path = put(tmp_path / "x.json", text.encode("utf-8-sig"))
-    items = [12, "3.25", "-4E+10", "1e5", True, None, "\u00e9\n", [6]]
+    items = [12, "3.25", "-4E+10", "1e5", "4348661288164.763", 10159970886766084423, True, None, "\u00e9\n", [6]]
     for chunk in range(1, 32):
         monkeypatch.setattr(text_json, "CHUNK_BYTES", chunk)
         assert members(path) == [("n", "-1.5e-7"), *(("items", item) for item in items), ("m", 123456789)], chunk
@@ -107,13 +103,6 @@ def test_a_cut_gzip_is_reported_as_cut(tmp_path: Path) -> None:
             members(put(tmp_path / "x.json.gz", packed[:size]))
 
 
-def test_damaged_gzip_is_told_from_cut_gzip(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(json.dumps({"items": list(range(5000))}).encode()))
-    packed[len(packed) // 2] ^= 0xFF
-    with pytest.raises(ReportError, match=r"damaged|broken JSON"):
-        members(put(tmp_path / "x.json.gz", bytes(packed)))
-
-
 def test_gzip_data_whose_check_fails_are_damaged(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(b'{"items": [1, 2]}'))
     packed[-8] ^= 1  # the first byte of the sum over the text
@@ -153,11 +142,6 @@ def test_a_peek_unpacks_256_kib_and_takes_whatever_the_first_bytes_are() -> None
     assert peek(b"\x1f\x8b broken") == peek(b"") == ""
 
 
-def test_gzip_members_one_after_another_are_one_file(tmp_path: Path) -> None:
-    packed = gzip.compress(b'{"items": [1, ') + gzip.compress(b"2]}") + b"\0" * 64
-    assert members(put(tmp_path / "x.json.gz", packed)) == [("items", 1), ("items", 2)]
-
-
 def test_a_gzip_bomb_is_refused_with_its_expansion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_json, "MIN_BOMB_BYTES", 1 << 20)
     bomb = gzip.compress(b'{"items": [' + b'{"a": 1},' * 400_000 + b"1]}")
@@ -173,21 +157,13 @@ def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(tmp_path: Path, m
     assert members(even) == [("items", "x" * 400_000)]
     monkeypatch.setattr(text_json, "MIN_BOMB_BYTES", 10)
     block = random.Random(0).randbytes(2000).hex()
-    assert members(put(tmp_path / "uneven.json.gz", gzip.compress(json.dumps({"items": [block]}).encode()))) == [
-        ("items", block)
-    ]
+    uneven = put(tmp_path / "uneven.json.gz", gzip.compress(json.dumps({"items": [block]}).encode()))
+    assert members(uneven) == [("items", block)]
 
 
 def test_the_limits_are_64_mi_characters_a_value_and_200_fold_from_256_mib_on() -> None:
     limits = (text_json.MAX_VALUE_CHARS, text_json.MAX_EXPANSION, text_json.MIN_BOMB_BYTES)
     assert limits == (64 * 1024**2, 200, 256 * 1024**2)
-
-
-def test_broken_json_names_event_and_byte_and_reads_no_further(tmp_path: Path) -> None:
-    text = '{"items": [{"n": 1}, {"n": 2 "m": 3},' + '{"n": 4},' * 500_000
-    with pytest.raises(ReportError, match=r"broken JSON after 1 complete events, at byte 21:") as error:
-        members(put(tmp_path / "x.json", text))
-    assert "lose a bracket" in error.value.remedy
 
 
 @pytest.mark.parametrize("chunk", [7, 60, 100, 1000, 1 << 20])
@@ -196,8 +172,11 @@ def test_the_byte_of_a_fault_is_where_its_event_begins_wherever_the_chunks_are_c
 ) -> None:
     monkeypatch.setattr(text_json, "CHUNK_BYTES", chunk)
     text = '{"items": [{"\u00e9": 1}, {"n": 2 "\u00e9": 3},' + '{"n": 4},' * 300
-    with pytest.raises(ReportError, match=r"broken JSON after 1 complete events, at byte 22: expected a value \("):
+    with pytest.raises(
+        ReportError, match=r"broken JSON after 1 complete events, at byte 22: expected a value \("
+    ) as error:
         members(put(tmp_path / "x.json", text))
+    assert "lose a bracket" in error.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -212,15 +191,6 @@ def test_a_value_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(text_json, "MAX_VALUE_CHARS", 1 << 20)
     with pytest.raises(ReportError, match="broken JSON"):
         members(put(tmp_path / "x.json", '{"items": ["' + "x" * (5 << 20) + '"]}'))
-
-
-def test_bare_inf_and_nan_and_windows_paths_of_old_traces_are_read(tmp_path: Path) -> None:
-    text = r'{"items": [{"bw": inf, "o": [-nan, 1], "name": "a, inf, nan", "file": "C:\Users\x"}]}'
-    stream = JsonStream(put(tmp_path / "x.json", text), "torch", "items")
-    assert list(stream.members()) == [
-        ("items", {"bw": None, "o": [None, 1], "name": "a, inf, nan", "file": r"C:\Users\x"})
-    ]
-    assert stream.repaired
 
 
 def test_what_old_traces_need_is_put_right_wherever_the_chunks_are_cut(

@@ -46,13 +46,9 @@ ONCE = {
     "nsys stats trace": TRACE,
     "ncu long CSV": LONG.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', ""),
     "ncu raw CSV": WIDE.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', "").replace(',"","inst"', ',"inst"'),
-    "ncu summary CSV": PAGE,
-    "ncu console text": CONSOLE,
-    "DLProf table": OP_TYPES,
-    "DLProf summary": SUMMARY,
-    "nvprof summary": NVPROF,
-    "nvprof trace": NVPROF_TRACE,
-}
+    "ncu summary CSV": PAGE, "ncu console text": CONSOLE,
+    "DLProf table": OP_TYPES, "DLProf summary": SUMMARY, "nvprof summary": NVPROF, "nvprof trace": NVPROF_TRACE,
+}  # fmt: skip
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
