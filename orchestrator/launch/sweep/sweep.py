@@ -254,7 +254,7 @@ def _write_record(
     artifact = request.profiler.artifact(asked.paths)
     first = outcomes[0] if outcomes else None
     write_json(
-        asked.paths.run_record,
+        asked.paths.part / "run.json",
         {
             "perfctl_run": RUN_RECORD_VERSION,
             "profiler": request.profiler.name,

@@ -70,7 +70,7 @@ def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_reque
     assert (paths.part / trace).read_bytes() == (recording / "b16" / trace).read_bytes()
     assert json.loads(paths.workload_record.read_text())["batch_size"] == 16
     assert (paths.stdout.read_text(), paths.stderr.read_text()) == ("trained at 16\n", "a warning\n")
-    assert not paths.run_record.exists()
+    assert not (paths.part / "run.json").exists()
 
 
 def test_a_recorded_failure_stays_one(recording, make_request):
