@@ -1,13 +1,7 @@
 """The watchdog: find and end every process of a run, even after perfctl itself was killed.
 
-A process group is not enough: nsys 2022.4 starts its target and its agent in sessions of their own. So every process
-of a run has ``PERFCTL_RUN_ID`` in its environment; it and its descendants are found through /proc.
-
-Run as a program (``python watchdog.py MARK TMPDIR``), it waits until its standard input closes, which happens however
-perfctl ends (SIGKILL too), and then ends the run. SIGTERM comes first: an nsys killed while it starts leaves a lock in
-shared memory that blocks every nsys of the machine (2022.4). Before that, each line of standard input names a process
-by id and start time: first the one that perfctl started, which leads its group, then unmarked ones. Standard library
-only, because the watchdog starts without site-packages.
+They are found through /proc by the mark in their environment: nsys 2022.4 starts its target and its agent in sessions of
+their own. As a program (``python watchdog.py MARK TMPDIR``) this starts without site-packages: standard library only.
 """
 
 from __future__ import annotations
@@ -17,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "PERFCTL_RUN_ID"
@@ -46,7 +41,7 @@ class Members:
         parents: dict[int, int] = {}
         found: dict[int, int] = {}
         starts: dict[int, int] = {}
-        orphans = self._orphans() if self._orphans is not None else {}
+        orphans = self._orphans() if self._orphans else {}
         self._known |= orphans
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
             stat = parent_and_start(entry)
@@ -76,7 +71,9 @@ class Members:
             now = time.monotonic()
             if left:
                 quiet_since = None
-                _kill(left)
+                for pid in left:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
             elif quiet_since is None:
                 quiet_since = now
             if quiet_since is not None and now - quiet_since >= quiet_s:
@@ -84,25 +81,6 @@ class Members:
             if now >= end:
                 return left
             time.sleep(_PAUSE_S)
-
-
-def _ask_to_end(leader: int, members: Members) -> None:
-    """SIGTERM to the leader's group, then time for all members to end."""
-    try:
-        os.killpg(leader, signal.SIGTERM)
-    except (ProcessLookupError, PermissionError):
-        return
-    until = time.monotonic() + _GRACE_S
-    while members.alive() and time.monotonic() < until:
-        time.sleep(_PAUSE_S)
-
-
-def _kill(pids: set[int]) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
 
 
 def parent_and_start(pid: str) -> tuple[int, int] | None:
@@ -138,7 +116,12 @@ def _descends(pid: int, parents: dict[int, int], roots: set[int]) -> bool:
 
 
 def main(mark: str, folder: Path) -> None:
-    """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it has one."""
+    """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it has one.
+
+    It closes however perfctl ends (SIGKILL too). Each line names a process by id and start time: first the one that perfctl
+    started, which leads its group, then unmarked ones. SIGTERM comes first: an nsys killed while it starts leaves a lock
+    in shared memory that blocks every nsys of the machine (2022.4).
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     members = Members(mark)
@@ -150,7 +133,11 @@ def main(mark: str, folder: Path) -> None:
                 members.add(pid, start)
                 first = first or pid
     if first is not None and first in members.alive():
-        _ask_to_end(first, members)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(first, signal.SIGTERM)
+            until = time.monotonic() + _GRACE_S
+            while members.alive() and time.monotonic() < until:
+                time.sleep(_PAUSE_S)
     members.end_all(limit_s=60.0, quiet_s=0.5)
     if folder.is_symlink():
         folder.unlink()

@@ -46,14 +46,13 @@ def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outc
     with outcome.stderr.open("a", encoding="utf-8") as log:
         log.write("perfctl: the profiler could not start (see above); trying once more\n")
         log.write(f"perfctl: {cleared}\n" if cleared else "")
-    with process_run.stop_signals() as stop:
+    with process_run.stop_signals() as signals:
         until = time.monotonic() + random.uniform(*PAUSE_S)  # noqa: S311  # nosec B311
-        while time.monotonic() < until and not stop.numbers:
+        while time.monotonic() < until and not signals:
             time.sleep(0.1)
-    if stop.numbers:
-        number = stop.numbers[0]
-        said = f"stopped by {signal.Signals(number).name} before {command.stage}"
-        raise process_run.Stopped(said, number, "Repeat the same command to continue", outcome)
+    if signals:
+        said = f"stopped by {signal.Signals(signals[0]).name} before {command.stage}"
+        raise process_run.Stopped(said, signals[0], "Repeat the same command to continue", outcome)
     return start(f"{command.stage}-again")
 
 
