@@ -158,7 +158,7 @@ def test_readings_of_gpus_stand_beside_those_of_the_host(
     fake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = fake.FakeNvml([[FULL], [FULL | {"percent": 50}]])
-    monkeypatch.setattr(sampler, "open_gpus", lambda visible: Nvml(visible, library))
+    monkeypatch.setattr(sampler, "Nvml", lambda visible: Nvml(visible, library))
     start(tmp_path, SPIN.format(0.5), gpu=True)
     report = parsers.parse(tmp_path / sampler.FILE)
     gpu = [sample for sample in report.samples if sample.device_index is not None]
@@ -187,7 +187,7 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     def missing(visible: str | None) -> Nvml:
         raise NvmlMissing("nvidia-ml-py is not installed")
 
-    monkeypatch.setattr(sampler, "open_gpus", missing)
+    monkeypatch.setattr(sampler, "Nvml", missing)
     before = time.monotonic_ns()
     twice = f"import time; end = time.monotonic() + 30; log = {str(tmp_path / sampler.SMI_FILE)!r}\n" + (
         "while time.monotonic() < end and open(log).read().count('\\n') < 4: time.sleep(0.1)"
