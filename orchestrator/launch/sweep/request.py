@@ -62,21 +62,19 @@ class SweepRequest:
 
     @property
     def name(self) -> str:
-        """The same request always has the same name, so that it finds its existing runs.
-
-        Editing the script changes the name.
-        """
+        """The same request always has the same name, so that it finds its existing runs; an edited script changes it."""
         if self.given_name is not None:
             return self.given_name
-        options: dict[str, Any] = asdict(self.profiler) if is_dataclass(self.profiler) else {}
-        asked: list[object] = [self.profiler.name, options, self.workload, self.workload_arguments, self.device]
-        asked.append(self.origin)
-        if self.program is not None:
-            asked += self.program.identity()
-        if self.image is not None:
-            asked += self.image.identity()
+        asked: list[object] = [
+            self.profiler.name, self.profiler_options, self.workload, self.workload_arguments, self.device, self.origin,
+            *(self.program.identity() if self.program else ()), *(self.image.identity() if self.image else ()),
+        ]  # fmt: skip
         digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
         return f"{self.profiler.name}-{file_name(self.workload)}-{digest[:8]}"
+
+    @property
+    def profiler_options(self) -> dict[str, Any]:
+        return asdict(self.profiler) if is_dataclass(self.profiler) else {}
 
     @property
     def folder(self) -> Path:
