@@ -27,11 +27,8 @@ print(json.dumps({"version": perfctl.__version__, "torch": there("torch"), "modu
 
 
 def choose_interpreter(program: Program, typed: str) -> Program:
-    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no perfctl.
-
-    That happens when perfctl is called by its path, without activating its virtual environment. ``typed`` is the first
-    word of the command; an interpreter given as a path is kept.
-    """
+    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no perfctl, as when perfctl is
+    called by its path. ``typed``: the first word of the command; an interpreter given as a path is kept."""
     if program.python == sys.executable or os.sep in typed or not tools.has_package("torch"):
         return program
     try:

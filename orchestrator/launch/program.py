@@ -64,11 +64,8 @@ class Program:
 
 
 def read_program(command: Sequence[str], batch_env: str | None, batches: Sequence[int]) -> Program:
-    """The command after ``--``; starts nothing.
-
-    Raises UsageError when the script does not exist, is not a Python program, or when there are several ``batches`` and
-    nothing in the command takes the batch size.
-    """
+    """The command after ``--``; starts nothing. Raises UsageError when the script does not exist, is not a Python
+    program, or when there are several ``batches`` and nothing in the command takes the batch size."""
     if not command:
         raise UsageError("no command was given after --", _EXAMPLE)
     if batch_env is not None and not _VARIABLE.fullmatch(batch_env):
@@ -120,8 +117,7 @@ def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:
 def resolve(python: str) -> str:
     """Path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH has no ``python``.
 
-    Names in one folder (python, python3, python3.11) count as one interpreter. Links between folders are not followed,
-    because they lead out of a virtual environment. Raises UsageError when it does not exist.
+    Links between folders are not followed: they lead out of a virtual environment. Raises UsageError without it.
     """
     found = shutil.which(python)
     if found is None:

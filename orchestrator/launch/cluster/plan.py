@@ -137,10 +137,8 @@ class Site:
 
 
 def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
-    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier ones win.
-
-    Raises UsageError for a file that cannot be read, an unknown key, or a value of the wrong type.
-    """
+    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier ones win. Raises
+    UsageError for a file that cannot be read, an unknown key, or a value of the wrong type."""
     for folder in folders:
         path = folder / "perfctl.toml"
         if path.is_file():

@@ -92,9 +92,7 @@ class _AsIs(str):
 
 def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: Mapping[str, Any]) -> str:
     """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to bind into an image).
-
-    Raises UsageError for values that a job script cannot contain, and for a template that fails to render.
-    """
+    Raises UsageError for values that a job script cannot contain, and for a template that fails to render."""
     stop_before = site.stop_before or STOP_BEFORE_S
     context = {
         **_shared(plan, site, facts),

@@ -57,9 +57,7 @@ def queued(plan: Plan) -> list[Queued]:
 
 def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
     """Submit the array (or only some of its ``tasks``) and the gather job that follows it; returns both job numbers.
-
-    Raises PerfctlError when sbatch fails; the message says whether the array was submitted.
-    """
+    Raises PerfctlError when sbatch fails; the message says whether the array was submitted."""
     some = () if tasks is None else (f"--array={','.join(map(str, tasks))}{_limit(plan)}",)
     array = _sbatch(*some, str(plan.array.absolute()))
     try:

@@ -34,11 +34,8 @@ class Image:
     """Add the driver's libraries (--nv)."""
 
     def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
-        """The words before a command that make it run inside the image.
-
-        ``folders`` and ``cwd`` keep their paths inside, and the command starts in ``cwd``. Raises UsageError for a
-        folder whose path contains a colon or a comma, which the runtime's options cannot express.
-        """
+        """The words before a command that run it inside the image, in ``cwd``; ``folders`` and ``cwd`` keep their paths.
+        Raises UsageError like ``own_binds``."""
         own = own_binds((*folders, *(() if cwd is None else (cwd,))))
         binds = [option for bind in (*own, *self.binds) for option in ("--bind", bind)]
         return (
@@ -95,10 +92,8 @@ def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def tmpdir_binds(folder: Path) -> dict[str, str]:
-    """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with them.
-
-    A deep TMPDIR is reached through a link; then the folder that holds the link is bound.
-    """
+    """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with them. A deep TMPDIR is
+    reached through a link; then the folder that holds the link is bound."""
     own = str(folder.parent if folder.is_symlink() else folder)
     names = ("APPTAINER_BIND", "SINGULARITY_BIND")
     return {name: ",".join(filter(None, (os.environ.get(name), own))) for name in names}
@@ -135,10 +130,8 @@ def _name(path: str) -> str:
 
 
 def own_binds(folders: Iterable[Path]) -> list[str]:
-    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs no bind.
-
-    / is never bound. Raises UsageError for a path that --bind cannot express.
-    """
+    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs no bind. / is never
+    bound. Raises UsageError for a path that --bind cannot express."""
     kept: list[Path] = []
     for folder in sorted({folder.absolute() for folder in folders} - {Path("/")}):
         if not any(folder.is_relative_to(other) for other in kept):

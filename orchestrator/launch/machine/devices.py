@@ -38,9 +38,7 @@ def format_cores(cores: Iterable[int]) -> str:
 
 def split_cores(cores: frozenset[int], parts: int, root: Path = Path("/")) -> list[frozenset[int]]:
     """``cores`` in ``parts`` with equally many physical cores; a remainder stays idle. Too few: every part gets all.
-
-    Hardware threads of one physical core stay together, so that two runs do not slow each other down.
-    """
+    Hardware threads of one physical core stay together, so that two runs do not slow each other down."""
     topology = root / "sys/devices/system/cpu"
     threads = {core: _listed(topology / f"cpu{core}/topology/thread_siblings_list") | {core} for core in cores}
     physical = sorted({siblings & cores for siblings in threads.values()}, key=min)
@@ -107,10 +105,8 @@ def kind_of(text: str) -> str:
 
 
 def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
-    """The places that ``text`` names. Raises UsageError when this machine lacks one of them.
-
-    GPU numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi.
-    """
+    """The places that ``text`` names. Raises UsageError when this machine lacks one of them. GPU numbers index
+    CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi."""
     pieces = tuple(piece.strip() for piece in text.split(","))
     if kind_of(text) == "cpu":
         return _core_sets(pieces)
@@ -141,10 +137,8 @@ def first_gpu() -> Place | None:
 
 @contextmanager
 def hold(reserved: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
-    """Lock these places. Raises UsageError when another perfctl of this user holds one of them.
-
-    The kernel releases the locks when the process ends, however it ends.
-    """
+    """Lock these places. Raises UsageError when another perfctl of this user holds one of them. The kernel releases the
+    locks when the process ends, however it ends."""
     with ExitStack() as held:
         folder = folder or _lock_folder()
         for place in reserved:
@@ -166,10 +160,8 @@ def _in_use(label: str, handle: int) -> UsageError:
 
 
 def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
-    """One folder per user, the same in every session; not below TMPDIR, which differs between jobs.
-
-    Raises UsageError when it belongs to another user, or others may write to it.
-    """
+    """One folder per user, the same in every session; not below TMPDIR, which differs between jobs. Raises UsageError
+    when it belongs to another user, or others may write to it."""
     folder = Path(root if root.is_dir() else tempfile.gettempdir(), f"perfctl-{os.getuid()}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -12,10 +12,8 @@ from perfctl.orchestrator.launch.machine import tools
 
 
 def measure(device: str, *, threads: int | None = None) -> dict[str, Any]:
-    """The record that ``perfctl.workloads.run.peaks`` prints for ``device`` (cpu or cuda).
-
-    ``threads``: of a CPU; None for torch's default. Raises PerfctlError with the last line of its stderr.
-    """
+    """The record that ``perfctl.workloads.run.peaks`` prints for ``device`` (cpu or cuda). ``threads``: of a CPU; None
+    for torch's default. Raises PerfctlError with the last line of its stderr."""
     argv = [sys.executable, "-m", "perfctl.workloads.run.peaks", "--device", device, "--json"]
     remedy = "Use the published peaks instead"
     try:

@@ -60,10 +60,8 @@ def run(argv: Sequence[str], limit_s: float) -> tuple[int, list[str], list[str]]
 
 
 def has_gpu_driver() -> bool:
-    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi.
-
-    /dev/nvidiactl proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU.
-    """
+    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi. /dev/nvidiactl proves nothing:
+    Debian's ncu 2022.3 creates it on a machine without a GPU."""
     return Path("/proc/driver/nvidia/version").exists() or bool(ask("nvidia-smi", "--list-gpus"))
 
 

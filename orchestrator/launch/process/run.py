@@ -41,8 +41,7 @@ _SAME_S = 0.3
 """The same signal within this time counts once: Slurm and the batch script both send it."""
 _KILL_S = 2.0
 _QUIET_S = 0.05
-"""Time without any member before a run counts as ended. One scan is not enough: a process that forks and ends during it
-can leave a child that the scan missed, which is how nsys 2022.4 starts its agent."""
+"""Time without any member before a run counts as ended: one scan misses a child forked during it (nsys 2022.4's agent)."""
 _LONGEST_TMPDIR = 60
 """Bytes. A socket's path may have 107, and tools append names of up to 40 to TMPDIR (multiprocessing: 33)."""
 
@@ -175,10 +174,7 @@ def _wait(
 
 def _end(child: subprocess.Popen[bytes], members: watchdog.Members, signals: list[int], *, linger_s: float) -> None:
     """SIGTERM if it still runs, then time for all of the run's processes to end; a second signal ends the wait.
-
-    The wait is for all of them: /usr/bin/ncu is a shell script that SIGTERM ends at once, while the real ncu that it
-    started is still writing (2022.3).
-    """
+    SIGTERM ends /usr/bin/ncu, a shell script, while the ncu that it started is still writing (2022.3)."""
     members.alive()
     if child.poll() is None:
         _signal_group(child, signal.SIGTERM)
@@ -200,10 +196,8 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored.
-
-    Only the main thread receives signals; other threads get what it collects meanwhile.
-    """
+    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored. Only the main thread
+    receives signals; other threads get what it collects meanwhile."""
     if threading.current_thread() is not threading.main_thread():
         yield _asked[-1] if _asked else []
         return
@@ -231,10 +225,8 @@ def stop_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
-    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short link.
-
-    With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file system, for one clock dates both.
-    """
+    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short link. With ``below``, a
+    new folder there. STARTED stays in ``scratch``, on the reports' file system, for one clock dates both."""
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / STARTED).open("a").close()
     if below is None and len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:

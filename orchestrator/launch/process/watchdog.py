@@ -59,11 +59,8 @@ class Members:
         return set(found)
 
     def end_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
-        """SIGKILL members until none is left; returns those still alive after ``limit_s``.
-
-        ``quiet_s``: seconds without any member before it is done. Above 0 where one may be between fork and exec, and
-        so not marked yet.
-        """
+        """SIGKILL members until none is left; returns those still alive after ``limit_s``. ``quiet_s``: seconds without
+        any member before it is done. Above 0 where one may be between fork and exec, and so not marked yet."""
         end = time.monotonic() + limit_s
         quiet_since: float | None = None
         while True:

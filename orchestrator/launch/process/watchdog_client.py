@@ -47,10 +47,8 @@ def starting() -> Iterator[set[int]]:
 
 
 def orphans(mark: str) -> dict[int, int]:
-    """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped.
-
-    An orphan without any mark is assigned to the run only while no other run is under way.
-    """
+    """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped. An orphan without any
+    mark is assigned to the run only while no other run is under way."""
     with _lock:
         while True:
             found: dict[int, int] = {}
@@ -84,10 +82,8 @@ def _set_subreaper(wanted: bool) -> None:
 
 @contextmanager
 def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
-    """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds open.
-
-    Yields a function that tells it of the run's orphans, and of its first process when called with that id.
-    """
+    """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds open. Yields a function
+    that tells it of the run's orphans, and of its first process when called with that id."""
     with starting() as own_children:
         process = subprocess.Popen(
             (sys.executable, "-I", "-S", guard.__file__, mark, str(folder)),

@@ -108,10 +108,8 @@ def read_metrics(text: str) -> frozenset[str]:
 
 
 def as_table(report: Path, table: Path) -> tuple[str, ...]:
-    """The command that exports a report's raw page, in base units, to a CSV file. Run it with LC_ALL=C.
-
-    A second --nvtx is an error (2022.3): the report has the ranges.
-    """
+    """The command that exports a report's raw page, in base units, to a CSV file. Run it with LC_ALL=C. A second --nvtx
+    is an error (2022.3): the report has the ranges."""
     options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(table))
     return ("ncu", "--import", str(report), *options)
 
@@ -132,10 +130,8 @@ def check_ranges(layer: str) -> None:
 def includes(layer: str) -> tuple[str, ...]:
     """The expressions for one layer: each of its directions, and a regular expression for longer names.
 
-    ``conv2`` also matches ``model.conv2``, as layers of a script are named, and sublayers. A forward range encloses those
-    of its sublayers, but backward ranges of sublayers stand alone, under names unknown before the run. In the regular
-    expression, everything but letters, digits and dots becomes "some characters", which needs no escaping. It can only
-    match too much, and every launch carries the name of its layer. Raises UsageError like ``check``.
+    ``conv2`` also matches ``model.conv2`` and sublayers, whose backward ranges stand alone. Everything but letters, digits
+    and dots becomes "some characters", which can only match too much. Raises UsageError like ``check_ranges``.
     """
     check_ranges(layer)
     own = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)

@@ -29,11 +29,8 @@ IMPORTER = Tool(
 
 
 def state() -> bool | None:
-    """Whether it is where this nsys looks; None without nsys, or for an installation with another layout.
-
-    Debian's package puts it where its nsys does not look (2022.4.2). NVIDIA's packages have target-linux-x64/nsys and
-    host-linux-x64/QdstrmImporter in one folder.
-    """
+    """Whether the importer is where this nsys looks; None without nsys, or for an installation with another layout.
+    Debian's package puts it elsewhere (2022.4.2); NVIDIA's have target-linux-x64 and host-linux-x64 in one folder."""
     path = tools.find("nsys")
     if path is None:
         return None
@@ -48,10 +45,8 @@ FOLDER = Path("/dev/shm")  # noqa: S108  # nosec B108 - where glibc keeps shared
 
 
 def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
-    """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running.
-
-    A sentence about what was removed; None for nothing.
-    """
+    """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running. A sentence about
+    what was removed; None for nothing."""
     if any(_is_nsys(process) for process in processes.iterdir() if process.name.isdecimal()):
         return None
     removed = []
@@ -110,9 +105,7 @@ class Nsys:
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would stop the recording.
-
-        Raises UsageError for a path with a quotation mark, which nsys 2022.4 cannot parse.
-        """
+        Raises UsageError for a path with a quotation mark, which nsys 2022.4 cannot parse."""
         paths = request.paths
         if '"' in str(paths.part):
             raise UsageError(

@@ -85,10 +85,8 @@ def _printable(line: str) -> str:
 
 
 def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None) -> str | None:
-    """Why the profiled program failed, in one sentence; None when it succeeded.
-
-    ``tool_codes``: exit codes to which the profiler gives another meaning (ncu returns bare signal numbers).
-    """
+    """Why the profiled program failed, in one sentence; None when it succeeded. ``tool_codes``: exit codes to which the
+    profiler gives another meaning (ncu returns bare signal numbers)."""
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
         return f"the time limit was reached after {seconds:.0f} s. Allow more time, or run fewer steps"

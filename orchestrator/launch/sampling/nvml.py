@@ -45,10 +45,8 @@ class NvmlMissing(Exception):
 
 
 class Nvml:
-    """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None.
-
-    ``library`` is the module pynvml, or one with the same functions. Raises NvmlMissing.
-    """
+    """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None. ``library`` is the
+    module pynvml, or one with the same functions. Raises NvmlMissing."""
 
     def __init__(self, visible: str | None, library: Any = None) -> None:
         try:

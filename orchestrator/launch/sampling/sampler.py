@@ -55,10 +55,8 @@ class HostLoad:
         return frozenset(self._known)
 
     def read(self) -> tuple[float, int] | None:
-        """(cores busy since the last reading, resident bytes); None when no process has memory any more.
-
-        A new process counts from the scan that found it; its CPU time before that is left out.
-        """
+        """(cores busy since the last reading, resident bytes); None when no process has memory any more. A new process
+        counts from the scan that found it; its CPU time before that is left out."""
         self.scan_s = 0.0
         self._scan()
         now = time.monotonic()
@@ -146,9 +144,7 @@ def interval(text: str) -> float | None:
 @contextmanager
 def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
     """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all its processes.
-
-    Problems are noted in the file and never affect the run.
-    """
+    Problems are noted in the file and never affect the run."""
     if wanted is None:
         yield
         return

@@ -153,10 +153,8 @@ def _no_link(path: str, flags: int, mode: int = 0o666) -> int:
 
 @contextmanager
 def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
-    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends.
-
-    Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the same time.
-    """
+    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends. Raises UsageError
+    when another perfctl holds it. Different batch sizes can be locked at the same time."""
 
     def busy(what: str) -> UsageError:
         return UsageError(

@@ -35,10 +35,8 @@ def run(
     work: Callable[[Item, Place, Post], Result],
     tick: Callable[[float], None],
 ) -> list[Result]:
-    """Results of ``work`` on every item, in the items' order. ``tick`` gets the elapsed seconds.
-
-    The first error stops everything and is raised when all threads have ended; a signal does the same, as Interrupted.
-    """
+    """Results of ``work`` on every item, in the items' order. ``tick`` gets the elapsed seconds. The first error stops
+    everything and is raised when all threads have ended; a signal does the same, as Interrupted."""
     waiting = deque(enumerate(items))
     results: dict[int, Result] = {}
     errors: list[BaseException] = []

@@ -38,10 +38,8 @@ PAUSE_S = (1.0, 3.0)
 
 
 def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) -> Outcome:
-    """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of the stage.
-
-    The outcome is that of the last call. The run's log notes a retry. Raises Stopped when a signal arrives in between.
-    """
+    """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of the stage. The
+    outcome is that of the last call. The run's log notes a retry. Raises Stopped when a signal arrives in between."""
     outcome = start(command.stage)
     began = not outcome.exit_code or asked.paths.workload_record.exists()  # the program left a record
     if command.retry_on is None or began or not evidence.says(outcome, command.retry_on):
@@ -81,9 +79,7 @@ def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
 def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     """Run every batch size that is not complete yet. A failure is recorded, and the others still run.
 
-    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; a failed batch size is not
-    repeated. A later call continues where this one ended.
-
+    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; what failed is not repeated.
     Raises UsageError when another perfctl is running the same sweep or uses the same GPU, Interrupted after a signal.
     """
     check_batches(request.batches)
@@ -123,10 +119,8 @@ def _run_side_by_side(
 
 
 def join(request: SweepRequest) -> None:
-    """Create the sweep's record, or join a sweep that has one.
-
-    Raises UsageError when the script was edited since: the sweep would mix two programs.
-    """
+    """Create the sweep's record, or join a sweep that has one. Raises UsageError when the script was edited since: the
+    sweep would mix two programs."""
     record, path = _sweep_record(request), request.folder / "sweep.json"
     existing = read_json(path)
     if existing is None:
