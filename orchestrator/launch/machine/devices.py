@@ -85,7 +85,7 @@ class Place:
 class _Gpu(NamedTuple):
     """One GPU in the output of nvidia-smi; ``bus`` as sysfs writes it: 0000:65:00.0."""
 
-    index: str
+    number: str
     uuid: str
     bus: str
 
@@ -131,7 +131,7 @@ def first_gpu() -> Place | None:
     gpus, visible = _gpus(), _visible()
     if not gpus or visible == ():
         return None
-    entry = visible[0] if visible else gpus[0].index
+    entry = visible[0] if visible else gpus[0].number
     return Place(f"GPU {entry}", {}, None, (_lock_name(entry, gpus),))
 
 
@@ -201,7 +201,7 @@ def _visible() -> tuple[str, ...] | None:
 
 def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[_Gpu, ...]) -> str:
     """The entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is no such GPU."""
-    entries = visible if visible is not None else tuple(gpu.index for gpu in gpus)
+    entries = visible if visible is not None else tuple(gpu.number for gpu in gpus)
     if visible is None and not gpus:
         return str(number)
     if number >= len(entries):
@@ -217,7 +217,7 @@ def _gpus() -> tuple[_Gpu, ...]:
 
 
 def _find(entry: str, gpus: tuple[_Gpu, ...]) -> _Gpu | None:
-    return next((gpu for gpu in gpus if entry == gpu.index or gpu.uuid.startswith(entry)), None)
+    return next((gpu for gpu in gpus if entry == gpu.number or gpu.uuid.startswith(entry)), None)
 
 
 def _lock_name(entry: str, gpus: tuple[_Gpu, ...]) -> str:

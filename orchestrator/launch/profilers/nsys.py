@@ -188,8 +188,8 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
         if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
             # The importer's own message comes last in a nested one, after classes and source files.
-            said = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
-            why = said[0].partition("Value:")[2].strip(' "').rstrip(".") if said else "no reason given"
+            texts = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
+            why = texts[0].partition("Value:")[2].strip(' "').rstrip(".") if texts else "no reason given"
             return (
                 f"nsys recorded, but its importer failed and left only a .qdstrm: {why}. Import it with the same nsys on "
                 "a machine with a complete /proc and /sys: perfctl ingest report.qdstrm"

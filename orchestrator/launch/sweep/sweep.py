@@ -20,7 +20,7 @@ from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Verdict
-from perfctl.orchestrator.launch.sweep import parallel, placement
+from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.launch.sweep.folders import (
     RUN_RECORD_VERSION,
     alone,
@@ -72,7 +72,7 @@ def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
     """Every (batch size, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
         for batch in request.batches:
-            for command in placement.commands(request, request.run_request(batch)):
+            for command in request.commands(request.run_request(batch)):
                 yield batch, command
 
 
@@ -85,7 +85,7 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     check_batches(request.batches)
     results: list[RunResult] = []
     with ExitStack() as held:
-        held.enter_context(devices.hold(placement.reserved(request)))
+        held.enter_context(devices.hold(request.reserved()))
         request.folder.mkdir(parents=True, exist_ok=True)
         if request.alongside:
             join(request)
@@ -155,7 +155,7 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     paths = asked.paths
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
-    commands = placement.commands(request, asked)
+    commands = request.commands(asked)
     outcomes: list[Outcome] = []
     stop: process_run.Stopped | None = None
     for command in commands:
@@ -207,7 +207,7 @@ def _start(
     return process_run.run(
         command, cwd=Path.cwd(), stdout=stdout, stderr=stderr, timeout_s=request.timeout_s, scratch=paths.scratch,
         temporary=request.scratch, grace_s=request.grace_s, on_tick=listener.tick,
-        sampling=None if number else placement.sampling(request, asked, command),
+        sampling=None if number else request.sampling(asked, command),
     )  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def _write_record(
             "artifact": artifact.name if made else None,
             "artifact_bytes": size(artifact) if made else None,
             "commands": [command.argv for command in commands],
-            "environment": placement.facts(request),
+            "environment": request.facts(),
         },
     )
 
