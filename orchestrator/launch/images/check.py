@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from perfctl.orchestrator.errors import ToolMissing
@@ -29,17 +29,9 @@ LIBCUDA = Tool(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of the perfctl inside an image."""
-
-    missing: tuple[Tool, ...]
-    graph_nodes: bool
-    """Whether its nsys has --cuda-graph-trace; True without nsys."""
-
-
-def check(image: Image, profiler: Profiler, device: str, version: str) -> Answer:
-    """Ask the image. Raises ToolMissing when it does not start, has no perfctl of this ``version``, or lacks a tool."""
+def check(image: Image, profiler: Profiler, device: str, version: str) -> Profiler:
+    """The profiler with options that the tools in the image support.
+    Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks a tool."""
     name = Path(image.path).name
     found = _run(image, ("-c", "import perfctl; print(perfctl.__version__)"))
     if found != version:
@@ -48,9 +40,10 @@ def check(image: Image, profiler: Profiler, device: str, version: str) -> Answer
             f"Install perfctl {version} in the image (perfctl image render writes a definition)",
         )
     said = json.loads(_run(image, ("-m", __name__, profiler.name, device)))
-    answer = Answer(tuple(Tool(**tool) for tool in said["missing"]), said["graph_nodes"])
-    refuse(answer.missing, f"in the image {name}")
-    return answer
+    refuse(tuple(Tool(**tool) for tool in said["missing"]), f"in the image {name}")
+    if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
+        return replace(profiler, graph_nodes=said["graph_nodes"])
+    return profiler
 
 
 def refuse(missing: tuple[Tool, ...], location: str) -> None:
@@ -61,13 +54,6 @@ def refuse(missing: tuple[Tool, ...], location: str) -> None:
     others = "".join(f"; {tool.name} is missing too ({tool.install})" for tool in missing[1:])
     remedy = f"To get it: {first.install}{others}. Without it: {first.instead}"
     raise ToolMissing(f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{location}: {first.why}", remedy)
-
-
-def use_image_tools(profiler: Profiler, answer: Answer) -> Profiler:
-    """The profiler with options that the tools in the image support."""
-    if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
-        return replace(profiler, graph_nodes=answer.graph_nodes)
-    return profiler
 
 
 def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:

@@ -25,38 +25,31 @@ _GRACE_S = 1.5
 class Members:
     """The processes of one run. A process once found stays a member, even when its parent is gone."""
 
-    def __init__(self, mark: str, orphans: Callable[[], dict[int, int]] | None = None) -> None:
-        self._mark = mark
-        self._orphans = orphans
-        """Finds members without a mark: the children of a subreaper."""
-        self._known: dict[int, int] = {}
-        """Process id -> start time, which differs for a later process with the same id."""
-
-    def add(self, pid: int, start: int) -> None:
-        """Make an unmarked process a member."""
-        self._known[pid] = start
+    def __init__(
+        self, mark: str, orphans: Callable[[], dict[int, int]] = dict, known: dict[int, int] | None = None
+    ) -> None:
+        """Members without a mark: ``known``, and what ``orphans`` finds. Process id -> start time, which tells a later
+        process with the same id."""
+        self._mark, self._orphans, self._known = mark, orphans, known or {}
 
     def alive(self) -> set[int]:
         """Members that run now: marked, found before, or descended from one of these. Never this process."""
         parents: dict[int, int] = {}
-        found: dict[int, int] = {}
         starts: dict[int, int] = {}
-        orphans = self._orphans() if self._orphans else {}
+        own: set[int] = set()
+        orphans = self._orphans()
         self._known |= orphans
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
-            stat = parent_and_start(entry)
-            if stat is None:
-                continue
-            pid = int(entry)
-            parents[pid], starts[pid] = stat
-            if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
-                found[pid] = starts[pid]
-        roots = set(found)
-        found.update({pid: starts[pid] for pid in parents if _descends(pid, parents, roots)})
-        found.update(orphans)  # one that just ended may have left a child
-        found.pop(os.getpid(), None)
-        self._known = found
-        return set(found)
+            if stat := parent_and_start(entry):
+                pid = int(entry)
+                parents[pid], starts[pid] = stat
+                if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
+                    own.add(pid)
+        while children := {pid for pid, parent in parents.items() if parent in own} - own:
+            own |= children
+        self._known = {pid: starts[pid] for pid in own} | orphans  # one that just ended may have left a child
+        self._known.pop(os.getpid(), None)
+        return set(self._known)
 
     def end_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
         """SIGKILL members until none is left; returns those still alive after ``limit_s``. ``quiet_s``: seconds without
@@ -102,16 +95,6 @@ def is_marked(pid: str, mark: str) -> bool:
     return any(mark.encode() in value.split(b":") for value in values)
 
 
-def _descends(pid: int, parents: dict[int, int], roots: set[int]) -> bool:
-    seen: set[int] = set()
-    while roots and pid in parents and pid not in seen:
-        if pid in roots:
-            return True
-        seen.add(pid)
-        pid = parents[pid]
-    return False
-
-
 def main(mark: str, folder: Path) -> None:
     """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it has one.
 
@@ -121,14 +104,10 @@ def main(mark: str, folder: Path) -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    members = Members(mark)
-    first: int | None = None
-    with open(0, "rb", closefd=False) as lines:
-        for line in lines:
-            if line.endswith(b"\n"):  # else perfctl died while writing it
-                pid, start = map(int, line.split())
-                members.add(pid, start)
-                first = first or pid
+    with open(0, "rb", closefd=False) as lines:  # a line without an end: perfctl died while writing it
+        named = {int(pid): int(start) for pid, start in (line.split() for line in lines if line.endswith(b"\n"))}
+    members = Members(mark, known=dict(named))
+    first = next(iter(named), None)
     if first is not None and first in members.alive():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(first, signal.SIGTERM)

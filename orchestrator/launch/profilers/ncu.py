@@ -41,17 +41,9 @@ _CONSTANT_MOVES = "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2"
 """HFMA2.MMA instructions, which compilers use to move constants: not arithmetic (ga100, gh100)."""
 
 _CHIPS = {
-    "7.0": "gv100",
-    "7.2": "gv11b",
-    "7.5": "tu102",
-    "8.0": "ga100",
-    "8.6": "ga102",
-    "8.7": "ga10b",
-    "8.9": "ad102",
-    "9.0": "gh100",
-    "10.0": "gb100",
-    "12.0": "gb202",
-}
+    "7.0": "gv100", "7.2": "gv11b", "7.5": "tu102", "8.0": "ga100", "8.6": "ga102", "8.7": "ga10b", "8.9": "ad102",
+    "9.0": "gh100", "10.0": "gb100", "12.0": "gb202",
+}  # fmt: skip
 """Compute capability -> name in ``ncu --list-chips``; chips of one capability have the same counters."""
 
 

@@ -138,7 +138,7 @@ class Nvml:
 
     def _find(self, visible: str | None) -> list[Any]:
         nvml = self._library
-        every = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+        every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
         if visible is None:
             return every
         uuids = map(nvml.nvmlDeviceGetUUID, every)
@@ -157,10 +157,10 @@ class Nvml:
 
 def words(bits: int) -> str:
     """Names of the reasons joined by "+"; "none" for 0; unnamed bits as a number."""
-    rest = bits & ~sum(REASONS)
-    return (
-        "+".join([*(name for bit, name in REASONS.items() if bits & bit), *([f"{rest:#x}"] if rest else ())]) or "none"
-    )
+    names = [name for bit, name in REASONS.items() if bits & bit]
+    if rest := bits & ~sum(REASONS):
+        names.append(f"{rest:#x}")
+    return "+".join(names) or "none"
 
 
 def _place(entry: str, names: Sequence[str]) -> int | None:
