@@ -1,4 +1,4 @@
-"""torch.profiler: the workload's own command line, and what a trace must be."""
+"""torch.profiler and no profiler: the workload's own command line, and what a trace or a record must be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Verdict
-from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
 
 
 def test_the_workload_profiles_itself(make_request):
@@ -95,3 +95,26 @@ def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_out
 def test_it_needs_torch_alone(monkeypatch):
     monkeypatch.setattr(tools, "has_package", lambda name: name != "torch")
     assert [tool.name for tool in TorchProfiler().missing()] == ["torch"]
+
+
+def test_the_workload_runs_alone(make_request):
+    request = make_request("cpu")
+    (only,) = NoProfiler().commands(request)
+    assert only.argv == (
+        "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16",
+        "--record", f"{request.paths.part}/workload.json", "--annotate", "none", "--window", "none", "--steps", "2",
+    )  # fmt: skip
+    assert NoProfiler().artifact(request.paths) == request.paths.workload_record
+
+
+@pytest.mark.parametrize(
+    ("record", "code", "status"),
+    [("ok", 0, "ok"), ("partial", 1, "partial"), ("failed", 1, "failed"), (None, 0, "failed"), (None, 139, "failed")],
+)
+def test_a_run_is_worth_what_its_record_says(make_request, make_outcome, record, code, status):
+    request = make_request()
+    if record is not None:
+        request.paths.workload_record.write_text(json.dumps({"status": record, "reason": "out of images"}))
+    verdict = NoProfiler().judge(request, (make_outcome(code),))
+    assert verdict.status == status
+    assert (verdict.reason is None) == (status == "ok")
