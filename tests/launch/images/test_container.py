@@ -24,7 +24,7 @@ from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
-from tests.launch.sweep.test_sweep import asked
+from tests.launch.small_profiler import asked
 
 SIF = Image("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)
 

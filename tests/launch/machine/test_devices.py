@@ -19,7 +19,7 @@ from perfctl.orchestrator.launch.machine.devices import Place, format_cores, rea
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult
-from tests.launch.sweep.test_sweep import WRITES, asked
+from tests.launch.small_profiler import WRITES, asked
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 SAYS_WHERE = (
