@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from tests.launch import image_root
 from tests.launch import slurm_cluster as slurm
+from tests.launch.programs import wait_until
 
 TOKEN = "PERFCTL_TEST_TOKEN"
 
@@ -77,16 +77,12 @@ class Processes:
 
     def wait_for(self, count: int, limit_s: float = 120.0) -> None:
         """Until at least ``count`` of them run."""
-        end = time.monotonic() + limit_s
-        while len(self.alive()) < count:
-            assert time.monotonic() < end, f"only {self.alive()} started"
-            time.sleep(0.05)
+        wait_until(
+            lambda: len(self.alive()) >= count, lambda: f"{count} processes, only {self.alive()} started", limit_s
+        )
 
     def assert_gone_within(self, limit_s: float) -> None:
-        end = time.monotonic() + limit_s
-        while left := self.alive():
-            assert time.monotonic() < end, f"still there after {limit_s} s: {left}"
-            time.sleep(0.05)
+        wait_until(lambda: not self.alive(), lambda: f"the end of {self.alive()}", limit_s)
 
 
 @pytest.fixture
@@ -100,12 +96,10 @@ def processes() -> Iterator[Processes]:
 def make_request(tmp_path: Path) -> Callable[..., RunRequest]:
     """A request for batch size 16 whose run's folder is ``tmp_path``/sweep/b16.part, made and empty."""
 
-    def make(
-        device: str = "cpu", python: str = "/opt/python", arguments: tuple[str, ...] = ("--steps", "2")
-    ) -> RunRequest:
+    def make(device: str = "cpu", python: str = "/opt/python") -> RunRequest:
         paths = RunPaths(tmp_path / "sweep", 16)
         paths.scratch.mkdir(parents=True, exist_ok=True)
-        return RunRequest("mnist_cnn", arguments, 16, device, paths, python)
+        return RunRequest("mnist_cnn", ("--steps", "2"), 16, device, paths, python)
 
     return make
 

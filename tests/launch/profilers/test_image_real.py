@@ -15,7 +15,8 @@ import pytest
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import run
 from tests.launch import image_root
-from tests.launch.slurm_cluster import Cluster, ended, rows, wait_until
+from tests.launch.programs import wait_until
+from tests.launch.slurm_cluster import Cluster, ended, rows
 
 pytestmark = pytest.mark.xdist_group("nsys")
 

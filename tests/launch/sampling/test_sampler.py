@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +19,8 @@ from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.nvml import Nvml, NvmlMissing, command, words
 from perfctl.orchestrator.launch.sampling.sampler import HostLoad, Sampling
-from tests.launch import fake_nvml
+from tests.launch.fake_nvml import FakeNvml
+from tests.launch.programs import wait_until
 
 MIB = 2**20
 FULL = {
@@ -39,11 +39,6 @@ while time.monotonic() < end:
 """
 
 
-@pytest.fixture(scope="module")
-def fake() -> ModuleType:
-    return fake_nvml
-
-
 def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None) -> None:
     run.run(
         Command((sys.executable, "-c", code), "run"), cwd=folder, stdout=folder / "out.log", stderr=folder / "err.log",
@@ -51,24 +46,24 @@ def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, 
     )  # fmt: skip
 
 
-def test_nvml_gives_every_quantity_in_base_units(fake: ModuleType) -> None:
-    library = fake.FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
+def test_nvml_gives_every_quantity_in_base_units() -> None:
+    library = FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
     (reading,) = Nvml(None, library).read({7, 9})
     assert reading == (
         0, 0.25, 3 * MIB, 8 * MIB, 70.5, 41, 1_410_000_000, 1_215_000_000, 1234.5, "sw_power_cap+sw_thermal", 3 * MIB, 0.8,
     )  # fmt: skip
 
 
-def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero(fake: ModuleType) -> None:
-    nvml = Nvml(None, fake.FakeNvml([[{"percent": 0}]]))
+def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero() -> None:
+    nvml = Nvml(None, FakeNvml([[{"percent": 0}]]))
     (reading,) = nvml.read(())
     assert reading.gpu_utilisation == 0, "counted, and zero"
     assert (reading.power_w, reading.energy_j, reading.process_memory_bytes) == (None, None, None)
     assert nvml.problems["energy_j"] == "Not Supported"
 
 
-def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none(fake: ModuleType) -> None:
-    nvml = Nvml(None, fake.FakeNvml([[FULL]], processes={4242: MIB}))
+def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none() -> None:
+    nvml = Nvml(None, FakeNvml([[FULL]], processes={4242: MIB}))
     (reading,) = nvml.read({7})
     assert reading.process_memory_bytes is None
     assert "no process of the run" in nvml.problems["process_memory_bytes"]
@@ -77,26 +72,22 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
 @pytest.mark.parametrize(
     ("visible", "percents"), [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])]
 )
-def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
-    fake: ModuleType, visible: str | None, percents: list[int]
-) -> None:
-    library = fake.FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
+def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible: str | None, percents: list[int]) -> None:
+    library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
     found = Nvml(visible, library).read(())
     assert [(one.device_index, one.gpu_utilisation) for one in found] == [(n, p / 100) for n, p in enumerate(percents)]
 
 
-def test_without_a_driver_it_says_why(fake: ModuleType) -> None:
+def test_without_a_driver_it_says_why() -> None:
     with pytest.raises(NvmlMissing, match="Library Not Found"):
-        Nvml(None, fake.FakeNvml([], broken=True))
+        Nvml(None, FakeNvml([], broken=True))
 
 
 def test_reasons_have_names_and_a_new_bit_keeps_its_number() -> None:
     assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
 
 
-def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(
-    fake: ModuleType, reports: Path
-) -> None:
+def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(reports: Path) -> None:
     path = reports / "nvidia_smi" / "openad_gpu_usage.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file, skipinitialspace=True))
@@ -108,7 +99,7 @@ def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_sm
             "total": int(number["memory.total"]) * MIB,
         })  # fmt: skip
     length = min(map(len, series))
-    nvml = Nvml(None, fake.FakeNvml(series))
+    nvml = Nvml(None, FakeNvml(series))
     read = [one[:4] for _ in range(length) for one in nvml.read(())]
     parsed = [(s.device_index, s.gpu_utilisation, s.memory_used_bytes, s.memory_total_bytes)
               for s in parsers.parse(path).samples][: 2 * length]  # fmt: skip
@@ -144,20 +135,14 @@ def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() ->
 
 
 def test_processes_that_the_program_starts_count_too(tmp_path: Path) -> None:
-    child = (
-        "-c",
-        UNTIL_SEEN,
-        str(tmp_path / sampler.FILE),
-    )  # a machine with many processes is looked through less often
+    child = ("-c", UNTIL_SEEN, str(tmp_path / sampler.FILE))  # many processes are looked through less often
     start(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, *{child!r}])")
     samples = list(parsers.parse(tmp_path / sampler.FILE).samples)
     assert max(sample.host_memory_bytes or 0 for sample in samples) > 90_000_000
 
 
-def test_readings_of_gpus_stand_beside_those_of_the_host(
-    fake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = fake.FakeNvml([[FULL], [FULL | {"percent": 50}]])
+def test_readings_of_gpus_stand_beside_those_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml([[FULL], [FULL | {"percent": 50}]])
     monkeypatch.setattr(sampler, "Nvml", lambda visible: Nvml(visible, library))
     start(tmp_path, SPIN.format(0.5), gpu=True)
     report = parsers.parse(tmp_path / sampler.FILE)
@@ -230,10 +215,7 @@ def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kep
     perfctl = subprocess.Popen((sys.executable, "-c", KILLED, str(tmp_path), processes.token))
     path = tmp_path / sampler.FILE
     processes.wait_for(1)
-    end = time.monotonic() + 120
-    while not (path.exists() and path.stat().st_size > 2000):
-        assert time.monotonic() < end, "no readings reached the disk"
-        time.sleep(0.05)
+    wait_until(lambda: path.exists() and path.stat().st_size > 2000, "readings to reach the disk")
     perfctl.kill()
     perfctl.wait()
     processes.assert_gone_within(60.0)
