@@ -18,7 +18,7 @@ from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.definition import Definition
-from perfctl.orchestrator.launch.images.run import Image, Inside, image, image_environment, inside
+from perfctl.orchestrator.launch.images.run import Image, Inside, image, inside
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Command
@@ -55,12 +55,9 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
     assert wrapped.in_image
 
 
-def test_without_a_gpu_there_is_no_nv_and_the_root_is_never_bound() -> None:
+def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound() -> None:
     prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
     assert prefix == ("apptainer", "exec", "--pwd", "/", "/images/x.sif")
-
-
-def test_a_folder_that_the_option_cannot_name_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be bound into an image"):
         SIF.prefix([Path("/out/a:b")])
 
@@ -78,19 +75,15 @@ def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path: Path, monkeypatch:
     assert images_run.tmpdir_binds(link)["SINGULARITY_BIND"] == str(link.parent)
 
 
-def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[..., None]) -> None:
+def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[..., None], tmp_path: Path) -> None:
+    runtimes()
+    with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
+        image(str(tmp_path))
     runtimes("singularity")
     assert images_run.find_runtime() == "singularity"
     runtimes("apptainer")
     assert images_run.find_runtime() == "apptainer"
     assert images_run.find_runtime("singularity") == "singularity"
-
-
-def test_no_runtime_is_said_in_one_line(runtimes: Callable[..., None], tmp_path: Path) -> None:
-    runtimes()
-    (tmp_path / "x.sif").touch()
-    with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
-        image(str(tmp_path / "x.sif"))
 
 
 @pytest.mark.parametrize("bind", ["", ":/x", "/:x", "/:/x:rx", "/,/x", "/nowhere-at-all:/x"])
@@ -159,24 +152,12 @@ def test_the_word_python_means_the_python_of_the_image() -> None:
     assert program_words(("train.py",)) == (None, ("train.py",))
 
 
-def test_variables_are_said_in_three_forms() -> None:
-    assert set(image_environment({"A": "1"})) == {"A", "APPTAINERENV_A", "SINGULARITYENV_A"}
-
-
-@pytest.mark.parametrize(
-    ("base", "read"),
-    [
-        ("docker://site.example/a:1", ("docker", "site.example/a:1")),
-        ("python:3.11-slim", ("docker", "python:3.11-slim")),
-        ("oras://x/y", ("oras", "x/y")),
-    ],
-)
-def test_a_base_is_an_address_or_a_plain_name(base: str, read: tuple[str, str]) -> None:
-    assert definition.read_base(base) == read
-
-
-def test_a_base_on_this_machine_is_a_local_image(tmp_path: Path) -> None:
-    assert definition.read_base(str(tmp_path)) == ("localimage", str(tmp_path))
+def test_a_base_is_an_address_a_plain_name_or_a_local_image(tmp_path: Path) -> None:
+    for base, *read in (
+        ("docker://site.example/a:1", "docker", "site.example/a:1"), ("python:3.11-slim", "docker", "python:3.11-slim"),
+        ("oras://x/y", "oras", "x/y"), (str(tmp_path), "localimage", str(tmp_path)),
+    ):  # fmt: skip
+        assert definition.read_base(base) == tuple(read)
     with pytest.raises(UsageError, match="does not exist"):
         definition.read_base(str(tmp_path / "x.sif"))
 
