@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sqlite3
 import sys
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -74,33 +73,23 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
     assert range_names(request.paths.report(".sqlite")) == ["perfctl:window", "fc1:forward"]
 
 
-def test_a_window_that_never_opens_is_failed_although_nsys_exits_0(make_request, make_program, processes):
-    request = make_request(python=make_program("exit 0"))
-    outcomes = run(Nsys(), request, processes)
-    assert outcomes[0].exit_code == 0
-    verdict = Nsys().judge(request, outcomes)
-    assert (verdict.status, "recorded nothing" in verdict.reason) == ("failed", True)
-
-
 @pytest.mark.parametrize(
-    ("lines", "exit_code", "reason"),
+    ("lines", "whole", "exit_code", "status", "reason"),
     [
-        ("echo 'ValueError: no' >&2; exit 3", 3, "the program ended with exit code 3: ValueError: no"),
-        ("kill -SEGV $$", 139, "the program crashed (segmentation fault)"),
-        ("kill -KILL $$", 137, "the program was killed (SIGKILL)"),
-        (
-            "echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1",
-            1,
-            "out of memory at batch size 16 (torch.OutOfMemoryError: CUDA out of memory.). Use a smaller batch size",
-        ),
+        ("exit 0", False, 0, "failed", "nsys recorded nothing"),  # the window never opens
+        ("echo 'ValueError: no' >&2; exit 3", True, 3, "partial", "the program ended with exit code 3: ValueError: no"),
+        ("kill -SEGV $$", True, 139, "partial", "the program crashed (segmentation fault)"),
+        ("kill -KILL $$", True, 137, "partial", "the program was killed (SIGKILL)"),
     ],
 )
-def test_a_failing_program_is_partial_and_told(make_request, make_program, processes, lines, exit_code, reason):
+def test_a_failing_program_is_told_and_so_is_nothing_recorded(
+    make_request, make_program, processes, lines, whole, exit_code, status, reason
+):
     request = make_request(python=make_program(f"/bin/true; {lines}"))
-    outcomes = run(Nsys(whole=True), request, processes)
+    outcomes = run(Nsys(whole=whole), request, processes)
     assert outcomes[0].exit_code == exit_code
     verdict = Nsys().judge(request, outcomes)
-    assert (verdict.status, verdict.reason.startswith(reason)) == ("partial", True), verdict.reason
+    assert (verdict.status, verdict.reason.startswith(reason)) == (status, True), verdict.reason
 
 
 def test_a_missing_program_is_failed(make_request, processes):
@@ -131,9 +120,7 @@ def test_a_report_that_nsys_could_not_put_in_place_is_failed(make_request, make_
 
 def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(make_request, make_program, processes):
     request = make_request(python=make_program("sleep 600"))
-    started = time.monotonic()
     outcomes = run(Nsys(whole=True), request, processes, timeout_s=3.0)
-    assert time.monotonic() - started < 120.0
     assert outcomes[0].timed_out
     assert processes.alive() == []
     assert request.paths.report(".nsys-rep").exists()
