@@ -47,23 +47,17 @@ def test_nohup_stays_nohup(tmp_path, processes):
     assert driver.communicate(timeout=600.0)[0] == "ended by itself\n"
 
 
-def test_killing_perfctl_ends_everything_and_its_link(tmp_path, processes):
+def test_killing_perfctl_with_its_whole_group_spares_the_guardian_which_ends_everything_and_its_link(
+    tmp_path, processes
+):
     deep = tmp_path / ("x" * 60)
     deep.mkdir()
-    driver = processes.start_perfctl(deep, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
+    words = (sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
+    driver = processes.start_perfctl(deep, *words, start_new_session=True)
     processes.wait_for(2)
     link = Path(processes.values_of("TMPDIR")[0])
     assert link.is_symlink()
-    driver.kill()
-    driver.communicate()
-    processes.assert_gone_within(60.0)
-    wait_until(lambda: not link.parent.exists(), f"{link} to be removed", 60.0)
-
-
-def test_killing_perfctl_with_its_whole_group_spares_the_guardian(tmp_path, processes):
-    words = (sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
-    driver = processes.start_perfctl(tmp_path, *words, start_new_session=True)
-    processes.wait_for(2)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.communicate()
     processes.assert_gone_within(60.0)
+    wait_until(lambda: not link.parent.exists(), f"{link} to be removed", 60.0)

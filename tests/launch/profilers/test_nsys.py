@@ -128,6 +128,8 @@ DROPPED = "[1/1] [====100%] report.nsys-rep\nFailed to create file\nGenerated:\n
         ("cpu", ("OSRT_API",), {}, {}, "partial", ("nsys recorded no NVTX ranges",)),
         ("cuda", ("NVTX_EVENTS", KERNELS), {"exit_code": 3, "stderr": "Traceback\nValueError: no such layer\n\n"}, {},
          "partial", ("the program ended with exit code 3: ValueError: no such layer. See err",)),
+        ("cuda", ("NVTX_EVENTS", KERNELS), {"exit_code": 1, "stderr": "torch.OutOfMemoryError: CUDA out of memory.\n"}, {},
+         "partial", ("out of memory at batch size 16 (torch.OutOfMemoryError: CUDA out of memory.). Use a smaller batch",)),
         ("cuda", (), {}, {"exit_code": 1, "stderr": "Exportation error: Version number is invalid: 2024@6@2@225-246.\n"},
          "failed", ("the export failed", "holds no data", "newer nsys")),
     ],

@@ -52,12 +52,15 @@ def test_nvml_gives_every_quantity_in_base_units() -> None:
     assert reading == (
         0, 0.25, 3 * MIB, 8 * MIB, 70.5, 41, 1_410_000_000, 1_215_000_000, 1234.5, "sw_power_cap+sw_thermal", 3 * MIB, 0.8,
     )  # fmt: skip
+    assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
 
 
 def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero() -> None:
     nvml = Nvml(None, FakeNvml([[{"percent": 0}]]))
     (reading,) = nvml.read(())
     assert reading.gpu_utilisation == 0, "counted, and zero"
+    with pytest.raises(NvmlMissing, match="Library Not Found"):
+        Nvml(None, FakeNvml([], broken=True))
     assert (reading.power_w, reading.energy_j, reading.process_memory_bytes) == (None, None, None)
     assert nvml.problems["energy_j"] == "Not Supported"
 
@@ -76,15 +79,6 @@ def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible: str | No
     library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
     found = Nvml(visible, library).read(())
     assert [(one.device_index, one.gpu_utilisation) for one in found] == [(n, p / 100) for n, p in enumerate(percents)]
-
-
-def test_without_a_driver_it_says_why() -> None:
-    with pytest.raises(NvmlMissing, match="Library Not Found"):
-        Nvml(None, FakeNvml([], broken=True))
-
-
-def test_reasons_have_names_and_a_new_bit_keeps_its_number() -> None:
-    assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
 
 
 def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(reports: Path) -> None:
@@ -233,14 +227,10 @@ def test_a_folder_that_cannot_be_written_to_harms_no_run(tmp_path: Path) -> None
     assert (tmp_path / "out.log").read_text() == "done\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("50ms", 0.05), ("0.1s", 0.1), ("1s", 1.0), ("off", None), (" OFF ", None)]
-)
-def test_intervals_are_read(text: str, seconds: float | None) -> None:
-    assert sampler.interval(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "50", "fast", "0ms", "-1s", "nans", "1e9s", "ms"])
-def test_other_intervals_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match="`sample`"):
-        sampler.interval(text)
+def test_intervals_are_read_and_others_refused() -> None:
+    for text, seconds in (("50ms", 0.05), ("0.1s", 0.1), ("1s", 1.0), ("off", None), (" OFF ", None)):
+        assert sampler.interval(text) == seconds
+    for text, said in (("", "expected"), ("50", "expected"), ("fast", "expected"), ("ms", "expected"), ("0ms", "between"),
+                       ("-1s", "between"), ("nans", "between"), ("1e9s", "between")):  # fmt: skip
+        with pytest.raises(UsageError, match=f"`sample`.* {said}|`sample`: {said}"):
+            sampler.interval(text)
