@@ -8,12 +8,15 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
+from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest
+from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from tests.launch import image_root
 from tests.launch import slurm_cluster as slurm
@@ -28,6 +31,7 @@ from pathlib import Path
 from perfctl.orchestrator.errors import Interrupted
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.sampling.sampler import Sampling
 folder, token, grace, *argv = sys.argv[1:]
 folder = Path(folder)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests that a shell runs in its background
@@ -37,6 +41,7 @@ try:
     process.run(
         Command(tuple(argv), "profile", {"PERFCTL_TEST_TOKEN": token}), cwd=folder, scratch=folder / "tmp",
         stdout=folder / "out.log", stderr=folder / "err.log", grace_s=float(grace),
+        sampling=Sampling(0.02, folder, False),
     )
     print("ended by itself")
 except Interrupted as stop:
@@ -74,6 +79,16 @@ class Processes:
         """A process that runs ``argv`` as perfctl does, so that it can be killed."""
         driver = (sys.executable, "-c", DRIVER, str(folder), self.token, grace, *argv)
         return subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+    def run(self, command: Command, request: RunRequest, **options: Any) -> Outcome:
+        """Run a command of a profiler as a sweep does: once more where nsys could not start beside another."""
+        marked = replace(command, environment={**command.environment, **self.environment})
+
+        def once(stage: str) -> Outcome:
+            logs = {name: request.paths.part / f"{stage}-{name}.log" for name in ("stdout", "stderr")}
+            return run.run(marked, cwd=request.paths.part, scratch=request.paths.scratch, **logs, **options)
+
+        return sweep.retry_start(marked, request, once)
 
     def wait_for(self, count: int, limit_s: float = 120.0) -> None:
         """Until at least ``count`` of them run."""

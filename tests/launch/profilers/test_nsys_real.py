@@ -6,16 +6,13 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
-from perfctl.orchestrator.launch.sweep import sweep
 
 pytestmark = [
     pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed"),
@@ -38,20 +35,8 @@ def run(profiler: Nsys, request: RunRequest, processes, **options) -> tuple[Outc
     for command in profiler.commands(request):
         if command.needs is not None and not command.needs.exists():
             break
-        outcomes.append(start(command, request, processes, **options))
+        outcomes.append(processes.run(command, request, **options))
     return tuple(outcomes)
-
-
-def start(command: Command, request: RunRequest, processes, **options) -> Outcome:
-    """Once more where nsys could not start, as a sweep does: the lock of one that was killed is cleared before that."""
-    folder = request.paths.part
-    marked = replace(command, environment={**command.environment, **processes.environment})
-
-    def once(stage: str) -> Outcome:
-        logs = {"stdout": folder / f"{stage}.log", "stderr": folder / f"{stage}-err.log"}
-        return process_run.run(marked, cwd=folder, scratch=request.paths.scratch, **logs, **options)
-
-    return sweep.retry_start(marked, request, once)
 
 
 def range_names(database: Path) -> list[str]:
@@ -102,10 +87,10 @@ def test_a_missing_program_is_failed(make_request, processes):
 def test_a_damaged_report_fails_in_the_export(make_request, make_program, processes):
     request = make_request(python=make_program("/bin/true"))
     profile, export = Nsys(whole=True).commands(request)
-    first = start(profile, request, processes)
+    first = processes.run(profile, request)
     report = request.paths.report(".nsys-rep")
     report.write_bytes(report.read_bytes()[:2000])
-    verdict = Nsys().judge(request, (first, start(export, request, processes)))
+    verdict = Nsys().judge(request, (first, processes.run(export, request)))
     assert (verdict.status, verdict.reason.startswith("the export failed")) == ("failed", True)
 
 
@@ -114,7 +99,7 @@ def test_a_report_that_nsys_could_not_put_in_place_is_failed(make_request, make_
     request.paths.report(".nsys-rep").mkdir()
     (request.paths.report(".nsys-rep") / "in the way").touch()
     profile, _ = Nsys(whole=True).commands(request)
-    verdict = Nsys().judge(request, (start(profile, request, processes),))
+    verdict = Nsys().judge(request, (processes.run(profile, request),))
     assert verdict.status == "failed"
 
 

@@ -190,28 +190,15 @@ def test_the_command_of_nvidia_smi() -> None:
     )  # fmt: skip
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from perfctl.orchestrator.launch.process import run as process
-from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.profilers.base import Command
-folder = Path(sys.argv[1])
-sampling = sampler.Sampling(0.02, folder, False)
-process.run(Command(("sleep", "600"), "run", {"PERFCTL_TEST_TOKEN": sys.argv[2]}), cwd=folder, scratch=folder / "tmp",
-            stdout=folder / "out.log", stderr=folder / "err.log", sampling=sampling)
-"""
-
-
 def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kept(
     processes: Any, tmp_path: Path
 ) -> None:
-    perfctl = subprocess.Popen((sys.executable, "-c", KILLED, str(tmp_path), processes.token))
+    perfctl = processes.start_perfctl(tmp_path, "sleep", "600")
     path = tmp_path / sampler.FILE
     processes.wait_for(1)
     wait_until(lambda: path.exists() and path.stat().st_size > 2000, "readings to reach the disk")
     perfctl.kill()
-    perfctl.wait()
+    perfctl.communicate()
     processes.assert_gone_within(60.0)
     size = path.stat().st_size
     time.sleep(0.3)
