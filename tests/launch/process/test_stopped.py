@@ -39,9 +39,8 @@ def test_a_second_signal_cuts_the_grace_short(tmp_path, processes):
 
 
 def test_nohup_stays_nohup(tmp_path, processes):
-    driver = processes.start_perfctl(
-        tmp_path, "sleep", "1.5", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    )
+    ignore = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    driver = processes.start_perfctl(tmp_path, "sleep", "1.5", **ignore)
     processes.wait_for(1)
     driver.send_signal(signal.SIGHUP)
     assert driver.communicate(timeout=600.0)[0] == "ended by itself\n"

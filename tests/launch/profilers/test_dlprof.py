@@ -37,12 +37,9 @@ def test_pytorch_mode_over_some_iterations(make_request):
 
 
 @pytest.mark.parametrize("options", [{"mode": "tensorflow1"}, {"reports": ("summary", "everything")}])
-def test_what_dlprof_does_not_know_is_refused(options):
+def test_what_dlprof_does_not_know_and_a_cpu_are_refused(make_request, options):
     with pytest.raises(UsageError, match=r"`(dlprof_mode|reports)`"):
         DLProf(**options)
-
-
-def test_it_needs_a_gpu(make_request):
     with pytest.raises(UsageError, match="DLProf needs a GPU"):
         DLProf().commands(make_request("cpu"))
 

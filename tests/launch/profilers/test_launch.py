@@ -19,9 +19,8 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 
 
 def test_each_profiler_is_listed_under_its_own_name():
-    assert {name: cls().name for name, cls in PROFILERS.items() if name != "replay"} == {
-        name: name for name in ("nsys", "ncu", "dlprof", "torch", "none")
-    }
+    names = [cls().name for name, cls in PROFILERS.items() if name != "replay"]
+    assert names == list(PROFILERS)[:-1] == ["nsys", "ncu", "dlprof", "torch", "none"]
 
 
 def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):
@@ -93,6 +92,7 @@ def findings() -> dict[str, doctor.Finding]:
 def test_on_a_bare_machine_replay_works_and_the_rest_says_what_it_needs(bare_machine):
     found = findings()
     assert found["perfctl replay"].state == "ok"
+    assert all(finding.state == "ok" or finding.detail for finding in found.values())
     for name in ("GPU", "nsys", "ncu", "torch", "perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
         assert found[name].state == "missing"
         assert found[name].detail
@@ -119,12 +119,6 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     found = findings()
     assert (found["GPU counters"].state, found["perfctl ncu"].state) == ("warning", "missing")
     assert "use perfctl nsys instead" in found["perfctl ncu"].detail
-
-
-def test_every_finding_that_is_not_ok_says_what_to_do():
-    for finding in doctor.examine():
-        assert finding.state in ("ok", "warning", "missing")
-        assert finding.state == "ok" or finding.detail
 
 
 def test_host_facts_hold_nothing_of_the_process_environment(monkeypatch):
