@@ -21,7 +21,6 @@ BATCH = "{batch}"
 """Placeholder of the batch size, anywhere in any argument; other braces mean nothing."""
 LAUNCHER_NAMES = tuple(words[0] for words in LAUNCHERS.values())
 """Programs that start a script once per rank."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
 
@@ -68,7 +67,7 @@ def read_program(command: Sequence[str], batch_env: str | None, batches: Sequenc
     program, or when there are several ``batches`` and nothing in the command takes the batch size."""
     if not command:
         raise UsageError("no command was given after --", _EXAMPLE)
-    if batch_env is not None and not _VARIABLE.fullmatch(batch_env):
+    if batch_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", batch_env):
         raise UsageError(f"`batch_env`: {batch_env!r} is not the name of an environment variable", "For example BATCH")
     python, flags, words = _interpreter(tuple(command))
     name, script = _what_runs(words)

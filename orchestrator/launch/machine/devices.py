@@ -57,7 +57,6 @@ def _listed(path: Path) -> frozenset[int]:
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-_SETS = re.compile(r"cpu:\d+(-\d+)?(\+\d+(-\d+)?)*")
 _EXAMPLE = "For example 0,1,2,3 (GPUs) or cpu:0-3,cpu:4-7 (sets of cores)"
 
 
@@ -95,7 +94,7 @@ def kind_of(text: str) -> str:
     pieces = [piece.strip() for piece in text.split(",")]
     if all(piece.isdecimal() for piece in pieces):
         kind = "cuda"
-    elif all(_SETS.fullmatch(piece) for piece in pieces):
+    elif all(re.fullmatch(r"cpu:\d+(-\d+)?(\+\d+(-\d+)?)*", piece) for piece in pieces):
         kind = "cpu"
     else:
         raise UsageError(f"`devices`: expected GPU numbers or sets of cores, got '{text}'", _EXAMPLE)

@@ -104,12 +104,9 @@ def run(
         ended = None
     outcome = Outcome(
         exit_code=128 - ended if ended is not None and ended < 0 else ended,  # as in a shell: 128 + n for signal n
-        timed_out=timed_out,
-        started_at=started_at.isoformat(timespec="milliseconds"),
-        duration_ns=duration_ns,
-        stdout=stdout,
-        stderr=stderr,
-    )
+        timed_out=timed_out, started_at=started_at.isoformat(timespec="milliseconds"), duration_ns=duration_ns,
+        stdout=stdout, stderr=stderr,
+    )  # fmt: skip
     if signals:
         remedy = "Complete runs are kept: repeat the same command to continue"
         said = f"stopped by {signal.Signals(signals[0]).name} during {command.stage}"

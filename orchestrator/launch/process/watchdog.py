@@ -18,8 +18,6 @@ VARIABLE = "PERFCTL_RUN_ID"
 """Marks of the runs that a process belongs to, outermost first, separated by ':' (perfctl under perfctl)."""
 
 _PAUSE_S = 0.02
-_GRACE_S = 1.5
-"""Between the watchdog's SIGTERM and SIGKILL."""
 
 
 class Members:
@@ -111,7 +109,7 @@ def main(mark: str, folder: Path) -> None:
     if first is not None and first in members.alive():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(first, signal.SIGTERM)
-            until = time.monotonic() + _GRACE_S
+            until = time.monotonic() + 1.5
             while members.alive() and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
     members.end_all(limit_s=60.0, quiet_s=0.5)

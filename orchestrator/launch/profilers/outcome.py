@@ -18,10 +18,6 @@ from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
-_EMPTY_EXPORT_TABLES = 2
-"""A failed nsys export (2022.4) leaves an SQLite file with ProcessStreams and StringIds and nothing else."""
-_NOT_FOUND = re.compile(r"^Executable not found in ")
-"""Printed by nsys 2023, which does not name the program."""
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|^MemoryError|ALLOC_FAILED|"
     r"cudaErrorMemoryAllocation|Cannot allocate memory",
@@ -103,7 +99,9 @@ def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[i
     said = recorded or last_line(outcome.stderr)
     if _OUT_OF_MEMORY.search(tail(outcome.stderr) if recorded is None else recorded):
         return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
-    if said and recorded is None and _NOT_FOUND.search(said) and request.python not in said:
+    if (
+        said and recorded is None and said.startswith("Executable not found in ") and request.python not in said
+    ):  # nsys 2023
         said = f"{said} ({request.python})"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and recorded and not by_tool and (outcome.exit_code or 0) <= 128:
@@ -147,7 +145,8 @@ def sqlite_problem(path: Path) -> str | None:
         tables = sqlite_tables(path)
     except sqlite3.DatabaseError as error:
         return f"cannot be read ({error})"
-    return "holds no data, as after a failed export" if len(tables) <= _EMPTY_EXPORT_TABLES else None
+    # A failed nsys export (2022.4) leaves ProcessStreams and StringIds and nothing else.
+    return "holds no data, as after a failed export" if len(tables) <= 2 else None
 
 
 def gzip_problem(path: Path) -> str | None:

@@ -108,8 +108,6 @@ FILE, SMI_FILE = "samples.csv", "samples.nvidia-smi.csv"
 SHORTEST_S, LONGEST_S = 0.005, 3600.0
 SHARE = 0.005
 """Share of one core that readings may use."""
-_FLUSH_S = 1.0
-_END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(_END_S)
+        thread.join(5.0)
 
 
 def _work(wanted: Sampling, mark: str, first: int, ended: threading.Event) -> None:
@@ -196,7 +194,7 @@ def _rounds(every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.
             writer.writerow((at, *("" if value is None else value for value in reading), "", ""))
         count += 1
         now = time.monotonic()
-        if now - flushed > _FLUSH_S:
+        if now - flushed > 1.0:
             file.flush()
             flushed = now
         took = time.thread_time() - before - load.scan_s

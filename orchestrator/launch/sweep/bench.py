@@ -13,8 +13,6 @@ from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, Sweep
 
 _HOPELESS = 3
 """After so many failures in a row with one reason (no GPU, a broken torch), the other points are skipped."""
-_LEAST_S = 20.0
-"""Shortest time limit of a process: loading torch alone takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def run(
             break
         request = replace(request_of(point), again=(point.model, point.batch) in again)
         if budget.left is not None:  # a slow point cannot exceed the budget; loading torch alone takes seconds
-            most = max(budget.left, _LEAST_S)
+            most = max(budget.left, 20.0)
             request = replace(request, timeout_s=min(most, request.timeout_s or most))
         result = sweeps.run(request, listener)[0]
         results.append((point, result))

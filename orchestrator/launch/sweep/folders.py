@@ -18,8 +18,6 @@ from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
 
-_LONGEST_NAME = 60
-
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
@@ -69,7 +67,7 @@ def attempts(folder: Path, batch_size: int) -> list[Path]:
 def file_name(name: str) -> str:
     """``name`` reduced to ASCII letters, digits, '.', '_' and '-'; "program" when nothing is left."""
     stem, dot, suffix = name.rpartition(".") if name.endswith(".py") else (name, "", "")
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:_LONGEST_NAME]
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:60]
     return f"{safe or 'program'}{dot}{suffix}"
 
 
@@ -80,8 +78,6 @@ _TYPES: dict[str, type] = {
     "commands": list,
 }
 """Types of the record's fields, each of which may be missing."""
-_LARGEST = 2**63
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def is_whole(folder: Path) -> bool:
@@ -101,7 +97,7 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _fits(value: object, kind: type) -> bool:
-    return value is None or (isinstance(value, kind) and (not isinstance(value, int) or abs(value) < _LARGEST))
+    return value is None or (isinstance(value, kind) and (not isinstance(value, int) or abs(value) < 2**63))
 
 
 def _is_inside(record: dict[str, Any]) -> bool:
@@ -180,7 +176,7 @@ def locked(path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int
         except BlockingIOError as error:
             raise refuse(handle) from error
         except OSError as error:
-            if error.errno not in _NO_LOCKS:  # Lustre without -o flock, some NFS: continue without a lock
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # Lustre, some NFS: without a lock
                 raise
         yield handle
     finally:
