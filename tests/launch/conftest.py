@@ -23,8 +23,6 @@ from tests.launch import slurm_cluster as slurm
 from tests.launch.programs import wait_until
 
 TOKEN = "PERFCTL_TEST_TOKEN"
-
-
 DRIVER = """
 import signal, sys
 from pathlib import Path
