@@ -27,8 +27,7 @@ PROFILERS: dict[str, type[Nsys] | type[Ncu] | type[DLProf] | type[TorchProfiler]
 def check_tools(profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()) -> None:
     """Raises ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how to get it.
 
-    Inside a container that includes nsys's importer and the driver's library, which images often lack. ``but`` names
-    tools that are not needed here, because the program has its own interpreter.
+    ``but`` names tools that are not needed here, because the program has its own interpreter.
     """
     runs_in = run.inside()
     missing = images_check.lacking(profiler, device) if runs_in else profiler.missing()

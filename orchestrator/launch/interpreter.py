@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
@@ -13,7 +14,6 @@ from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.program import Program
 
-_LIMIT_S = 60.0
 _PROBE = """
 import importlib.util, json, sys
 there = lambda name: importlib.util.find_spec(name) is not None
@@ -27,11 +27,8 @@ print(json.dumps({"version": perfctl.__version__, "torch": there("torch"), "modu
 
 
 def choose_interpreter(program: Program, typed: str) -> Program:
-    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no perfctl.
-
-    That happens when perfctl is called by its path, without activating its virtual environment. ``typed`` is the first
-    word of the command; an interpreter given as a path is kept.
-    """
+    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no perfctl, as when perfctl is
+    called by its path. ``typed``: the first word of the command; an interpreter given as a path is kept."""
     if program.python == sys.executable or os.sep in typed or not tools.has_package("torch"):
         return program
     try:
@@ -68,19 +65,14 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
 
 @cache
 def _ask(python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()) -> dict[str, object]:
-    argv = (*prefix, python, *flags, "-c", _PROBE, module)
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
+        code, out, lines = tools.run((*prefix, python, *flags, "-c", _PROBE, module), 60.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(f"{python} does not run: {error}", "Use another interpreter") from error
-    if done.returncode == 0:
-        try:
-            answer = json.loads(done.stdout.decode(errors="replace").splitlines()[-1])
-            return dict(answer)
-        except (ValueError, IndexError, TypeError):
-            pass
-    lines = done.stderr.decode(errors="replace").split("\n")
-    why = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
+    with suppress(ValueError, IndexError, TypeError):
+        if code == 0:
+            return dict(json.loads(out[-1]))
+    why = lines[-1] if lines else f"exit code {code}"
     raise ToolMissing(
         f"{python} cannot import perfctl, which must run inside the profiled process ({why})",
         f"Install it there: {python} -m pip install perfctl",

@@ -8,8 +8,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
@@ -19,7 +21,6 @@ BATCH = "{batch}"
 """Placeholder of the batch size, anywhere in any argument; other braces mean nothing."""
 LAUNCHER_NAMES = tuple(words[0] for words in LAUNCHERS.values())
 """Programs that start a script once per rank."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
 
@@ -34,7 +35,7 @@ class Program:
     words: tuple[str, ...]
     """The script (or -m MODULE, or a launcher) and its arguments, with ``{batch}``."""
     name: str
-    """File name of the script, or name of the module."""
+    """Of the script's file, or of the module."""
     script: Path | None
     """The script's file, absolute; None for a module."""
     batch_env: str | None = None
@@ -52,8 +53,7 @@ class Program:
     @property
     def variant(self) -> str | None:
         """Its arguments, with {batch}, which distinguish runs of one script; None without arguments."""
-        first = self.words[0]
-        arguments = self.words[2:] if first in ("-m", "accelerate") else self.words[1:]
+        arguments = self.words[2 if self.words[0] in ("-m", "accelerate") else 1 :]
         return utf8(" ".join(arguments)) or None
 
     def identity(self) -> list[object]:
@@ -63,14 +63,11 @@ class Program:
 
 
 def read_program(command: Sequence[str], batch_env: str | None, batches: Sequence[int]) -> Program:
-    """The command after ``--``; starts nothing.
-
-    Raises UsageError when the script does not exist, is not a Python program, or when there are several ``batches`` and
-    nothing in the command takes the batch size.
-    """
+    """The command after ``--``; starts nothing. Raises UsageError when the script does not exist, is not a Python
+    program, or when there are several ``batches`` and nothing in the command takes the batch size."""
     if not command:
         raise UsageError("no command was given after --", _EXAMPLE)
-    if batch_env is not None and not _VARIABLE.fullmatch(batch_env):
+    if batch_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", batch_env):
         raise UsageError(f"`batch_env`: {batch_env!r} is not the name of an environment variable", "For example BATCH")
     python, flags, words = _interpreter(tuple(command))
     name, script = _what_runs(words)
@@ -119,13 +116,12 @@ def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:
 def resolve(python: str) -> str:
     """Path of the interpreter ``python``; perfctl's own if it is in that folder, or if PATH has no ``python``.
 
-    Names in one folder (python, python3, python3.11) count as one interpreter. Links between folders are not followed,
-    because they lead out of a virtual environment. Raises UsageError when it does not exist.
+    Links between folders are not followed: they lead out of a virtual environment. Raises UsageError without it.
     """
     found = shutil.which(python)
-    if found is None and python == "python":  # Debian and many images have python3 only
-        return sys.executable
     if found is None:
+        if python == "python":  # Debian and many images have python3 only
+            return sys.executable
         raise UsageError(f"interpreter {python} does not exist", f"perfctl's own is {sys.executable}")
     path = Path(os.path.abspath(found))  # noqa: PTH100 - resolve() would follow links
     return sys.executable if path.parent.resolve() == Path(sys.executable).parent.resolve() else str(path)
@@ -135,11 +131,9 @@ def _of_shebang(path: str | None) -> str | None:
     """The Python interpreter in a script's first line; None when there is none."""
     if path is None:
         return None
-    try:
-        with Path(path).open("rb") as file:
-            line = file.readline(4096)
-    except OSError:
-        return None
+    line = b""
+    with suppress(OSError), Path(path).open("rb") as file:
+        line = file.readline(4096)
     words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
@@ -148,21 +142,16 @@ def _of_shebang(path: str | None) -> str | None:
 
 def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
     """(name, file) of the script or module. Raises UsageError when there is none, or its file does not exist."""
-    if words[0] in LAUNCHER_NAMES:
-        return _launched(words)
-    if words[0] == "-m":
+    if words[0] not in LAUNCHER_NAMES:
+        if words[0] != "-m":
+            return utf8(Path(words[0]).name or Path(words[0]).absolute().name), _existing(words[0])
         if len(words) < 2:
             raise UsageError("no module was given after -m", "For example: -- python -m package --batch-size {batch}")
         return words[1], None
-    return utf8(Path(words[0]).name or Path(words[0]).absolute().name), _existing(words[0])
-
-
-def _launched(words: tuple[str, ...]) -> tuple[str, Path | None]:
-    """The script or module that a launcher starts: the first word ending in .py, or the value of -m or --module."""
-    for number, word in enumerate(words[1:], start=1):
-        if word in ("-m", "--module") and number + 1 < len(words):
-            return words[number + 1], None
-        if word.endswith(".py"):
+    for word, following in pairwise((*words[1:], None)):
+        if word in ("-m", "--module") and following is not None:
+            return following, None
+        if word is not None and word.endswith(".py"):
             return utf8(Path(word).name), _existing(word)
     raise UsageError(f"'{shlex.join(words)}' names no script", f"For example: -- {words[0]} train.py {BATCH}")
 

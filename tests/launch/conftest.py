@@ -6,28 +6,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
+from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest
+from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from tests.launch import image_root
 from tests.launch import slurm_cluster as slurm
+from tests.launch.programs import wait_until
 
 TOKEN = "PERFCTL_TEST_TOKEN"
-
-
 DRIVER = """
 import signal, sys
 from pathlib import Path
 from perfctl.orchestrator.errors import Interrupted
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.sampling.sampler import Sampling
 folder, token, grace, *argv = sys.argv[1:]
 folder = Path(folder)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests that a shell runs in its background
@@ -37,6 +39,7 @@ try:
     process.run(
         Command(tuple(argv), "profile", {"PERFCTL_TEST_TOKEN": token}), cwd=folder, scratch=folder / "tmp",
         stdout=folder / "out.log", stderr=folder / "err.log", grace_s=float(grace),
+        sampling=Sampling(0.02, folder, False),
     )
     print("ended by itself")
 except Interrupted as stop:
@@ -75,18 +78,24 @@ class Processes:
         driver = (sys.executable, "-c", DRIVER, str(folder), self.token, grace, *argv)
         return subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
+    def run(self, command: Command, request: RunRequest, **options: Any) -> Outcome:
+        """Run a command of a profiler as a sweep does: once more where nsys could not start beside another."""
+        marked = replace(command, environment={**command.environment, **self.environment})
+
+        def once(stage: str) -> Outcome:
+            logs = {name: request.paths.part / f"{stage}-{name}.log" for name in ("stdout", "stderr")}
+            return run.run(marked, cwd=request.paths.part, scratch=request.paths.scratch, **logs, **options)
+
+        return sweep.retry_start(marked, request, once)
+
     def wait_for(self, count: int, limit_s: float = 120.0) -> None:
         """Until at least ``count`` of them run."""
-        end = time.monotonic() + limit_s
-        while len(self.alive()) < count:
-            assert time.monotonic() < end, f"only {self.alive()} started"
-            time.sleep(0.05)
+        wait_until(
+            lambda: len(self.alive()) >= count, lambda: f"{count} processes, only {self.alive()} started", limit_s
+        )
 
     def assert_gone_within(self, limit_s: float) -> None:
-        end = time.monotonic() + limit_s
-        while left := self.alive():
-            assert time.monotonic() < end, f"still there after {limit_s} s: {left}"
-            time.sleep(0.05)
+        wait_until(lambda: not self.alive(), lambda: f"the end of {self.alive()}", limit_s)
 
 
 @pytest.fixture
@@ -100,12 +109,10 @@ def processes() -> Iterator[Processes]:
 def make_request(tmp_path: Path) -> Callable[..., RunRequest]:
     """A request for batch size 16 whose run's folder is ``tmp_path``/sweep/b16.part, made and empty."""
 
-    def make(
-        device: str = "cpu", python: str = "/opt/python", arguments: tuple[str, ...] = ("--steps", "2")
-    ) -> RunRequest:
+    def make(device: str = "cpu", python: str = "/opt/python") -> RunRequest:
         paths = RunPaths(tmp_path / "sweep", 16)
         paths.scratch.mkdir(parents=True, exist_ok=True)
-        return RunRequest("mnist_cnn", arguments, 16, device, paths, python)
+        return RunRequest("mnist_cnn", ("--steps", "2"), 16, device, paths, python)
 
     return make
 

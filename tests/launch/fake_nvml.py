@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+
+QUANTITIES = {
+    "nvmlDeviceGetPowerUsage": "milliwatt", "nvmlDeviceGetTotalEnergyConsumption": "millijoule",
+    "nvmlDeviceGetCurrentClocksThrottleReasons": "reasons",
+}  # fmt: skip
 
 
 class FakeError(Exception):
@@ -60,11 +66,10 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
         return SimpleNamespace(used=self._get(handle, "used"), total=self._get(handle, "total"))
 
-    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
-        return int(self._get(handle, "milliwatt"))
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
-        return int(self._get(handle, "millijoule"))
+    def __getattr__(self, name: str) -> Callable[[int], int]:
+        if name not in QUANTITIES:
+            raise AttributeError(name)
+        return lambda handle: int(self._get(handle, QUANTITIES[name]))
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
         assert sensor == 0, "the chip"
@@ -72,9 +77,6 @@ class FakeNvml:
 
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
         return int(self._get(handle, {1: "sm_mhz", 2: "memory_mhz"}[kind]))
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
-        return int(self._get(handle, "reasons"))
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
         return [SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in self.processes.items()]

@@ -73,7 +73,7 @@ def build(folder: Path) -> Path:
 
 def make_root(root: Path) -> Path:
     """Folders, Python in /opt/python, programs in /bin, libraries where every loader looks."""
-    for name in (
+    for name in [
         "bin",
         "lib64",
         "lib/x86_64-linux-gnu",
@@ -87,7 +87,7 @@ def make_root(root: Path) -> Path:
         "home",
         "var",
         "opt",
-    ):
+    ]:
         (root / name).mkdir(parents=True)
     for name in ("passwd", "group", "hosts", "resolv.conf", "localtime"):
         (root / "etc" / name).touch()
@@ -106,12 +106,8 @@ def make_root(root: Path) -> Path:
     for library in libraries([interpreter, *programs, *extensions]):
         target = root / ("lib64" if library.name.startswith("ld-linux") else "lib/x86_64-linux-gnu") / library.name
         shutil.copy2(library, target)
-    subprocess.run(
-        (python / "bin/python3", "-m", "ensurepip", "--default-pip"),
-        check=True,
-        capture_output=True,
-        env={"PATH": "/bin"},
-    )
+    pip = (python / "bin/python3", "-m", "ensurepip", "--default-pip")
+    subprocess.run(pip, check=True, capture_output=True, env={"PATH": "/bin"})
     return root
 
 

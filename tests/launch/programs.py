@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from perfctl.orchestrator.launch.process import run as process_run
@@ -32,3 +34,11 @@ def run(folder: Path, *argv: str, processes=None, **options) -> Outcome:
 
 def run_python(folder: Path, code: str, *arguments: str, **options) -> Outcome:
     return run(folder, sys.executable, "-S", "-c", code, *arguments, **options)
+
+
+def wait_until(holds: Callable[[], object], what: object = "", limit_s: float = 150.0) -> None:
+    """Returns as soon as it holds; ``what`` is waited for, or a function that tells."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, f"waited {limit_s:.0f} s for {what() if callable(what) else what}"
+        time.sleep(0.05)

@@ -10,8 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,9 +18,9 @@ import pytest
 
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, read_plan
+from tests.launch.programs import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 150.0
 
 
 class Cluster:
@@ -69,13 +68,6 @@ class Cluster:
         pid = int(pid_file.read_text())
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the controller to end")
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end, f"waited {LIMIT_S:.0f} s for {what}"
-        time.sleep(0.2)
 
 
 def ended(plan: Plan) -> bool:

@@ -5,24 +5,29 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
+
+WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2])"
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A profiler of two lines of Python: a report is a text file."""
+    """A profiler of two lines of Python, which get the report's path and the batch size: a report is a text file."""
 
-    program: str
+    program: str = WRITES
+    retry_on: bytes | None = None
     name: str = "small"
 
     def missing(self) -> tuple[Tool, ...]:
         return ()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        report = str(self.artifact(request.paths))
-        return (Command((sys.executable, "-c", self.program, report, str(request.batch_size)), "profile"),)
+        argv = (sys.executable, "-S", "-c", self.program, str(self.artifact(request.paths)), str(request.batch_size))
+        return (Command(argv, "profile", retry_on=self.retry_on),)
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".txt")
@@ -30,3 +35,13 @@ class Small:
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         code = outcomes[-1].exit_code
         return Verdict("ok", None) if code == 0 else Verdict("failed", f"exit code {code}")
+
+
+def asked(
+    tmp_path: Path, profiler: Small | str = WRITES, batches: tuple[int, ...] = (16, 32, 64), **fields: Any
+) -> SweepRequest:
+    """A sweep below ``tmp_path`` under a profiler, or a Small one of that program."""
+    made = Small(profiler) if isinstance(profiler, str) else profiler
+    return SweepRequest(
+        made, "mnist_cnn", (), batches, "cpu", tmp_path / "runs", f"perfctl {made.name}", "host", **fields
+    )

@@ -6,6 +6,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,12 +125,11 @@ def test_python_in_perfctls_own_folder_is_perfctls_own(here: Path, monkeypatch: 
     executable(other / "python3", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(other))
     assert read("python3", "train.py", "{batch}").python == str(other / "python3")
-
-
-def test_a_link_out_of_a_virtual_environment_is_not_followed(here: Path) -> None:
-    (here / "bin").mkdir()
-    (here / "bin" / "python").symlink_to(Path(sys.executable).resolve())
-    assert read(str(here / "bin" / "python"), "train.py", "{batch}").python == str(here / "bin" / "python")
+    assert resolve("python") == sys.executable, "where there is python3 only"
+    with pytest.raises(UsageError, match="does not exist"):
+        resolve("python3.99")
+    (other / "python").symlink_to(Path(sys.executable).resolve())
+    assert resolve("python") == str(other / "python"), "a link out of a virtual environment is not followed"
 
 
 def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here: Path) -> None:
@@ -138,15 +138,22 @@ def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here: 
     assert (program.python, program.name, program.words) == (sys.executable, "trainer", ("./trainer", "{batch}"))
 
 
-def test_an_interpreter_without_perfctl_is_said_to_lack_it_and_how_to_get_it(here: Path) -> None:
-    fake = executable(
-        here / "python9", "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n"
-    )
-    program = read(str(fake), "train.py", "{batch}")
-    with pytest.raises(ToolMissing, match="cannot import perfctl") as caught:
-        interpreter.check(program, __version__)
-    assert "No module named 'perfctl'" in str(caught.value)
-    assert f"{fake} -m pip install perfctl" in str(caught.value)
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("echo \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n",
+         ("cannot import perfctl", "No module named 'perfctl'", " -m pip install perfctl")),
+        ("echo '{\"version\": \"0.0.1\", \"torch\": true, \"module\": true}'\n", ("has perfctl 0.0.1, but this is",)),
+        (f"echo '{{\"version\": \"{__version__}\", \"torch\": false, \"module\": true}}'\n", ("has no torch",)),
+    ],
+)  # fmt: skip
+def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_it(
+    here: Path, lines: str, says: tuple[str, ...]
+) -> None:
+    fake = executable(here / "python9", f"#!/bin/sh\n{lines}")
+    with pytest.raises(ToolMissing) as caught:
+        interpreter.check(read(str(fake), "train.py", "{batch}"), __version__)
+    assert all(word in str(caught.value) for word in (str(fake), *says))
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
@@ -160,13 +167,6 @@ def test_a_bare_python_without_perfctl_gives_way_to_perfctls_own_and_a_path_does
     assert bare.python == str(here / "python3")
     assert interpreter.choose_interpreter(bare, "python3").python == sys.executable
     assert interpreter.choose_interpreter(bare, str(here / "python3")).python == str(here / "python3")
-
-
-def test_another_perfctl_than_this_one_is_refused(here: Path) -> None:
-    said = '{"version": "0.0.1", "torch": true, "module": true}'
-    fake = executable(here / "python9", f"#!/bin/sh\necho '{said}'\n")
-    with pytest.raises(ToolMissing, match=r"has perfctl 0\.0\.1, but this is"):
-        interpreter.check(read(str(fake), "train.py", "{batch}"), __version__)
 
 
 def test_a_module_that_is_not_there_is_said_before_anything_runs() -> None:
@@ -207,12 +207,10 @@ def test_the_folder_carries_the_scripts_name_safely(here: Path, script: str, beg
 
 
 def test_a_program_that_ends_well_without_perfctls_record_is_partial(
-    here: Path, make_outcome: Callable[..., Outcome]
+    make_request: Callable[..., RunRequest], make_outcome: Callable[..., Outcome]
 ) -> None:
-    program = read("train.py", "{batch}")
-    paths = RunPaths(here, 16)
-    asked = RunRequest("train.py", (), 16, "cpu", paths, program.python, program)
-    paths.part.mkdir(parents=True)
+    asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
+    paths = asked.paths
     said = outcome.program_failure(asked, make_outcome(0))
     assert said is not None
     assert "left no perfctl record" in said
@@ -230,15 +228,6 @@ def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
     assert read("train.py", batches=(1,)).variant is None
 
 
-def test_the_word_python_means_perfctls_own_where_there_is_python3_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert resolve("python") == sys.executable
-    with pytest.raises(UsageError, match="does not exist"):
-        resolve("python3.99")
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -247,9 +236,8 @@ def test_the_word_python_means_perfctls_own_where_there_is_python3_only(
     ],
 )
 def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
-    here: Path, make_outcome: Callable[..., Outcome], said: str
+    make_request: Callable[..., RunRequest], make_outcome: Callable[..., Outcome], said: str
 ) -> None:
-    asked = RunRequest("mnist_cnn", (), 16, "cpu", RunPaths(here, 16), "/no/such/python")
-    told = outcome.program_failure(asked, make_outcome(1, stderr=f"{said}\n"))
+    told = outcome.program_failure(make_request(python="/no/such/python"), make_outcome(1, stderr=f"{said}\n"))
     assert told is not None and told.count("/no/such/python") == 1
     assert told.startswith(f"the program ended with exit code 1: {said}")

@@ -22,7 +22,6 @@ from perfctl.orchestrator.launch.machine.devices import places
 from perfctl.orchestrator.launch.profilers.base import Profiler
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sweep import placement as where
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
@@ -101,11 +100,11 @@ def check_ready(request: SweepRequest) -> SweepRequest:
 
 
 def _ready_inside(request: SweepRequest, image: Image) -> SweepRequest:
-    answer = images_check.check(image, request.profiler, request.device, __version__)
+    profiler = images_check.check(image, request.profiler, request.device, __version__)
     if request.program is not None:
-        prefix = image.prefix(where.folders(request)[1:], Path.cwd())
+        prefix = image.prefix(request.other_folders, Path.cwd())
         interpreter.check(request.program, __version__, prefix)
-    return replace(request, profiler=images_check.use_image_tools(request.profiler, answer), given_name=request.name)
+    return replace(request, profiler=profiler, given_name=request.name)
 
 
 def _program(

@@ -19,7 +19,7 @@ from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task, read_plan
 from perfctl.orchestrator.launch.cluster.script import Words
 from perfctl.orchestrator.launch.cluster.status import Queued, TaskState
 from perfctl.orchestrator.launch.profilers.replay import Replay
-from perfctl.orchestrator.launch.sweep import placement, sweep
+from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
@@ -103,7 +103,7 @@ def _plan(requests: Mapping[str, SweepRequest]) -> Plan:
 def _seen(requests: Any) -> list[Path]:
     """What an image must see of the nodes beside the working folder and the sweeps: a script's folder, a recording."""
     found = list(requests)
-    scripts = [folder for request in found for folder in placement.folders(request)[1:]]
+    scripts = [folder for request in found for folder in request.other_folders]
     return [*scripts, *(request.profiler.folder for request in found if isinstance(request.profiler, Replay))]
 
 

@@ -1,26 +1,17 @@
 """The plan of a Slurm array: what each task runs, and where its files are.
 
-::
-
-    perfctl-runs/
-        slurm-mnist_cnn-1a2b3c4d/
-            array.sbatch gather.sbatch      the two jobs, to read, edit, keep and submit
-            tasks.json                      which task runs what
-            task-0.log                      output of all attempts of task 0
-            task-0.state                    one line when it starts, is told to stop, and ends
-        nsys-mnist_cnn-5e6f7a8b/            a sweep that the tasks fill, as on one machine
+Its folder slurm-NAME lies beside the folders of the sweeps that the tasks fill, as on one machine.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json, write_json
 
 _VERSION = 1
 _RECORD = "tasks.json"
@@ -56,6 +47,7 @@ class Plan:
 
     @property
     def array(self) -> Path:
+        """The script of the array's job, to read, edit, keep and submit."""
         return self.folder / "array.sbatch"
 
     @property
@@ -63,9 +55,11 @@ class Plan:
         return self.folder / "gather.sbatch"
 
     def log(self, task: Task) -> Path:
+        """Output of all attempts of a task."""
         return self.folder / f"task-{task.number}.log"
 
     def state(self, task: Task) -> Path:
+        """One line when a task starts, is told to stop, and ends."""
         return self.folder / f"task-{task.number}.state"
 
     def sweep_folder(self, name: str) -> Path:
@@ -78,26 +72,14 @@ class Plan:
     def runs(self, task: Task) -> list[Path]:
         """Folders of the task's runs, oldest first; the last may be incomplete (.part)."""
         folder = self.sweep_folder(task.sweep)
-        first = folder / f"b{task.batch_size}"
-        found, attempt = [], 1
-        while (path := first if attempt == 1 else first.with_name(f"{first.name}.{attempt}")).is_dir():
-            found.append(path)
-            attempt += 1
-        part = first.with_name(f"{first.name}.part")
+        found, part = attempts(folder, task.batch_size), RunPaths(folder, task.batch_size).part
         return [*found, part] if part.is_dir() else found
 
     def write(self) -> None:
-        write_json(self.folder / _RECORD, self.record())
-
-    def record(self) -> dict[str, Any]:
-        """The content of tasks.json. It has no paths, so that the folder can be moved."""
-        return {
-            "perfctl_slurm": _VERSION,
-            "workload": self.workload,
-            "command": self.command,
-            "host": self.host,
-            "tasks": [asdict(task) for task in self.tasks],
-        }
+        """Write tasks.json. It has no paths, so that the folder can be moved."""
+        facts = {"workload": self.workload, "command": self.command, "host": self.host}
+        tasks = [asdict(task) for task in self.tasks]
+        write_json(self.folder / _RECORD, {"perfctl_slurm": _VERSION, **facts, "tasks": tasks})
 
 
 def is_plan(folder: Path) -> bool:
@@ -117,12 +99,6 @@ def read_plan(folder: Path) -> Plan:
         return Plan(folder, record["workload"], tasks, record["command"], record["host"])
     except (KeyError, TypeError) as error:
         raise UsageError(f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`") from error
-
-
-CONFIG = "perfctl.toml"
-_LISTS = ("module", "before", "after", "sbatch", "bind")
-_FLAGS = ("exclusive", "srun", "disable_dcgm", "dcgm_pause")
-_NUMBERS = ("array_limit", "stop_before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +137,10 @@ class Site:
 
 
 def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
-    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier ones win.
-
-    Raises UsageError for a file that cannot be read, an unknown key, or a value of the wrong type.
-    """
+    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier ones win. Raises
+    UsageError for a file that cannot be read, an unknown key, or a value of the wrong type."""
     for folder in folders:
-        path = folder / CONFIG
+        path = folder / "perfctl.toml"
         if path.is_file():
             table = _read(path)
             asked = replace(asked, **{name: value for name, value in table.items() if getattr(asked, name) is None})
@@ -179,37 +153,36 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}", "Correct it, or move it away") from error
     table = content.get("slurm", {})
-    if not isinstance(table, Mapping):
+    if not isinstance(table, dict):
         raise UsageError(f"{path}: slurm must be a table", "Begin it with a line [slurm]")
-    return {_known(path, key): _checked(path, key, value) for key, value in table.items()}
+    return dict(_setting(path, key, value) for key, value in table.items())
 
 
-def _known(path: Path, key: str) -> str:
-    names = [field.name for field in fields(Site)]
+_WANTED = {
+    "tuple[str, ...]": 'a list of strings, such as ["one", "two"]',
+    "bool": "true or false",
+    "int": "a whole number above 0",
+    "str": 'a string, such as "gpu"',
+}
+"""Type of a field of Site -> what its value must be."""
+
+
+def _setting(path: Path, key: str, value: Any) -> tuple[str, Any]:
+    """(field of Site, its value) for a key of [slurm]."""
+    kinds = {field.name: str(field.type).removesuffix(" | None") for field in fields(Site)}
     name = key.replace("-", "_")
-    if name not in names:
-        known = ", ".join(known.replace("_", "-") for known in names)
+    if name not in kinds:
+        known = ", ".join(known.replace("_", "-") for known in kinds)
         raise UsageError(f"{path}: unknown key '{key}' in [slurm]", f"Known: {known}")
-    return name
-
-
-def _checked(path: Path, key: str, value: Any) -> Any:
-    name = key.replace("-", "_")
-    if name in _LISTS:
-        values = [value] if isinstance(value, str) else value
-        if isinstance(values, list) and all(isinstance(one, str) for one in values):
-            return tuple(values)
-        wanted = 'a list of strings, such as ["one", "two"]'
-    elif name in _FLAGS:
-        if isinstance(value, bool):
-            return value
-        wanted = "true or false"
-    elif name in (*_NUMBERS, "cpus"):
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        wanted = "a whole number above 0"
-    else:
-        if isinstance(value, str):  # a template's path is relative to the file that names it
-            return str(path.parent / value) if name.endswith("template") else value
-        wanted = 'a string, such as "gpu"'
-    raise UsageError(f"{path}: {key} must be {wanted}, got {value!r}")
+    match kinds[name], value:
+        case "tuple[str, ...]", str():
+            return name, (value,)
+        case "tuple[str, ...]", list() if all(isinstance(one, str) for one in value):
+            return name, tuple(value)
+        case "bool", bool():
+            return name, value
+        case "int", int() if value > 0 and value is not True:
+            return name, value
+        case "str", str():  # a template's path is relative to the file that names it
+            return name, str(path.parent / value) if name.endswith("template") else value
+    raise UsageError(f"{path}: {key} must be {_WANTED[kinds[name]]}, got {value!r}")

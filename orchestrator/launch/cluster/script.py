@@ -1,8 +1,7 @@
 """Write the job scripts of an array from templates, which a site can replace.
 
-Besides report/page.py this is the only module that uses Jinja. It writes shell, not HTML: every printed value is quoted
-for the shell unless it passes one of three filters: ``words`` (several words, each quoted), ``comment`` (one line without
-control characters) and ``asis`` (a line from the user, or an option quoted here). An undefined name is an error.
+Printed values are quoted for the shell unless they pass a filter: ``words`` (several words, each quoted), ``comment``
+(one line without control characters) or ``asis`` (a line from the user, or an option quoted here).
 """
 
 from __future__ import annotations
@@ -22,34 +21,27 @@ from perfctl.orchestrator.launch.images import run
 BUILT_IN = ("pbs", "lsf")
 """Names of built-in templates. A file with such a name is given as ./pbs."""
 
-_ONLY_SLURM = ("srun", "disable_dcgm", "qos", "constraint")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def template(asked: str | None) -> tuple[str | None, str]:
-    """(the user's template or None, the name of perfctl's) for the array."""
-    return (None, f"{asked}.sh.j2") if asked in BUILT_IN else (asked, "slurm.sh.j2")
-
-
-def gather_template(array: str | None, asked: str | None) -> tuple[str | None, str]:
-    """The same for the gather job, which uses the array's scheduler by default."""
-    name = asked or (array if array in BUILT_IN else None)
-    return (None, f"{name}_gather.sh.j2") if name in BUILT_IN else (asked, "slurm_gather.sh.j2")
+def _template(asked: str | None, job: str = "") -> tuple[str | None, str]:
+    """(the user's template or None, the name of perfctl's)."""
+    return (None, f"{asked}{job}.sh.j2") if asked in BUILT_IN else (asked, f"slurm{job}.sh.j2")
 
 
 def scheduler_facts(site: Site, device: str) -> dict[str, Any]:
     """Values for the PBS and LSF templates. Raises UsageError for options that only Slurm has."""
     if site.template not in BUILT_IN:
         return {}
-    for name in _ONLY_SLURM:
+    for name in ("srun", "disable_dcgm", "qos", "constraint"):
         if getattr(site, name):
-            raise UsageError(
-                f"`{name}` works with Slurm only; `template` is {site.template}",
-                "Put the scheduler's own option into `sbatch`",
-            )
+            said = f"`{name}` works with Slurm only; `template` is {site.template}"
+            raise UsageError(said, "Put the scheduler's own option into `sbatch`")
     minutes = None if site.time is None else _minutes(site.time)
+    gpus = site.gres.rpartition(":")[2] if site.gres else str(int(device == "cuda"))
     return {
         "site": site,
-        "gpus": _gpus(site, device),
+        "gpus": int(gpus) if gpus.isdecimal() else 1,
         "minutes": minutes,
         "walltime": None if minutes is None else f"{minutes // 60:02d}:{minutes % 60:02d}:00",
         "memory": None if site.mem is None else _memory(site.mem),
@@ -57,26 +49,15 @@ def scheduler_facts(site: Site, device: str) -> dict[str, Any]:
     }
 
 
-def _gpus(site: Site, device: str) -> int:
-    """GPUs of a task: the number at the end of ``gres``, or 1."""
-    if site.gres:
-        last = site.gres.rpartition(":")[2]
-        return int(last) if last.isdecimal() else 1
-    return 1 if device == "cuda" else 0
-
-
 def _minutes(text: str) -> int:
     """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds rounded up."""
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
         raise UsageError(f"`time`: '{text}' is not a time limit", "For example 00:30:00")
-    days, *rest = (int(part) if part else None for part in found.groups())
-    first, second, third = rest
-    if days is not None or third is not None:
-        hours, minutes, seconds = first or 0, second or 0, third or 0
-    else:
-        hours, minutes, seconds = 0, first or 0, second or 0
-    return (days or 0) * 1440 + hours * 60 + minutes + (seconds > 0)
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    if found[1] is None and found[4] is None:
+        hours, minutes, seconds = 0, hours, minutes
+    return days * 1440 + hours * 60 + minutes + (seconds > 0)
 
 
 def _memory(text: str) -> int:
@@ -92,8 +73,6 @@ STOP_BEFORE_S = 60
 """Seconds before the time limit at which Slurm signals a task to stop; it checks about twice a minute."""
 _EXPORT_S = 10
 """Seconds of these for exporting the report after it is written."""
-
-
 _STEP = """srun --ntasks=1 --nodes=1 bash -c 'echo $$ >"$1"; shift; exec "$@"' task "$TMPDIR/.pid\""""
 """A job step on the job script's node. The script signals this process to stop, because srun would kill it at once."""
 
@@ -113,13 +92,10 @@ class _AsIs(str):
 
 def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: Mapping[str, Any]) -> str:
     """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to bind into an image).
-
-    Raises UsageError for values that a job script cannot contain, and for a template that fails to render.
-    """
+    Raises UsageError for values that a job script cannot contain, and for a template that fails to render."""
     stop_before = site.stop_before or STOP_BEFORE_S
     context = {
         **_shared(plan, site, facts),
-        **scheduler_facts(site, str(facts["device"])),
         "tasks": plan.tasks,
         "commands": commands,
         "directives": _array_directives(plan, site, str(facts["device"])),
@@ -130,20 +106,23 @@ def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: M
         "grace": max(stop_before - _EXPORT_S, 3),
         "prefix": _prefix(site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", srun=bool(site.srun)),
     }
-    return render_template(*template(site.template), context)
+    return render_template(*_template(site.template), context)
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page."""
     context = {
         **_shared(plan, site, facts),
-        **scheduler_facts(site, str(facts["device"])),
-        "directives": _gather_directives(plan, site),
+        "directives": [
+            *_job_options("gather-", plan, "gather.log"),
+            *_options(ntasks=1, partition=site.gather_partition or site.partition, account=site.account, qos=site.qos),
+        ],
         "store": facts["store"],
         "page": facts["page"],
         "prefix": _prefix(site, plan, facts, (facts["store"].parent, facts["page"].parent), gpu=False, srun=False),
     }
-    return render_template(*gather_template(site.template, site.gather_template), context)
+    asked = site.gather_template or (site.template if site.template in BUILT_IN else None)
+    return render_template(*_template(asked, "_gather"), context)
 
 
 def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,46 +130,37 @@ def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
         "version": _AsIs(facts["version"]),
         "workload": plan.workload,
         "command": plan.command,
-        "folder": _one_line("the folder", str(plan.folder)),
-        "cwd": _one_line("the working folder", str(facts["cwd"])),
+        "folder": one_line("the folder", str(plan.folder)),
+        "cwd": one_line("the working folder", str(facts["cwd"])),
         "perfctl": facts["perfctl"],
         "modules": _lines("`module`", site.module),
         "image": bool(site.image),
+        **scheduler_facts(site, str(facts["device"])),
     }
 
 
 def _array_directives(plan: Plan, site: Site, device: str) -> list[str]:
     numbers = f"0-{len(plan.tasks) - 1}" + (f"%{site.array_limit}" if site.array_limit else "")
-    gpus = site.gres or ("gpu:1" if device == "cuda" and not (site.exclusive or _asks_for_gpu(site)) else None)
+    has_gpu = site.exclusive or any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
+    gpus = site.gres or ("gpu:1" if device == "cuda" and not has_gpu else None)
     return [
-        *_options(job_name=f"perfctl-{plan.folder.name}", array=numbers, output=_output(plan, "task-%a.log")),
-        "--open-mode=append",
-        "--requeue",
-        *_options(signal=f"B:USR1@{site.stop_before or STOP_BEFORE_S}", ntasks=1),
-        *_queue_options(site),
-        *_options(constraint=site.constraint, gres=gpus, time=site.time, mem=site.mem, cpus_per_task=site.cpus),
+        *_job_options("", plan, "task-%a.log", array=numbers),
+        *_options(
+            signal=f"B:USR1@{site.stop_before or STOP_BEFORE_S}", ntasks=1, partition=site.partition,
+            account=site.account, qos=site.qos, constraint=site.constraint, gres=gpus, time=site.time, mem=site.mem,
+            cpus_per_task=site.cpus,
+        ),
         *(("--exclusive",) if site.exclusive else ()),
         *(("--disable-dcgm",) if site.disable_dcgm else ()),
         *(line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)),
-    ]
+    ]  # fmt: skip
 
 
-def _gather_directives(plan: Plan, site: Site) -> list[str]:
-    return [
-        *_options(job_name=f"perfctl-gather-{plan.folder.name}", output=_output(plan, "gather.log")),
-        "--open-mode=append",
-        "--requeue",
-        *_options(ntasks=1),
-        *_queue_options(site, site.gather_partition),
-    ]
-
-
-def _queue_options(site: Site, partition: str | None = None) -> list[str]:
-    return _options(partition=partition or site.partition, account=site.account, qos=site.qos)
-
-
-def _asks_for_gpu(site: Site) -> bool:
-    return any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
+def _job_options(kind: str, plan: Plan, log: str, **array: str) -> list[str]:
+    """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch expands it."""
+    output = str(plan.folder).replace("%", "%%") + f"/{log}"
+    named = _options(job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output)
+    return [*named, "--open-mode=append", "--requeue"]
 
 
 def _options(**values: object) -> list[str]:
@@ -199,18 +169,12 @@ def _options(**values: object) -> list[str]:
     for name, value in values.items():
         if value is None:
             continue
-        text = _one_line(f"`{name}`", str(value))
+        text = one_line(f"`{name}`", str(value))
         if "\\" in text:  # sbatch 22.05 drops it, quoted or not
-            raise UsageError(
-                f"`{name}`: sbatch cannot read a backslash, but {text} contains one", "Choose another name"
-            )
+            said = f"`{name}`: sbatch cannot read a backslash, but {text} contains one"
+            raise UsageError(said, "Choose another name")
         lines.append(f"--{name.replace('_', '-')}={shlex.quote(text)}")
     return lines
-
-
-def _output(plan: Plan, name: str) -> str:
-    """An absolute path, because jobs may start anywhere; % is doubled, because sbatch expands it."""
-    return str(plan.folder).replace("%", "%%") + f"/{name}"
 
 
 def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Path], *, gpu: bool, srun: bool) -> _AsIs:
@@ -220,10 +184,9 @@ def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Pat
         return _AsIs(step)
     cwd = Path(facts["cwd"])
     folders = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in sees)))
-    runtime = '"$container" exec' + (" --nv" if gpu else "")
     lines = [
         *([step] if step else []),
-        runtime,
+        '"$container" exec' + (" --nv" if gpu else ""),
         '--bind "${TMPDIR:-/tmp}"',
         *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*folders, *(site.bind or ())))),
         f"--pwd {shlex.quote(str(cwd))}",
@@ -232,14 +195,15 @@ def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Pat
     return _AsIs("".join(f"\n    {line}" for line in lines) + "\n")
 
 
-def _one_line(what: str, text: str) -> str:
-    if re.search(r"[\x00-\x1f\x7f]", text):
-        raise UsageError(f"{what} contains a line break or control character: {text!r}", "Choose another name")
+def one_line(what: str, text: str, remedy: str = "Choose another name") -> str:
+    """``text``. Raises UsageError when it has a line break or another control character."""
+    if _CONTROL.search(text):
+        raise UsageError(f"{what} contains a line break or control character: {text!r}", remedy)
     return text
 
 
 def _lines(field: str, lines: Iterable[str] | None) -> list[str]:
-    return [_one_line(field, line) for line in lines or ()]
+    return [one_line(field, line) for line in lines or ()]
 
 
 def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> str:
@@ -247,14 +211,15 @@ def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> s
     from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 
     environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above  # nosec B701
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_quoted,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, _AsIs) else shlex.quote(str(value)),
         loader=FunctionLoader(_source),
-    )
-    environment.filters |= {"words": _words, "comment": _comment, "asis": _AsIs}
+    )  # fmt: skip
+    environment.filters |= {
+        "words": lambda values: _AsIs(shlex.join(map(str, values))),
+        "comment": lambda text: _AsIs(_CONTROL.sub(" ", str(text))),
+        "asis": _AsIs,
+    }
     try:
         source = Path(own).read_text(encoding="utf-8") if own else _source(name)
         return environment.from_string(source).render(context)
@@ -264,18 +229,6 @@ def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> s
         line = getattr(error, "lineno", None)
         place = f"{own or name}{f', line {line}' if line else ''}"
         raise UsageError(f"{place}: {error}", f"Compare perfctl's own template, templates/{name}") from error
-
-
-def _quoted(value: object) -> str:
-    return value if isinstance(value, _AsIs) else shlex.quote(str(value))
-
-
-def _words(values: Iterable[object]) -> _AsIs:
-    return _AsIs(shlex.join(map(str, values)))
-
-
-def _comment(text: object) -> _AsIs:
-    return _AsIs(re.sub(r"[\x00-\x1f\x7f]", " ", str(text)))
 
 
 def _source(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from pathlib import Path
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 from perfctl.orchestrator.launch.cluster.plan import Plan, Task
+from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.outcome import tail
 from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
 
 _FORMAT = "%F|%K|%A|%T|%r|%M|%N|%o"
 """Array job, task, job, state, reason, time used, nodes, script; the script last, because its path may contain |."""
-_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +44,12 @@ class Queued:
 def queued(plan: Plan) -> list[Queued]:
     """The plan's jobs, found by the script that they run. Raises ToolMissing without squeue, PerfctlError when it
     fails."""
-    argv = ("squeue", "--noheader", "--array", f"--user={getpass.getuser()}", f"--format={_FORMAT}")
     found = []
-    for line in _ask(argv).splitlines():
+    for line in _ask("squeue", "--noheader", "--array", f"--user={getpass.getuser()}", f"--format={_FORMAT}"):
         cells = line.split("|", 7)
         script = Path(cells[-1])
-        if len(cells) == 8 and script.parent.name == plan.folder.name and script.name in _names(plan):
+        own = script.parent.name == plan.folder.name and script.name in (plan.array.name, plan.gather.name)
+        if len(cells) == 8 and own:
             task = int(cells[1]) if cells[1].isdecimal() else None
             found.append(Queued(cells[0], task, *cells[2:7]))
     return found
@@ -58,16 +57,11 @@ def queued(plan: Plan) -> list[Queued]:
 
 def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
     """Submit the array (or only some of its ``tasks``) and the gather job that follows it; returns both job numbers.
-
-    Raises PerfctlError when sbatch fails; the message says whether the array was submitted.
-    """
-    some: tuple[str, ...] = ()
-    if tasks is not None:
-        some = (f"--array={','.join(map(str, tasks))}{_limit(plan)}",)
-    array = _number(_ask(("sbatch", "--parsable", *some, str(plan.array.absolute()))))
-    after = (f"--dependency=afterany:{array}",)
+    Raises PerfctlError when sbatch fails; the message says whether the array was submitted."""
+    some = () if tasks is None else (f"--array={','.join(map(str, tasks))}{_limit(plan)}",)
+    array = _sbatch(*some, str(plan.array.absolute()))
     try:
-        gather = _number(_ask(("sbatch", "--parsable", *after, str(plan.gather.absolute()))))
+        gather = _sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
     except PerfctlError as error:
         remedy = f"When it has ended, run perfctl slurm gather {plan.folder}"
         raise PerfctlError(f"submitted the array as job {array}, but not its gather job: {error}", remedy) from error
@@ -77,45 +71,32 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
 def cancel(jobs: Sequence[str]) -> None:
     """Raises PerfctlError when scancel fails."""
     if jobs:
-        _ask(("scancel", *dict.fromkeys(jobs)))
-
-
-def _names(plan: Plan) -> tuple[str, str]:
-    return plan.array.name, plan.gather.name
+        _ask("scancel", *dict.fromkeys(jobs))
 
 
 def _limit(plan: Plan) -> str:
     """The script's current limit of tasks at once, such as "%2"; empty without one."""
-    found = re.search(
-        r"^#SBATCH\s+(?:--array[= ]|-a ?)\S*?(%\d+)", plan.array.read_text(errors="replace"), re.MULTILINE
-    )
+    text = plan.array.read_text(errors="replace")
+    found = re.search(r"^#SBATCH\s+(?:--array[= ]|-a ?)\S*?(%\d+)", text, re.MULTILINE)
     return found[1] if found else ""
 
 
-def _number(said: str) -> str:
-    """The job number in output such as "12;cluster"."""
-    return said.strip().splitlines()[-1].partition(";")[0]
+def _sbatch(*words: str) -> str:
+    """The number of the submitted job, in output such as "12;cluster"."""
+    return _ask("sbatch", "--parsable", *words)[-1].partition(";")[0]
 
 
-def _ask(argv: Sequence[str]) -> str:
-    if shutil.which(argv[0]) is None:
+def _ask(*argv: str) -> list[str]:
+    """The lines that a tool of Slurm prints."""
+    if tools.find(argv[0]) is None:
         raise ToolMissing(f"{argv[0]} is not installed here", "Run this on a machine of the cluster")
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
+        code, out, err = tools.run(argv, 60.0)
     except subprocess.TimeoutExpired as error:
-        raise PerfctlError(f"{argv[0]} did not answer in {_LIMIT_S:.0f} s", "Try again later") from error
-    if done.returncode != 0:
-        said = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
-        raise PerfctlError(f"{argv[0]} failed: {said}")
-    return done.stdout
+        raise PerfctlError(f"{argv[0]} did not answer in 60 s", "Try again later") from error
+    if code != 0:
+        raise PerfctlError(f"{argv[0]} failed: {' '.join(' '.join(err or out).split()) or f'exit code {code}'}")
+    return out
 
 
 WHOLE, PARTIAL, FAILED = "whole", "partial", "failed"
@@ -156,48 +137,42 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
         left = f"its job is still in the queue ({own[0].state.lower()}) and will skip complete runs" if own else None
         return TaskState(task, WHOLE, left)
     if job := next((job for job in own if not job.waits), None):
-        return TaskState(task, RUNNING, f"{_stage(plan, task)}, {job.used} on {job.nodes or 'a node'}")
+        stages = _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
+        return TaskState(
+            task, RUNNING, f"{stages[-1] if stages else 'starting'}, {job.used} on {job.nodes or 'a node'}"
+        )
+    events = _events(plan, task)
     if own:
         said = own[0].reason if own[0].reason not in ("None", "") else own[0].state.lower()
-        return TaskState(task, WAITING, f"{said}{_before(plan, task)}")
-    return _ended(plan, task, runs, asked=jobs is not None)
+        began = sum("started on" in event for event in events)
+        before = f", after {began} earlier {'start' if began == 1 else 'starts'}" if began else ""
+        return TaskState(task, WAITING, said + before)
+    lines = (line.strip() for line in tail(plan.log(task)).splitlines())
+    log = tuple(filter(None, lines))[-_LAST_LINES:]
+    return TaskState(task, *_ended(task, runs, events, log, asked=jobs is not None), log)
 
 
-def _ended(plan: Plan, task: Task, runs: Sequence[Path], *, asked: bool) -> TaskState:
-    """The state of a task that is neither complete nor in the queue."""
-    events = _events(plan, task)
-    log = last_lines(plan.log(task))
-    if not asked and events and not _ENDED.search(events[-1]):
-        return TaskState(task, UNKNOWN, f"{events[-1]}; only squeue can tell whether it still runs", log)
+def _ended(
+    task: Task, runs: Sequence[Path], events: Sequence[str], log: Sequence[str], *, asked: bool
+) -> tuple[str, str]:
+    """(state, reason) of a task that is neither complete nor in the queue."""
+    ended = _ENDED.search(events[-1]) if events else None
+    if not asked and events and not ended:
+        return UNKNOWN, f"{events[-1]}; only squeue can tell whether it still runs"
     if record := next((record for run in reversed(runs) if (record := read_run_record(run)) is not None), None):
         if whole := sum(map(is_whole, runs)):
-            return TaskState(task, PARTIAL, f"{whole} of {task.repeat} repetitions are complete", log)
+            return PARTIAL, f"{whole} of {task.repeat} repetitions are complete"
         state = PARTIAL if record.get("status") == "partial" else FAILED
-        return TaskState(task, state, str(record.get("reason") or "its report was changed since it was written"), log)
-    return TaskState(task, *_without_record(events, log, asked), log)
-
-
-def _without_record(events: Sequence[str], log: Sequence[str], asked: bool) -> tuple[str, str]:
+        return state, str(record.get("reason") or "its report was changed since it was written")
+    if not events and log:
+        return FAILED, "its job script ended before it started perfctl"
     if not events:
-        if log:
-            return FAILED, "its job script ended before it started perfctl"
         never = "it never started: not submitted yet, or cancelled in the queue"
         return MISSING, never if asked else f"its folders show no start ({never})"
-    if ended := _ENDED.search(events[-1]):
+    if ended:
         return FAILED, f"it ended with exit code {ended[1]} and left no run"
     stopped = ", was told to stop" if "told to stop" in events[-1] else ""
     return FAILED, f"it was cut off: {events[-1]}{stopped}, and did not end by itself (killed, or the node failed)"
-
-
-def _before(plan: Plan, task: Task) -> str:
-    began = sum("started on" in event for event in _events(plan, task))
-    return f", after {began} earlier {'start' if began == 1 else 'starts'}" if began else ""
-
-
-def _stage(plan: Plan, task: Task) -> str:
-    """The last stage that perfctl printed (profile, export); "starting" before the first."""
-    stages = _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
-    return str(stages[-1]) if stages else "starting"
 
 
 def _events(plan: Plan, task: Task) -> list[str]:
@@ -207,12 +182,6 @@ def _events(plan: Plan, task: Task) -> list[str]:
     except OSError:
         return []
     return [line.partition(" ")[2] for line in lines if line.strip()]
-
-
-def last_lines(path: Path) -> tuple[str, ...]:
-    """The last non-empty lines of a log; none when it does not exist."""
-    lines = [line.strip() for line in tail(path).splitlines()]
-    return tuple(line for line in lines if line)[-_LAST_LINES:]
 
 
 def reasons(found: Sequence[TaskState]) -> dict[Task, str]:

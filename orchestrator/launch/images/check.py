@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from perfctl.orchestrator.errors import ToolMissing
@@ -21,11 +21,6 @@ from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Profiler, Tool
 from perfctl.orchestrator.launch.profilers.nsys import Nsys, knows_graph_nodes
 
-_LIMIT_S = 300.0
-"""The first start of an image can take minutes: without FUSE it is unpacked."""
-
-_VERSION = "import perfctl; print(perfctl.__version__)"
-
 LIBCUDA = Tool(
     "libcuda.so.1",
     "an image gets the driver's library from the host",
@@ -34,28 +29,21 @@ LIBCUDA = Tool(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of the perfctl inside an image."""
-
-    missing: tuple[Tool, ...]
-    graph_nodes: bool
-    """Whether its nsys has --cuda-graph-trace; True without nsys."""
-
-
-def check(image: Image, profiler: Profiler, device: str, version: str) -> Answer:
-    """Ask the image. Raises ToolMissing when it does not start, has no perfctl of this ``version``, or lacks a tool."""
+def check(image: Image, profiler: Profiler, device: str, version: str) -> Profiler:
+    """The profiler with options that the tools in the image support.
+    Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks a tool."""
     name = Path(image.path).name
-    found = _run(image, ("-c", _VERSION))
+    found = _run(image, ("-c", "import perfctl; print(perfctl.__version__)"))
     if found != version:
         raise ToolMissing(
             f"{name} has perfctl {found}, but this is {version}: the versions must match",
             f"Install perfctl {version} in the image (perfctl image render writes a definition)",
         )
     said = json.loads(_run(image, ("-m", __name__, profiler.name, device)))
-    answer = Answer(tuple(Tool(**tool) for tool in said["missing"]), said["graph_nodes"])
-    refuse(answer.missing, f"in the image {name}")
-    return answer
+    refuse(tuple(Tool(**tool) for tool in said["missing"]), f"in the image {name}")
+    if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
+        return replace(profiler, graph_nodes=said["graph_nodes"])
+    return profiler
 
 
 def refuse(missing: tuple[Tool, ...], location: str) -> None:
@@ -66,13 +54,6 @@ def refuse(missing: tuple[Tool, ...], location: str) -> None:
     others = "".join(f"; {tool.name} is missing too ({tool.install})" for tool in missing[1:])
     remedy = f"To get it: {first.install}{others}. Without it: {first.instead}"
     raise ToolMissing(f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{location}: {first.why}", remedy)
-
-
-def use_image_tools(profiler: Profiler, answer: Answer) -> Profiler:
-    """The profiler with options that the tools in the image support."""
-    if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
-        return replace(profiler, graph_nodes=answer.graph_nodes)
-    return profiler
 
 
 def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
@@ -87,28 +68,24 @@ def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
 
 def has_libcuda() -> bool:
     """Whether a program can load the driver's library here. --nv puts it outside of ldconfig's cache."""
-    if any(Path("/.singularity.d/libs").glob("libcuda.so*")):
-        return True
-    return ctypes.util.find_library("cuda") is not None
+    inside = any(Path("/.singularity.d/libs").glob("libcuda.so*"))
+    return inside or ctypes.util.find_library("cuda") is not None
 
 
 def _run(image: Image, words: tuple[str, ...]) -> str:
     """The last line that Python prints in the image. Raises ToolMissing when it fails."""
     argv = (*image.prefix(), PYTHON, *words)
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False)
+        code, out, lines = tools.run(argv, 300.0)  # without FUSE an image is unpacked first, which can take minutes
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(f"{image.path} does not run: {error}", "Run it by hand: " + " ".join(argv)) from error
-    out = done.stdout.decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(out) if line.strip()), "")
-    if done.returncode == 0 and last:
-        return last
-    raise ToolMissing(*_why(image, done.returncode, done.stderr.decode(errors="replace")))
+    if code == 0 and out:
+        return out[-1]
+    raise ToolMissing(*_why(image, code, lines))
 
 
-def _why(image: Image, code: int, stderr: str) -> tuple[str, str]:
-    """(message, remedy) from the runtime's or Python's stderr."""
-    lines = [line.strip() for line in stderr.split("\n") if line.strip()]
+def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
+    """(message, remedy) from the lines of the runtime's or Python's stderr."""
     said = next((line for line in lines if line.startswith("FATAL:")), lines[-1] if lines else f"exit code {code}")
     name = Path(image.path).name
     if "No module named 'perfctl." in said and Path("perfctl").is_dir():

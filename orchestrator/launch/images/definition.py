@@ -11,15 +11,13 @@ from importlib import metadata
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.cluster.script import render_template
+from perfctl.orchestrator.launch.cluster.script import one_line, render_template
 from perfctl.orchestrator.launch.images.run import RUNTIMES
 from perfctl.orchestrator.launch.machine import tools
 
-TEMPLATE = "apptainer.def.j2"
-
 _PLACE = "/opt/perfctl-install"
 """Folder inside the image that holds the files to install from; removed after the installation."""
-_FOR_DEVELOPERS = ("test", "dev", "fuzz")
+_REMEDY = "Write it on one line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,12 @@ def render(asked: Definition, out: Path, *, version: str, command: str) -> str:
     offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if asked.wheels else ()
     context = {
         "version": version, "command": command, "build": shlex.join(build_command(out)),
-        "bootstrap": bootstrap, "base": _one_line("`base`", base), "place": _PLACE,
+        "bootstrap": bootstrap, "base": one_line("`base`", base, _REMEDY), "place": _PLACE,
         "files": [(_quoted(source), _quoted(Path(target))) for source, target in files],
-        "post": [_one_line("`post`", line) for line in asked.post],
+        "post": [one_line("`post`", line, _REMEDY) for line in asked.post],
         "pip": (*offline, *asked.pip_options, requirement),
     }  # fmt: skip
-    return render_template(None, TEMPLATE, context)
+    return render_template(None, "apptainer.def.j2", context)
 
 
 def build_command(out: Path) -> tuple[str, ...]:
@@ -62,26 +60,25 @@ def build_command(out: Path) -> tuple[str, ...]:
 
 def read_base(base: str) -> tuple[str, str]:
     """(Bootstrap, From) of a base image: a path is a local image, a bare name one from Docker Hub."""
+    example = "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER"
     scheme, separator, rest = base.partition("://")
     if separator:
         if not scheme or not rest:
-            raise UsageError(f"`base`: '{base}' is not an image", "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER")
+            raise UsageError(f"`base`: '{base}' is not an image", example)
         return scheme, rest
     if Path(base).exists():
         return "localimage", str(Path(base).absolute())
     if base.endswith((".sif", ".img")) or base.startswith(("/", ".", "~")) or not base:
-        raise UsageError(f"`base`: '{base}' does not exist", "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER")
+        raise UsageError(f"`base`: '{base}' does not exist", example)
     return "docker", base
 
 
 def check_extras(extras: Iterable[str]) -> None:
     """Raises UsageError for an extra that perfctl lacks, or that is for its developers."""
-    known = [
-        name for name in metadata.metadata("perfctl").get_all("Provides-Extra") or () if name not in _FOR_DEVELOPERS
-    ]
-    for extra in extras:
-        if extra not in known:
-            raise UsageError(f"`extra`: perfctl has no extra '{extra}'", f"Known: {', '.join(known)}")
+    every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
+    known = [name for name in every if name not in ("test", "dev", "fuzz")]
+    if unknown := [extra for extra in extras if extra not in known]:
+        raise UsageError(f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(known)}")
 
 
 def _files(asked: Definition, version: str) -> tuple[list[tuple[Path, str]], str]:
@@ -109,22 +106,15 @@ def parts(source: Path) -> list[Path]:
         folders = sorted(set(project["tool"]["setuptools"]["package-dir"].values()))
         named = [str(project["project"]["readme"]), *project["project"]["license-files"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"`source`: {source} is not a wheel, sdist or checkout of perfctl", "Name one of these, or omit `source`"
-        ) from error
+        said = f"`source`: {source} is not a wheel, sdist or checkout of perfctl"
+        raise UsageError(said, "Name one of these, or omit `source`") from error
     names = ["pyproject.toml", *named, *folders]
     return [(source / name).absolute() for name in names if (source / name).exists()]
 
 
-def _one_line(what: str, text: str) -> str:
-    if any(ord(character) < 32 for character in text):
-        raise UsageError(f"{what} contains a line break or control character: {text!r}", "Write it on one line")
-    return text
-
-
 def _quoted(path: Path) -> str:
     """A path as %files reads it. Raises UsageError for one that %files cannot express."""
-    text = _one_line("a path", str(path))
+    text = one_line("a path", str(path), _REMEDY)
     if '"' in text:
         raise UsageError(f"{text}: a path in %files must not contain a quotation mark", "Use another folder")
     return f'"{text}"' if any(character.isspace() for character in text) else text

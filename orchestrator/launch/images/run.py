@@ -34,11 +34,8 @@ class Image:
     """Add the driver's libraries (--nv)."""
 
     def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
-        """The words before a command that make it run inside the image.
-
-        ``folders`` and ``cwd`` keep their paths inside, and the command starts in ``cwd``. Raises UsageError for a
-        folder whose path contains a colon or a comma, which the runtime's options cannot express.
-        """
+        """The words before a command that run it inside the image, in ``cwd``; ``folders`` and ``cwd`` keep their paths.
+        Raises UsageError like ``own_binds``."""
         own = own_binds((*folders, *(() if cwd is None else (cwd,))))
         binds = [option for bind in (*own, *self.binds) for option in ("--bind", bind)]
         return (
@@ -62,9 +59,8 @@ class Image:
 
     def facts(self) -> dict[str, str]:
         """Facts for a run's record: runtime with version, and the image's name."""
-        name = Path(self.runtime).name
-        version = tools.version(self.runtime)
-        return {"container": f"{name} {version}" if version else name, "image": _name(self.path)}
+        words = (Path(self.runtime).name, tools.version(self.runtime))
+        return {"container": " ".join(filter(None, words)), "image": _name(self.path)}
 
 
 def image(path: str, binds: Iterable[str] = (), runtime: str | None = None, *, gpu: bool = False) -> Image:
@@ -78,9 +74,8 @@ def image(path: str, binds: Iterable[str] = (), runtime: str | None = None, *, g
 
 def find_runtime(asked: str | None = None) -> str:
     """``asked``, or the first of RUNTIMES on PATH. Raises ToolMissing when there is none."""
-    for name in (asked,) if asked else RUNTIMES:
-        if tools.find(name):
-            return name
+    if found := next(filter(tools.find, (asked,) if asked else RUNTIMES), None):
+        return found
     raise ToolMissing(
         f"{asked or ' or '.join(RUNTIMES)} is not installed; it is needed to run images",
         "Install Apptainer (Debian 12: scripts/apptainer_install.sh), or omit `image`",
@@ -97,12 +92,10 @@ def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def tmpdir_binds(folder: Path) -> dict[str, str]:
-    """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with them.
-
-    A deep TMPDIR is reached through a link; then the folder that holds the link is bound.
-    """
+    """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with them. A deep TMPDIR is
+    reached through a link; then the folder that holds the link is bound."""
     own = str(folder.parent if folder.is_symlink() else folder)
-    names = [f"{runtime.upper()}_BIND" for runtime in RUNTIMES]
+    names = ("APPTAINER_BIND", "SINGULARITY_BIND")
     return {name: ",".join(filter(None, (os.environ.get(name), own))) for name in names}
 
 
@@ -128,11 +121,8 @@ def inside(root: Path = Path("/")) -> Inside | None:
     for runtime in RUNTIMES:
         if path := os.environ.get(f"{runtime.upper()}_CONTAINER"):
             return Inside(runtime, _name(path))
-    if (root / ".singularity.d").is_dir():
-        return Inside("apptainer", None)
-    if (root / ".dockerenv").exists():
-        return Inside("docker", None)
-    return Inside("podman", None) if (root / "run/.containerenv").exists() else None
+    marks = {".singularity.d": "apptainer", ".dockerenv": "docker", "run/.containerenv": "podman"}
+    return next((Inside(runtime, None) for mark, runtime in marks.items() if (root / mark).exists()), None)
 
 
 def _name(path: str) -> str:
@@ -140,26 +130,15 @@ def _name(path: str) -> str:
 
 
 def own_binds(folders: Iterable[Path]) -> list[str]:
-    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs no bind.
-
-    Raises UsageError for a path that --bind cannot express.
-    """
-    return [_bindable(folder) for folder in _outermost(folders)]
-
-
-def _outermost(folders: Iterable[Path]) -> list[Path]:
-    """Absolute, without duplicates and without folders inside others; / is never bound."""
+    """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs no bind. / is never
+    bound. Raises UsageError for a path that --bind cannot express."""
     kept: list[Path] = []
-    for folder in sorted({folder.absolute() for folder in folders}):
-        if folder != Path("/") and not any(folder.is_relative_to(other) for other in kept):
+    for folder in sorted({folder.absolute() for folder in folders} - {Path("/")}):
+        if not any(folder.is_relative_to(other) for other in kept):
             kept.append(folder)
-    return kept
-
-
-def _bindable(folder: Path) -> str:
-    if ":" in str(folder) or "," in str(folder):
-        raise UsageError(f"{folder} cannot be bound into an image: its path contains ':' or ','", "Use another folder")
-    return str(folder)
+    if bad := next((folder for folder in kept if set(str(folder)) & set(":,")), None):
+        raise UsageError(f"{bad} cannot be bound into an image: its path contains ':' or ','", "Use another folder")
+    return list(map(str, kept))
 
 
 def _checked(bind: str) -> str:
@@ -167,9 +146,8 @@ def _checked(bind: str) -> str:
     source, _, rest = bind.partition(":")
     target, _, mode = rest.partition(":")
     if not source or "," in bind or (rest and not target.startswith("/")) or mode not in ("", "ro", "rw"):
-        raise UsageError(
-            f"`bind`: expected FOLDER[:TARGET[:ro|rw]], got '{bind}'", "For example /data, /data:/mnt or /data:/mnt:ro"
-        )
+        example = "For example /data, /data:/mnt or /data:/mnt:ro"
+        raise UsageError(f"`bind`: expected FOLDER[:TARGET[:ro|rw]], got '{bind}'", example)
     if not Path(source).exists():
         raise UsageError(f"`bind`: {source} does not exist", "Name a folder of this machine before the colon")
-    return ":".join(part for part in (str(Path(source).absolute()), target, mode) if part)
+    return ":".join(filter(None, (str(Path(source).absolute()), target, mode)))

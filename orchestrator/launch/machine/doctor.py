@@ -20,8 +20,6 @@ from perfctl.orchestrator.launch.profilers.nsys import TOOL as NSYS
 
 OK, WARNING, MISSING = "ok", "warning", "missing"
 
-_LITTLE_SPACE = 5 * 2**30
-"""Bytes. The nsys reports of a sweep can take several GiB."""
 _OPTIONAL_PROGRAMS = (
     ("dcgmi", "only needed to pause DCGM while ncu counts"),
     ("apptainer", "only needed to run inside a container (or singularity)"),
@@ -49,74 +47,66 @@ class Finding:
 def examine() -> tuple[Finding, ...]:
     """All findings that decide which profilers work here. Starts short programs and changes nothing."""
     findings = [*_gpu(), *_profiling_tools(), *_permissions(), *_packages(), *_surroundings()]
-    return (*findings, *_what_works(_states(findings)))
+    return (*findings, *_what_works({finding.name: finding.state for finding in findings}))
 
 
 def host_facts() -> dict[str, str]:
     """Facts about the host for a run's environment. Never the process environment."""
     facts = {"host": socket.gethostname(), "kernel": platform.release(), "python": platform.python_version()}
-    for line in _lines(Path("/proc/cpuinfo")):
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            facts["cpu"] = value.strip()
-            break
-    facts["cpu_count"] = str(len(os.sched_getaffinity(0)))
-    return facts
+    if cpu := _value(Path("/proc/cpuinfo"), "model name"):
+        facts["cpu"] = cpu
+    return {**facts, "cpu_count": str(len(os.sched_getaffinity(0)))}
 
 
 def _gpu() -> Iterator[Finding]:
-    path = tools.find("nvidia-smi")
-    answer = ""
-    if path:
-        query = "--query-gpu=index,name,compute_cap,memory.total,driver_version"
-        answer = tools.output(path, query, "--format=csv,noheader")
+    query = "--query-gpu=index,name,compute_cap,memory.total,driver_version"
+    answer = tools.ask("nvidia-smi", query, "--format=csv,noheader")
     for line in answer.splitlines():
         index, *rest = (cell.strip() for cell in line.split(","))
         if len(rest) == 4:
             name, capability, memory, driver = rest
             yield Finding(f"GPU {index}", OK, name, f"compute capability {capability}, {memory}, driver {driver}")
-    if not answer:
-        if tools.has_gpu_driver():
-            detail = "a driver is loaded, but nvidia-smi does not run: start containers with --nv or --gpus all"
-            yield Finding("GPU", WARNING, None, detail)
-        else:
-            yield Finding("GPU", MISSING, None, "no NVIDIA driver: runs on the CPU and perfctl replay work")
+    if not answer and tools.has_gpu_driver():
+        detail = "a driver is loaded, but nvidia-smi does not run: start containers with --nv or --gpus all"
+        yield Finding("GPU", WARNING, None, detail)
+    elif not answer:
+        yield Finding("GPU", MISSING, None, "no NVIDIA driver: runs on the CPU and perfctl replay work")
 
 
 def _profiling_tools() -> Iterator[Finding]:
     yield _program("nsys", NSYS.install)
     if tools.find("nsys"):
-        yield _nsys_importer()
+        there = nsys.state()
+        detail = f"{nsys.IMPORTER.why}: {nsys.IMPORTER.install}" if there is False else None
+        if there is None:
+            yield Finding("nsys importer", OK, "not checked", "this installation keeps it elsewhere")
+        else:
+            yield Finding("nsys importer", OK if there else MISSING, None, detail)
     yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/install_nsight_debian.sh)")
     yield _program("dlprof", "last released in 2021; perfctl reads existing reports without it")
     for name, use in _OPTIONAL_PROGRAMS:
         path = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
-        yield Finding(
-            name, OK if path else MISSING, tools.version(Path(path).name) if path else None, None if path else use
-        )
+        version = tools.version(Path(path).name) if path else None
+        yield Finding(name, OK if path else MISSING, version, None if path else use)
 
 
 def _program(name: str, install: str) -> Finding:
     if tools.find(name) is None:
         return Finding(name, MISSING, None, install)
     version = tools.version(name)
-    if version is None:
-        return Finding(name, WARNING, None, f"{name} --version fails: the installation is incomplete")
-    return Finding(name, OK, version)
-
-
-def _nsys_importer() -> Finding:
-    there = nsys.state()
-    if there is False:
-        detail = f"{nsys.IMPORTER.why}: {nsys.IMPORTER.install}"
-        return Finding("nsys importer", MISSING, None, detail)
-    if there:
-        return Finding("nsys importer", OK, None)
-    return Finding("nsys importer", OK, "not checked", "this installation keeps it elsewhere")
+    fails = f"{name} --version fails: the installation is incomplete"
+    return Finding(name, OK if version else WARNING, version, None if version else fails)
 
 
 def _permissions() -> Iterator[Finding]:
-    yield _counter_permission()
+    allowed, root = _counters_for_all(), os.geteuid() == 0
+    if allowed is None:
+        yield Finding("GPU counters", MISSING, None, "no NVIDIA driver")
+    elif allowed:
+        yield Finding("GPU counters", OK, "for all")
+    else:
+        detail = "RmProfilingAdminOnly is 1: ncu works for root only" + ("" if root else ", and you are not root")
+        yield Finding("GPU counters", OK if root else WARNING, "for root", detail)
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
         detail = "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
         yield Finding("DCGM", WARNING, "running", detail)
@@ -130,26 +120,10 @@ def _permissions() -> Iterator[Finding]:
         yield Finding("ncu lock file", OK, "none of another user")
 
 
-def _counter_permission() -> Finding:
-    allowed = _counters_for_all()
-    if allowed is None:
-        return Finding("GPU counters", MISSING, None, "no NVIDIA driver")
-    root = os.geteuid() == 0
-    detail = (
-        None
-        if allowed
-        else "RmProfilingAdminOnly is 1: ncu works for root only" + ("" if root else ", and you are not root")
-    )
-    return Finding("GPU counters", OK if allowed or root else WARNING, "for all" if allowed else "for root", detail)
-
-
 def _counters_for_all() -> bool | None:
     """Whether the driver lets everybody read counters; None when it does not say."""
-    for line in _lines(Path("/proc/driver/nvidia/params")):
-        key, _, value = line.partition(":")
-        if key.strip() == "RmProfilingAdminOnly":
-            return value.strip() == "0"
-    return None
+    value = _value(Path("/proc/driver/nvidia/params"), "RmProfilingAdminOnly")
+    return None if value is None else value == "0"
 
 
 def _packages() -> Iterator[Finding]:
@@ -169,10 +143,9 @@ def _packages() -> Iterator[Finding]:
 def _torch_has_cuda() -> bool:
     """Checked in the package's file list, because importing torch takes seconds."""
     try:
-        files = metadata.files("torch") or []
+        return any("libtorch_cuda" in path.name for path in metadata.files("torch") or ())
     except metadata.PackageNotFoundError:
         return False
-    return any("libtorch_cuda" in path.name for path in files)
 
 
 def _package_version(distribution: str) -> str | None:
@@ -184,14 +157,10 @@ def _package_version(distribution: str) -> str | None:
 
 def _surroundings() -> Iterator[Finding]:
     free = shutil.disk_usage(Path.cwd()).free
-    detail = (
-        "little space: the reports of a sweep can take several GiB; put them on another disk"
-        if free < _LITTLE_SPACE
-        else None
-    )
+    little = "little space: the reports of a sweep can take several GiB; put them on another disk"
+    detail = little if free < 5 * 2**30 else None
     yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
-    around = run.inside()
-    if around:
+    if around := run.inside():
         detail = "install the profiler inside the container; from outside it sees nothing"
         yield Finding("container", OK, str(around), detail)
         if tools.has_gpu_driver() and not images_check.has_libcuda():
@@ -207,49 +176,49 @@ def _what_works(states: dict[str, str]) -> Iterator[Finding]:
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
     else:
         yield Finding("perfctl torch", OK, "CPU and GPU" if gpu else "CPU only")
-        yield _nsys_works(states, gpu)
-        yield _ncu_works(states, gpu)
+        for name, answers in (("perfctl nsys", _nsys_works(states, gpu)), ("perfctl ncu", _ncu_works(states, gpu))):
+            yield next(Finding(name, state, value, detail) for holds, state, value, detail in answers if holds)
         works = gpu and states["dlprof"] == OK
         yield Finding("perfctl dlprof", OK if works else MISSING, None, None if works else "use perfctl nsys instead")
     yield Finding("perfctl replay", OK, "any recorded sweep")
 
 
-def _nsys_works(states: dict[str, str], gpu: bool) -> Finding:
-    if states["nsys"] == MISSING:
-        return Finding("perfctl nsys", MISSING, None, f"{NSYS.install}; or use perfctl torch instead")
-    if states.get("nsys importer") == MISSING:
-        return Finding("perfctl nsys", MISSING, None, "its importer is missing; use perfctl torch instead")
-    if gpu:
-        return Finding("perfctl nsys", OK, "kernels and layers")
-    if states["torch"] == WARNING:
-        return Finding(
-            "perfctl nsys", MISSING, None, "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
-        )
-    return Finding("perfctl nsys", OK, "CPU ranges only", "no GPU kernels without a GPU")
+_Answers = tuple[tuple[bool, str, str | None, str | None], ...]
+"""(whether it holds, state, value, detail): the first that holds counts."""
 
 
-def _ncu_works(states: dict[str, str], gpu: bool) -> Finding:
-    if not gpu:
-        detail = "needs a GPU; estimates do not, and perfctl ingest reads reports made elsewhere"
-        return Finding("perfctl ncu", MISSING, None, detail)
-    if states["ncu"] == MISSING:
-        return Finding("perfctl ncu", MISSING, None, "install Nsight Compute; no other tool counts executed FLOPs")
-    if states.get("GPU counters") == WARNING:
-        return Finding(
-            "perfctl ncu", MISSING, None, "you may not read the counters, see GPU counters; use perfctl nsys instead"
-        )
-    if states.get("DCGM") == WARNING:
-        return Finding("perfctl ncu", WARNING, None, "DCGM may hold the counters, see DCGM")
-    return Finding("perfctl ncu", OK, "counters of every kernel")
+def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
+    no_nvtx = "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
+    return (
+        (states["nsys"] == MISSING, MISSING, None, f"{NSYS.install}; or use perfctl torch instead"),
+        (states.get("nsys importer") == MISSING, MISSING, None, "its importer is missing; use perfctl torch instead"),
+        (gpu, OK, "kernels and layers", None),
+        (states["torch"] == WARNING, MISSING, None, no_nvtx),
+        (True, OK, "CPU ranges only", "no GPU kernels without a GPU"),
+    )
 
 
-def _states(findings: list[Finding]) -> dict[str, str]:
-    return {finding.name: finding.state for finding in findings}
+def _ncu_works(states: dict[str, str], gpu: bool) -> _Answers:
+    no_gpu = "needs a GPU; estimates do not, and perfctl ingest reads reports made elsewhere"
+    forbidden = "you may not read the counters, see GPU counters; use perfctl nsys instead"
+    return (
+        (not gpu, MISSING, None, no_gpu),
+        (states["ncu"] == MISSING, MISSING, None, "install Nsight Compute; no other tool counts executed FLOPs"),
+        (states.get("GPU counters") == WARNING, MISSING, None, forbidden),
+        (states.get("DCGM") == WARNING, WARNING, None, "DCGM may hold the counters, see DCGM"),
+        (True, OK, "counters of every kernel", None),
+    )
 
 
 def _runs(program: str) -> bool:
     """Whether a process of that name is running. /proc shortens names to 15 characters."""
     return any(_lines(path)[:1] == [program[:15]] for path in Path("/proc").glob("[0-9]*/comm"))
+
+
+def _value(path: Path, key: str) -> str | None:
+    """The value in the first line "key: value" of a file; None without one."""
+    pairs = (line.partition(":") for line in _lines(path))
+    return next((value.strip() for name, _, value in pairs if name.strip() == key), None)
 
 
 def _lines(path: Path) -> list[str]:

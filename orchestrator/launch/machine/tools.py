@@ -6,12 +6,12 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from perfctl.orchestrator.launch.profilers.base import Tool
 
-_LIMIT_S = 20.0
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 
 TORCH = Tool(
@@ -29,9 +29,14 @@ def find(program: str) -> str | None:
 
 def version(program: str) -> str | None:
     """The first version number in the output of ``PROGRAM --version``; None when it does not run."""
-    path = find(program)
-    found = _VERSION.search(output(path, "--version").replace("(R)", "")) if path else None
+    found = _VERSION.search(ask(program, "--version").replace("(R)", ""))
     return found.group() if found else None
+
+
+def ask(program: str, *arguments: str) -> str:
+    """The ``output`` of a program on PATH; empty when it is missing."""
+    path = find(program)
+    return output(path, *arguments) if path else ""
 
 
 @cache
@@ -39,27 +44,25 @@ def output(*argv: str) -> str:
     """Output of a short command, including stderr; empty when it fails or takes too long. Cached."""
     try:
         done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_LIMIT_S,
-            check=False,
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20.0, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
 
 
-def has_gpu_driver() -> bool:
-    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi.
+def run(argv: Sequence[str], limit_s: float) -> tuple[int, list[str], list[str]]:
+    """(exit code, non-empty lines of stdout, of stderr). Raises OSError or subprocess.SubprocessError."""
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
+    said = (stream.decode(errors="replace").split("\n") for stream in (done.stdout, done.stderr))
+    out, err = ([text for line in lines if (text := line.strip())] for lines in said)
+    return done.returncode, out, err
 
-    /dev/nvidiactl proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU.
-    """
-    if Path("/proc/driver/nvidia/version").exists():
-        return True
-    path = find("nvidia-smi")
-    return path is not None and bool(output(path, "--list-gpus"))
+
+def has_gpu_driver() -> bool:
+    """Whether an NVIDIA driver is loaded, even in a container without nvidia-smi. /dev/nvidiactl proves nothing:
+    Debian's ncu 2022.3 creates it on a machine without a GPU."""
+    return Path("/proc/driver/nvidia/version").exists() or bool(ask("nvidia-smi", "--list-gpus"))
 
 
 def has_package(name: str) -> bool:
@@ -67,6 +70,7 @@ def has_package(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def missing_torch() -> tuple[Tool, ...]:
-    """TORCH when it is not installed."""
-    return () if has_package("torch") else (TORCH,)
+def missing(tool: Tool | None = None) -> tuple[Tool, ...]:
+    """Those of ``tool`` and TORCH that are not installed."""
+    lacking = () if tool is None or find(tool.name) else (tool,)
+    return lacking if has_package("torch") else (*lacking, TORCH)

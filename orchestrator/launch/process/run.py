@@ -1,14 +1,12 @@
 """Run one process of a run, and end every process that it started.
 
-The process has its own session, log files and a private TMPDIR. At the time limit, on a signal, and for what remains
-after its own end, it gets SIGTERM first (so that nsys and ncu can write their reports), then SIGKILL. If perfctl itself
-is killed, the watchdog does this.
+It has its own session, logs and TMPDIR. At the time limit, on a signal, and for what remains after its end, it gets
+SIGTERM first, so that nsys and ncu can write their reports, then SIGKILL. The watchdog does this if perfctl is killed.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,7 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -44,8 +41,7 @@ _SAME_S = 0.3
 """The same signal within this time counts once: Slurm and the batch script both send it."""
 _KILL_S = 2.0
 _QUIET_S = 0.05
-"""Time without any member before a run counts as ended. One scan is not enough: a process that forks and ends during it
-can leave a child that the scan missed, which is how nsys 2022.4 starts its agent."""
+"""Time without any member before a run counts as ended: one scan misses a child forked during it (nsys 2022.4's agent)."""
 _LONGEST_TMPDIR = 60
 """Bytes. A socket's path may have 107, and tools append names of up to 40 to TMPDIR (multiprocessing: 33)."""
 
@@ -58,15 +54,8 @@ class Stopped(Interrupted):
         self.outcome = outcome
 
 
-@dataclass(slots=True)
-class _Signals:
-    """Signals that asked perfctl to stop, in order."""
-
-    numbers: list[int] = field(default_factory=list)
-
-
-_common: list[_Signals] = []
-"""Read by other threads that run processes: only the main thread receives signals."""
+_asked: list[list[int]] = []
+"""Signals that asked perfctl to stop, in order, of each block of the main thread that collects them: the innermost last."""
 
 
 def run(
@@ -92,7 +81,7 @@ def run(
     mark = uuid.uuid4().hex
     members = watchdog.Members(mark, partial(watchdog_client.orphans, mark))
     with (
-        _stop_signals() as signals,
+        stop_signals() as signals,
         watchdog_client.subreaper(mark),
         _temporary_folder(scratch, temporary) as folder,
         watchdog_client.watchdog(mark, folder) as tell_watchdog,
@@ -107,19 +96,21 @@ def run(
             duration_ns = time.monotonic_ns() - started
             _end(child, members, signals, linger_s=grace_s if ended is None else LINGER_S)
         finally:
-            _end_now(child, members)
+            if child.poll() is None:
+                _signal_group(child, signal.SIGKILL)
+            members.end_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
+            child.wait()
+    if timed_out or signals:
+        ended = None
     outcome = Outcome(
-        exit_code=None if timed_out or signals.numbers else _exit_code(ended),
-        timed_out=timed_out,
-        started_at=started_at.isoformat(timespec="milliseconds"),
-        duration_ns=duration_ns,
-        stdout=stdout,
-        stderr=stderr,
-    )
-    if signals.numbers:
-        number = signals.numbers[0]
+        exit_code=128 - ended if ended is not None and ended < 0 else ended,  # as in a shell: 128 + n for signal n
+        timed_out=timed_out, started_at=started_at.isoformat(timespec="milliseconds"), duration_ns=duration_ns,
+        stdout=stdout, stderr=stderr,
+    )  # fmt: skip
+    if signals:
         remedy = "Complete runs are kept: repeat the same command to continue"
-        raise Stopped(f"stopped by {signal.Signals(number).name} during {command.stage}", number, remedy, outcome)
+        said = f"stopped by {signal.Signals(signals[0]).name} during {command.stage}"
+        raise Stopped(said, signals[0], remedy, outcome)
     return outcome
 
 
@@ -131,14 +122,9 @@ def _start(
     try:
         with stdout.open("ab") as out, stderr.open("ab") as err, watchdog_client.starting() as own_children:
             child = subprocess.Popen(
-                command.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=cwd,
-                env=environment,
+                command.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=environment,
                 start_new_session=True,
-            )
+            )  # fmt: skip
             own_children.add(child.pid)
             return child
     except FileNotFoundError as error:
@@ -159,7 +145,7 @@ def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
 
 def _wait(
     child: subprocess.Popen[bytes],
-    signals: _Signals,
+    signals: list[int],
     timeout_s: float | None,
     on_tick: Callable[[float], None] | None,
     tell_watchdog: Callable[[], None],
@@ -174,7 +160,7 @@ def _wait(
         except subprocess.TimeoutExpired:
             now = time.monotonic()
         tell_watchdog()
-        if signals.numbers:
+        if signals:
             return True
         if timeout_s is not None and now - started >= timeout_s:
             return False
@@ -183,30 +169,19 @@ def _wait(
             on_tick(now - started)
 
 
-def _end(child: subprocess.Popen[bytes], members: watchdog.Members, signals: _Signals, *, linger_s: float) -> None:
+def _end(child: subprocess.Popen[bytes], members: watchdog.Members, signals: list[int], *, linger_s: float) -> None:
     """SIGTERM if it still runs, then time for all of the run's processes to end; a second signal ends the wait.
-
-    The wait is for all of them: /usr/bin/ncu is a shell script that SIGTERM ends at once, while the real ncu that it
-    started is still writing (2022.3).
-    """
+    SIGTERM ends /usr/bin/ncu, a shell script, while the ncu that it started is still writing (2022.3)."""
     members.alive()
     if child.poll() is None:
         _signal_group(child, signal.SIGTERM)
-    patience = max(1, len(signals.numbers))
+    patience = max(1, len(signals))
     until = time.monotonic() + linger_s
-    while time.monotonic() < until and len(signals.numbers) <= patience:
+    while time.monotonic() < until and len(signals) <= patience:
         child.poll()
         if not members.alive():
             return
         time.sleep(_PAUSE_S)
-
-
-def _end_now(child: subprocess.Popen[bytes], members: watchdog.Members) -> None:
-    """SIGKILL for what is left."""
-    if child.poll() is None:
-        _signal_group(child, signal.SIGKILL)
-    members.end_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
-    child.wait()
 
 
 def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
@@ -216,68 +191,48 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
         child.send_signal(number)
 
 
-def _exit_code(returncode: int | None) -> int | None:
-    """As in a shell: 128 + n for signal n."""
-    return 128 - returncode if returncode is not None and returncode < 0 else returncode
-
-
 @contextmanager
-def stop_signals() -> Iterator[_Signals]:
-    """Collect SIGINT, SIGTERM and SIGHUP, also for the processes that other threads run meanwhile."""
-    with _stop_signals() as signals:
-        _common.append(signals)
-        try:
-            yield signals
-        finally:
-            _common.remove(signals)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[_Signals]:
-    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored."""
-    signals = _Signals()
+def stop_signals() -> Iterator[list[int]]:
+    """Collect SIGINT, SIGTERM and SIGHUP instead of ending; ignored signals (nohup) stay ignored. Only the main thread
+    receives signals; other threads get what it collects meanwhile."""
     if threading.current_thread() is not threading.main_thread():
-        yield _common[-1] if _common else signals
+        yield _asked[-1] if _asked else []
         return
-
+    signals: list[int] = []
     last: dict[int, float] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if now - last.get(number, -_SAME_S) >= _SAME_S:
-            signals.numbers.append(number)
+            signals.append(number)
             last[number] = now
 
     before: dict[signal.Signals, Any] = {}
+    _asked.append(signals)
     try:
         for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(kind) is not signal.SIG_IGN:
                 before[kind] = signal.signal(kind, note)
         yield signals
     finally:
+        _asked.pop()
         for kind, handler in before.items():
             signal.signal(kind, handler)
 
 
 @contextmanager
 def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
-    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short link.
-
-    With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file system, for one clock dates both.
-    """
+    """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short link. With ``below``, a
+    new folder there. STARTED stays in ``scratch``, on the reports' file system, for one clock dates both."""
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / STARTED).open("a").close()
-    if below is not None:
-        with tempfile.TemporaryDirectory(prefix="perfctl-", dir=below.absolute(), ignore_cleanup_errors=True) as made:
-            yield Path(made)
-        return
-    if len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:
+    if below is None and len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:
         yield scratch.absolute()
         return
-    short = Path(tempfile.mkdtemp(prefix="perfctl-"))
-    try:
-        link = short / "t"
-        link.symlink_to(scratch.absolute())
-        yield link
-    finally:
-        shutil.rmtree(short, ignore_errors=True)
+    parent = below.absolute() if below is not None else None
+    with tempfile.TemporaryDirectory(prefix="perfctl-", dir=parent, ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        if below is None:
+            folder = folder / "t"
+            folder.symlink_to(scratch.absolute())
+        yield folder

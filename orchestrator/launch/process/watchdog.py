@@ -1,13 +1,7 @@
 """The watchdog: find and end every process of a run, even after perfctl itself was killed.
 
-A process group is not enough: nsys 2022.4 starts its target and its agent in sessions of their own. So every process
-of a run has ``PERFCTL_RUN_ID`` in its environment; it and its descendants are found through /proc.
-
-Run as a program (``python watchdog.py MARK TMPDIR``), it waits until its standard input closes, which happens however
-perfctl ends (SIGKILL too), and then ends the run. SIGTERM comes first: an nsys killed while it starts leaves a lock in
-shared memory that blocks every nsys of the machine (2022.4). Before that, each line of standard input names a process
-by id and start time: first the one that perfctl started, which leads its group, then unmarked ones. Standard library
-only, because the watchdog starts without site-packages.
+They are found through /proc by the mark in their environment: nsys 2022.4 starts its target and its agent in sessions of
+their own. As a program (``python watchdog.py MARK TMPDIR``) this starts without site-packages: standard library only.
 """
 
 from __future__ import annotations
@@ -17,58 +11,47 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "PERFCTL_RUN_ID"
 """Marks of the runs that a process belongs to, outermost first, separated by ':' (perfctl under perfctl)."""
 
 _PAUSE_S = 0.02
-_GRACE_S = 1.5
-"""Between the watchdog's SIGTERM and SIGKILL."""
 
 
 class Members:
     """The processes of one run. A process once found stays a member, even when its parent is gone."""
 
-    def __init__(self, mark: str, orphans: Callable[[], dict[int, int]] | None = None) -> None:
-        self._mark = mark
-        self._orphans = orphans
-        """Finds members without a mark: the children of a subreaper."""
-        self._known: dict[int, int] = {}
-        """Process id -> start time, which differs for a later process with the same id."""
-
-    def add(self, pid: int, start: int) -> None:
-        """Make an unmarked process a member."""
-        self._known[pid] = start
+    def __init__(
+        self, mark: str, orphans: Callable[[], dict[int, int]] = dict, known: dict[int, int] | None = None
+    ) -> None:
+        """Members without a mark: ``known``, and what ``orphans`` finds. Process id -> start time, which tells a later
+        process with the same id."""
+        self._mark, self._orphans, self._known = mark, orphans, known or {}
 
     def alive(self) -> set[int]:
         """Members that run now: marked, found before, or descended from one of these. Never this process."""
         parents: dict[int, int] = {}
-        found: dict[int, int] = {}
         starts: dict[int, int] = {}
-        orphans = self._orphans() if self._orphans is not None else {}
+        own: set[int] = set()
+        orphans = self._orphans()
         self._known |= orphans
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - half the time of iterdir
-            stat = parent_and_start(entry)
-            if stat is None:
-                continue
-            pid = int(entry)
-            parents[pid], starts[pid] = stat
-            if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
-                found[pid] = starts[pid]
-        roots = set(found)
-        found.update({pid: starts[pid] for pid in parents if _descends(pid, parents, roots)})
-        found.update(orphans)  # one that just ended may have left a child
-        found.pop(os.getpid(), None)
-        self._known = found
-        return set(found)
+            if stat := parent_and_start(entry):
+                pid = int(entry)
+                parents[pid], starts[pid] = stat
+                if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
+                    own.add(pid)
+        while children := {pid for pid, parent in parents.items() if parent in own} - own:
+            own |= children
+        self._known = {pid: starts[pid] for pid in own} | orphans  # one that just ended may have left a child
+        self._known.pop(os.getpid(), None)
+        return set(self._known)
 
     def end_all(self, *, limit_s: float, quiet_s: float = 0.0) -> set[int]:
-        """SIGKILL members until none is left; returns those still alive after ``limit_s``.
-
-        ``quiet_s``: seconds without any member before it is done. Above 0 where one may be between fork and exec, and
-        so not marked yet.
-        """
+        """SIGKILL members until none is left; returns those still alive after ``limit_s``. ``quiet_s``: seconds without
+        any member before it is done. Above 0 where one may be between fork and exec, and so not marked yet."""
         end = time.monotonic() + limit_s
         quiet_since: float | None = None
         while True:
@@ -76,7 +59,9 @@ class Members:
             now = time.monotonic()
             if left:
                 quiet_since = None
-                _kill(left)
+                for pid in left:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
             elif quiet_since is None:
                 quiet_since = now
             if quiet_since is not None and now - quiet_since >= quiet_s:
@@ -84,25 +69,6 @@ class Members:
             if now >= end:
                 return left
             time.sleep(_PAUSE_S)
-
-
-def _ask_to_end(leader: int, members: Members) -> None:
-    """SIGTERM to the leader's group, then time for all members to end."""
-    try:
-        os.killpg(leader, signal.SIGTERM)
-    except (ProcessLookupError, PermissionError):
-        return
-    until = time.monotonic() + _GRACE_S
-    while members.alive() and time.monotonic() < until:
-        time.sleep(_PAUSE_S)
-
-
-def _kill(pids: set[int]) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
 
 
 def parent_and_start(pid: str) -> tuple[int, int] | None:
@@ -127,30 +93,25 @@ def is_marked(pid: str, mark: str) -> bool:
     return any(mark.encode() in value.split(b":") for value in values)
 
 
-def _descends(pid: int, parents: dict[int, int], roots: set[int]) -> bool:
-    seen: set[int] = set()
-    while roots and pid in parents and pid not in seen:
-        if pid in roots:
-            return True
-        seen.add(pid)
-        pid = parents[pid]
-    return False
-
-
 def main(mark: str, folder: Path) -> None:
-    """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it has one."""
+    """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it has one.
+
+    It closes however perfctl ends (SIGKILL too). Each line names a process by id and start time: first the one that perfctl
+    started, which leads its group, then unmarked ones. SIGTERM comes first: an nsys killed while it starts leaves a lock
+    in shared memory that blocks every nsys of the machine (2022.4).
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    members = Members(mark)
-    first: int | None = None
-    with open(0, "rb", closefd=False) as lines:
-        for line in lines:
-            if line.endswith(b"\n"):  # else perfctl died while writing it
-                pid, start = map(int, line.split())
-                members.add(pid, start)
-                first = first or pid
+    with open(0, "rb", closefd=False) as lines:  # a line without an end: perfctl died while writing it
+        named = {int(pid): int(start) for pid, start in (line.split() for line in lines if line.endswith(b"\n"))}
+    members = Members(mark, known=dict(named))
+    first = next(iter(named), None)
     if first is not None and first in members.alive():
-        _ask_to_end(first, members)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(first, signal.SIGTERM)
+            until = time.monotonic() + 1.5
+            while members.alive() and time.monotonic() < until:
+                time.sleep(_PAUSE_S)
     members.end_all(limit_s=60.0, quiet_s=0.5)
     if folder.is_symlink():
         folder.unlink()

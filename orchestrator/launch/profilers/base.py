@@ -1,7 +1,6 @@
 """The interface of a profiler: its commands, its report, and its verdict on a run.
 
-A new profiler is one file with one class that fits :class:`Profiler`, one line in PROFILERS of ``launch/__init__.py``,
-a command in SWEEPS of ``cli/profilers.py``, and one test file that compares whole argument lists.
+A new one is one class that fits :class:`Profiler`, a line in PROFILERS of ``launch``, and a command of the CLI.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ class RunRequest:
     def workload_command(
         self, *, annotate: str, window: str, trace: Path | None = None, under: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """The command line of the workload, for the profiler to start.
+        """The command line of the workload, with the words before it that start the profiler (``under``).
 
         ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how the profiler learns of
         the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the workload runs torch.profiler and writes
-        ``trace``) or "none". ``under``: profiler and options that every rank of a launcher starts itself under, with RANK
-        in the names of its files.
+        ``trace``) or "none". Every rank of a launcher starts itself ``under`` the profiler, with RANK in its files' names.
         """
         program = self.program
         return (
+            *(() if self.has_ranks else under),
             self.python, *(program.flags if program else ()),
             "-m", "perfctl.workloads", *(() if program else (self.workload,)),
             "--batch", str(self.batch_size),
@@ -58,7 +57,7 @@ class RunRequest:
             "--window", window,
             *self.workload_arguments,
             *(("--trace", str(trace)) if trace else ()),
-            *(("--under", json.dumps(under)) if under else ()),
+            *(("--under", json.dumps(under)) if under and self.has_ranks else ()),
             *(("--", *program.at(self.batch_size)) if program else ()),
         )  # fmt: skip
 
@@ -77,7 +76,7 @@ class Command:
     in_image: bool = False
     """``argv`` starts a container, which must pass the environment on."""
     retry_on: bytes | None = None
-    """Pattern of the message with which the tool fails to start although a retry can succeed; None for no retry."""
+    """Pattern in the output of a tool that could not start, but may when tried again; None for no retry."""
     clear: Callable[[], str | None] | None = None
     """Called before the retry to remove obstacles; returns a sentence about them, None when there were none."""
 
@@ -123,20 +122,15 @@ class Profiler(Protocol):
     @property
     def name(self) -> str:
         """The value of ``run.profiler``."""
-        ...
 
     def missing(self) -> tuple[Tool, ...]:
         """Tools that this profiler needs and this machine lacks; empty when it can run."""
-        ...
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """What to start, in order; a command runs only if the file that it needs exists."""
-        ...
 
     def artifact(self, paths: RunPaths) -> Path:
         """The file or folder that the parsers read."""
-        ...
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         """The verdict from exit codes, logs and the report together."""
-        ...

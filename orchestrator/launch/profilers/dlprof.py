@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
@@ -30,6 +31,7 @@ DEFAULT_REPORTS = {
 class DLProf:
     """``dlprof`` over the whole program, on one GPU."""
 
+    name: ClassVar[str] = "dlprof"
     mode: str = "simple"
     """simple: kernels only. pytorch: also operations, for which the program must enable DLProf's NVTX plugin."""
     reports: tuple[str, ...] | None = None
@@ -44,22 +46,17 @@ class DLProf:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
-        unknown = [report for report in self.reports or () if report not in REPORTS]
-        if unknown:
+        if unknown := [report for report in self.reports or () if report not in REPORTS]:
             raise UsageError(f"`reports`: DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
 
-    @property
-    def name(self) -> str:
-        return "dlprof"
-
     def missing(self) -> tuple[Tool, ...]:
-        return (() if tools.find("dlprof") else (TOOL,)) + tools.missing_torch()
+        return tools.missing(TOOL)
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Raises UsageError on a CPU, which DLProf does not support."""
         if request.device != "cuda":
             raise UsageError("DLProf needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
-        profile = (
+        argv = (
             "dlprof",
             f"--mode={self.mode}",
             f"--reports={','.join(self.reports or DEFAULT_REPORTS[self.mode])}",
@@ -72,26 +69,23 @@ class DLProf:
             *self.extra,
             *request.workload_command(annotate="nvtx", window="none"),
         )
-        return (Command(profile, "profile"),)
+        return (Command(argv, "profile"),)
 
     def artifact(self, paths: RunPaths) -> Path:
         """A folder of CSV files, ``dlprof_summary.csv`` among them."""
         return paths.report(".dlprof")
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        program = outcome.program_failure(request, outcomes[0])
-        return outcome.verdict_of(
-            program, self.artifact_problem(request, outcomes), "The tables cover the run up to then"
-        )
+        problem = self.artifact_problem(request, outcomes)
+        return outcome.verdict_of(request, outcomes[0], problem, "The tables cover the run up to then")
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the tables cannot be read, with a remedy; None when they can."""
         folder = self.artifact(request.paths)
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
-            log = outcomes[0].stdout
-            said = outcome.last_line(outcomes[0].stderr) or outcome.last_line(log) or "nothing"
-            return f"DLProf left no tables in {folder.name}; it said: {said}. See {log.name}"
+            said = outcome.last_words(outcomes[0]) or "nothing"
+            return f"DLProf left no tables in {folder.name}; it said: {said}. See {outcomes[0].stdout.name}"
         if all(outcome.is_older_than_run(path, request.paths) for path in tables):
             return f"the tables in {folder.name} are older than this run. Remove the folder and run again"
         return None

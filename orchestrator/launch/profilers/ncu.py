@@ -1,9 +1,6 @@
-"""Run Nsight Compute: counters of every kernel launch.
+"""Run Nsight Compute: counters of every kernel launch, in a .ncu-rep with NVTX ranges.
 
-The first command writes ``report.ncu-rep``, which holds everything, NVTX ranges included. The second exports it as CSV
-(raw page: one row per launch), which needs no NVIDIA software to read; a .ncu-rep needs NVIDIA's reader or an ncu at
-least as new. The CSV of a report made with --nvtx has the range columns; to pass --nvtx again is an error ("Invalid
-option --nvtx specified for --mode import", 2022.3). Should an ncu omit them, the .ncu-rep still has the layers.
+A second command exports it as CSV, which needs no NVIDIA software to read: raw page, one row per launch.
 """
 
 from __future__ import annotations
@@ -12,6 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
@@ -43,20 +41,10 @@ _CONSTANT_MOVES = "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2"
 """HFMA2.MMA instructions, which compilers use to move constants: not arithmetic (ga100, gh100)."""
 
 _CHIPS = {
-    "7.0": "gv100",
-    "7.2": "gv11b",
-    "7.5": "tu102",
-    "8.0": "ga100",
-    "8.6": "ga102",
-    "8.7": "ga10b",
-    "8.9": "ad102",
-    "9.0": "gh100",
-    "10.0": "gb100",
-    "12.0": "gb202",
-}
+    "7.0": "gv100", "7.2": "gv11b", "7.5": "tu102", "8.0": "ga100", "8.6": "ga102", "8.7": "ga10b", "8.9": "ad102",
+    "9.0": "gh100", "10.0": "gb100", "12.0": "gb202",
+}  # fmt: skip
 """Compute capability -> name in ``ncu --list-chips``; chips of one capability have the same counters."""
-
-_FREE = re.compile(r"[A-Za-z0-9_.:]+")
 
 
 def metrics(asked: str) -> tuple[str, ...]:
@@ -71,7 +59,7 @@ def metrics(asked: str) -> tuple[str, ...]:
 
 def check_metrics(asked: str) -> None:
     """Raises UsageError unless ``asked`` is a set or a list of well-formed names."""
-    if not all(_FREE.fullmatch(name) for name in asked.split(",")):
+    if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in asked.split(",")):
         remedy = f"Use {' or '.join(SETS)}, or names printed by ncu --query-metrics, separated by commas"
         raise UsageError(f"`metrics`: {asked!r} is not a list of metric names", remedy)
 
@@ -81,16 +69,14 @@ def flops(chip_name: str | None) -> tuple[str, ...]:
     known = chip_metrics(chip_name) if chip_name else frozenset()
     if not known:
         return PORTABLE
-    packed = sorted(name for name in known if _PACKED.fullmatch(name))
-    paths = _tensor_paths(known)
-    moves = [_CONSTANT_MOVES] if _CONSTANT_MOVES in known else []
-    portable = [name for name in PORTABLE if name.removesuffix(".sum") in known]
-    return (*portable, *(f"{name}.sum" for name in (*packed, *paths, *moves)))
+    packed = sorted(filter(_PACKED.fullmatch, known))
+    wanted = (*PORTABLE, *(f"{name}.sum" for name in (*packed, *_tensor_paths(known), _CONSTANT_MOVES)))
+    return tuple(name for name in wanted if name.removesuffix(".sum") in known)
 
 
 def _tensor_paths(known: frozenset[str]) -> list[str]:
     """Each type once: its names with ``_dst_`` if it has any, its sparsity parts if it has no total (fp8)."""
-    paths = {name for name in known if _TENSOR_PATH.fullmatch(name)}
+    paths = set(filter(_TENSOR_PATH.fullmatch, known))
     whole = [name for name in paths if (bare := _SPARSITY.sub("", name)) == name or bare not in paths]
     return sorted(name for name in whole if not any(other.startswith(f"{name}_dst_") for other in whole))
 
@@ -98,18 +84,14 @@ def _tensor_paths(known: frozenset[str]) -> list[str]:
 @cache
 def chip() -> str | None:
     """ncu's name for the chip of the first GPU; None without a GPU, or when _CHIPS lacks it."""
-    path = tools.find("nvidia-smi")
-    if path is None:
-        return None
-    answer = tools.output(path, "--query-gpu=compute_cap", "--format=csv,noheader").split()
+    answer = tools.ask("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader").split()
     return _CHIPS.get(answer[0]) if answer else None
 
 
 @cache
 def chip_metrics(chip_name: str) -> frozenset[str]:
     """Base names of all counters of a chip; empty when ncu is missing or does not know the chip."""
-    path = tools.find("ncu")
-    return read_metrics(tools.output(path, "--query-metrics", "--chips", chip_name)) if path else frozenset()
+    return read_metrics(tools.ask("ncu", "--query-metrics", "--chips", chip_name))
 
 
 def read_metrics(text: str) -> frozenset[str]:
@@ -118,53 +100,40 @@ def read_metrics(text: str) -> frozenset[str]:
 
 
 def as_table(report: Path, table: Path) -> tuple[str, ...]:
-    """The command that exports a report's raw page, in base units, to a CSV file. Run it with LC_ALL=C."""
-    return (
-        "ncu",
-        "--import", str(report),
-        "--csv",
-        "--page", "raw",
-        "--print-units", "base",
-        "--log-file", str(table),
-    )  # fmt: skip
+    """The command that exports a report's raw page, in base units, to a CSV file. Run it with LC_ALL=C. A second --nvtx
+    is an error (2022.3): the report has the ranges."""
+    options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(table))
+    return ("ncu", "--import", str(report), *options)
 
 
 DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "recompute")
 """Endings of a layer's ranges. The optimizer updates all layers at once and has a separate range."""
 
-_SPECIAL = re.compile(r"[@,\[\]/*+\\]")
-_OTHER = re.compile(r"[^A-Za-z0-9_-]+")
 _REGEX = "regex:"
 
 
 def check_ranges(layer: str) -> None:
     """Raises UsageError for a name that cannot be turned into an expression."""
     if not layer.strip() or layer.startswith(_REGEX):
-        raise UsageError(
-            f"`layer`: {layer!r} is not a layer name", "Use names as printed by perfctl show, for example conv2"
-        )
+        remedy = "Use names as printed by perfctl show, for example conv2"
+        raise UsageError(f"`layer`: {layer!r} is not a layer name", remedy)
 
 
 def includes(layer: str) -> tuple[str, ...]:
     """The expressions for one layer: each of its directions, and a regular expression for longer names.
 
-    ``conv2`` also matches ``model.conv2``, as layers of a script are named, and sublayers. A forward range encloses those
-    of its sublayers, but backward ranges of sublayers stand alone, under names unknown before the run. In the regular
-    expression, everything but letters, digits and dots becomes "some characters", which needs no escaping. It can only
-    match too much, and every launch carries the name of its layer. Raises UsageError like ``check``.
+    ``conv2`` also matches ``model.conv2`` and sublayers, whose backward ranges stand alone. Everything but letters, digits
+    and dots becomes "some characters", which can only match too much. Raises UsageError like ``check_ranges``.
     """
     check_ranges(layer)
     own = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
-    return (*own, f"{_REGEX}(.+[.])?{_OTHER.sub(_any, layer)}([.].+)?:({'|'.join(DIRECTIONS)})/")
-
-
-def _any(found: re.Match[str]) -> str:
-    return "[.]" if found.group() == "." else ".+"
+    pattern = re.sub(r"[^A-Za-z0-9_-]+", lambda found: "[.]" if found.group() == "." else ".+", layer)
+    return (*own, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
 
 
 def escaped(name: str) -> str:
     """A range's name with a backslash before each character that ncu treats as special."""
-    return _SPECIAL.sub(lambda found: f"\\{found.group()}", name)
+    return re.sub(r"[@,\[\]/*+\\]", r"\\\g<0>", name)
 
 
 def range_options(layers: tuple[str, ...]) -> tuple[str, ...]:
@@ -191,39 +160,33 @@ _SIGNAL_CODES = {
 }
 """ncu 2022.3 exits with the bare number of the signal that ended the program."""
 
-_CAUSES: tuple[tuple[bytes, str], ...] = (
-    (
-        rb"ERR_NVGPUCTRPERM",
+_CAUSES = {
+    rb"ERR_NVGPUCTRPERM": (
         "the driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM). Ask for the module option "
         "NVreg_RestrictProfilingToAdminUsers=0 (RmProfilingAdminOnly: 0 in /proc/driver/nvidia/params), or run with "
-        "CAP_SYS_ADMIN",
+        "CAP_SYS_ADMIN"
     ),
-    (
-        rb"(?i)driver resource was unavailable",
+    rb"(?i)driver resource was unavailable": (
         "another program holds the GPU's counters, usually DCGM monitoring (driver resource was unavailable). Pause it with "
-        "dcgmi profile --pause and resume it with --resume, or ask the site (Slurm: --disable-dcgm)",
+        "dcgmi profile --pause and resume it with --resume, or ask the site (Slurm: --disable-dcgm)"
     ),
-    (
-        rb"(?i)nsight-compute-lock|[^\r\n]*InterprocessLockFailed",
-        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to another user. Set TMPDIR to a folder of your own",
+    rb"(?i)nsight-compute-lock|[^\r\n]*InterprocessLockFailed": (
+        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to another user. Set TMPDIR to a folder of your own"
     ),
-    (
-        rb"(?i)profiling is not supported on (?:this )?device|GPU architecture is not supported",
-        "this ncu does not support the GPU. Install a newer Nsight Compute",
+    rb"(?i)profiling is not supported on (?:this )?device|GPU architecture is not supported": (
+        "this ncu does not support the GPU. Install a newer Nsight Compute"
     ),
-)
-_NO_KERNELS = (
-    "ncu profiled no kernels: none was launched between cudaProfilerStart and cudaProfilerStop. Check the driver with "
-    "perfctl doctor"
-)
+}
+"""Pattern in ncu's output -> cause and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ncu:
     """``ncu`` over the measured steps, then its report exported as CSV."""
 
+    name: ClassVar[str] = "ncu"
     metrics: str = "flops"
-    """One of ncu_metrics.SETS, or metric names separated by commas."""
+    """One of SETS, or metric names separated by commas."""
     clock_control: str = "base"
     """base locks the clocks, which makes times comparable; none leaves them alone."""
     cache_control: str = "all"
@@ -243,66 +206,42 @@ class Ncu:
         check_metrics(self.metrics)
         for layer in self.layers:
             check_ranges(layer)
-        if self.clock_control not in ("base", "none"):
-            raise UsageError(f"`clock_control` must be base or none, got {self.clock_control}")
-        if self.cache_control not in ("all", "none"):
-            raise UsageError(f"`cache_control` must be all or none, got {self.cache_control}")
-
-    @property
-    def name(self) -> str:
-        return "ncu"
+        for field, usual in (("clock_control", "base"), ("cache_control", "all")):
+            if getattr(self, field) not in (usual, "none"):
+                raise UsageError(f"`{field}` must be {usual} or none, got {getattr(self, field)}")
 
     def missing(self) -> tuple[Tool, ...]:
         lacking = () if tools.find("ncu") else (TOOL,)
-        return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing_torch())
+        return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing())
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report. Raises UsageError on a CPU, which ncu does not support."""
         if request.device != "cuda":
             raise UsageError("ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
         report = request.paths.report(".ncu-rep")
-        ranks = request.has_ranks
-        profile: tuple[str, ...] = (
+        name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
+        profile = (
             "ncu",
             "--force-overwrite",
-            "--export", str(_named(report, RANK) if ranks else report).replace("%", "%%"),
+            "--export", str(report.with_name(name)).replace("%", "%%"),
             "--nvtx",
             "--target-processes", "all",
             "--profile-from-start", "off",
             "--clock-control", self.clock_control,
             "--cache-control", self.cache_control,
             "--metrics", ",".join(metrics(self.metrics)),
-            *self._filters(),
+            *range_options(self.layers),
+            *(("--kernel-name", self.kernel) if self.kernel is not None else ()),
+            *(("--launch-skip", str(self.skip)) if self.skip is not None else ()),
+            *(("--launch-count", str(self.count)) if self.count is not None else ()),
             *self.extra,
         )  # fmt: skip
-        argv = (
-            request.workload_command(annotate="nvtx", window="cuda", under=profile)
-            if ranks
-            else (*profile, *request.workload_command(annotate="nvtx", window="cuda"))
-        )
+        argv = request.workload_command(annotate="nvtx", window="cuda", under=profile)
         table = as_table(report, request.paths.report(".csv"))
         others = (request.python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
-        exports = [Command(words, "export", {"LC_ALL": "C"}, needs=report) for words in (table, others)[: 1 + ranks]]
-        return Command(argv, "profile"), *exports
-
-    def _no_kernels(self) -> str:
-        if not self.layers:
-            return _NO_KERNELS
-        return (
-            f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For the names of all layers, run "
-            "perfctl nsys or perfctl torch, then perfctl show RUN"
-        )
-
-    def _filters(self) -> tuple[str, ...]:
-        options = list(range_options(self.layers))
-        if self.kernel is not None:
-            options += ["--kernel-name", self.kernel]
-        if self.skip is not None:
-            options += ["--launch-skip", str(self.skip)]
-        if self.count is not None:
-            options += ["--launch-count", str(self.count)]
-        return tuple(options)
+        exported = (table, others) if request.has_ranks else (table,)
+        return Command(argv, "profile"), *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
 
     def artifact(self, paths: RunPaths) -> Path:
         """The CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""
@@ -312,17 +251,20 @@ class Ncu:
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         first = outcomes[0]
         program = evidence.program_failure(request, first, tool_codes=_SIGNAL_CODES)
-        problem = self.artifact_problem(request, outcomes)
-        if problem is not None:
+        if problem := self.artifact_problem(request, outcomes):
             return Verdict("failed", _cause(first) or program or problem)
         if program is not None:
             return Verdict("partial", f"{program}. The report holds the kernels up to then")
         if not _is_table(request.paths.report(".csv")):
-            return Verdict("partial", _no_table(outcomes))
-        failed = _errors(first)
-        return (
-            Verdict("partial", f"ncu reported an error and continued: {failed[0]}") if failed else Verdict("ok", None)
-        )
+            said = next(filter(None, map(evidence.last_words, outcomes[1:])), None)
+            why = (
+                f"the report is complete, but this ncu could not export it as CSV{f': {said}' if said else ''}. perfctl "
+                "reads it with NVIDIA's reader (pip install 'perfctl[ncu]')"
+            )
+            return Verdict("partial", why)
+        if error := _error(first):
+            return Verdict("partial", f"ncu reported an error and continued: {error}")
+        return Verdict("ok", None)
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the report cannot be read, with a remedy; None when it can."""
@@ -334,11 +276,17 @@ class Ncu:
             return None
         if report.exists():
             return f"{report.name} is damaged or older than this run. Remove it and run again"
-        return _cause(outcomes[0]) or self._no_kernels()
-
-
-def _named(report: Path, mark: str) -> Path:
-    return report.with_name(f"{report.stem}{mark}{report.suffix}")
+        if self.layers:
+            none = (
+                f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For the names of all "
+                "layers, run perfctl nsys or perfctl torch, then perfctl show RUN"
+            )
+        else:
+            none = (
+                "ncu profiled no kernels: none was launched between cudaProfilerStart and cudaProfilerStop. Check the "
+                "driver with perfctl doctor"
+            )
+        return _cause(outcomes[0]) or none
 
 
 def _is_table(path: Path) -> bool:
@@ -351,27 +299,13 @@ def _is_table(path: Path) -> bool:
 
 def _cause(outcome: Outcome) -> str | None:
     """Why ncu left no report, according to its output; None when it printed nothing."""
-    for pattern, cause in _CAUSES:
-        if any(evidence.find_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr)):
-            return cause
-    errors = _errors(outcome)
-    return f"ncu said: {errors[0]}" if errors else None
+    known = next((cause for pattern, cause in _CAUSES.items() if evidence.says(outcome, pattern)), None)
+    error = _error(outcome)
+    return known or (f"ncu said: {error}" if error else None)
 
 
-def _errors(outcome: Outcome) -> list[str]:
-    """ncu's error lines, without the one about the program's exit code: the program's output says more."""
+def _error(outcome: Outcome) -> str | None:
+    """ncu's first error line that is not about the program's exit code: the program's output says more."""
     lines = [line for log in (outcome.stdout, outcome.stderr) for line in evidence.find_lines(log, rb"==ERROR== ")]
-    words = [line.partition("==ERROR== ")[2] for line in lines]
-    return [line for line in words if "application returned an error code" not in line]
-
-
-def _no_table(outcomes: tuple[Outcome, ...]) -> str:
-    said = next((line for outcome in outcomes[1:] for line in _words(outcome)), "")
-    return (
-        f"the report is complete, but this ncu could not export it as CSV{': ' + said if said else ''}. perfctl reads it "
-        "with NVIDIA's reader (pip install 'perfctl[ncu]')"
-    )
-
-
-def _words(outcome: Outcome) -> list[str]:
-    return [line for line in (evidence.last_line(outcome.stderr), evidence.last_line(outcome.stdout)) if line]
+    words = (line.partition("==ERROR== ")[2] for line in lines)
+    return next((line for line in words if "application returned an error code" not in line), None)

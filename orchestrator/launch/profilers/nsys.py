@@ -6,6 +6,7 @@ import os
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
@@ -28,31 +29,24 @@ IMPORTER = Tool(
 
 
 def state() -> bool | None:
-    """Whether it is where this nsys looks; None without nsys, or for an installation with another layout.
-
-    Debian's package puts it where its nsys does not look (2022.4.2). NVIDIA's packages have target-linux-x64/nsys and
-    host-linux-x64/QdstrmImporter in one folder.
-    """
+    """Whether the importer is where this nsys looks; None without nsys, or for an installation with another layout.
+    Debian's package puts it elsewhere (2022.4.2); NVIDIA's have target-linux-x64 and host-linux-x64 in one folder."""
     path = tools.find("nsys")
     if path is None:
         return None
     program = Path(path).resolve()
     folders = [folder / "host-linux-x64" for folder in program.parents[:3]]
-    folders += [_BESIDE_DEBIAN]
-    if any((folder / "QdstrmImporter").exists() for folder in folders):
+    if any((folder / "QdstrmImporter").exists() for folder in (*folders, _BESIDE_DEBIAN)):
         return True
     return False if _DEBIAN.exists() or program.parent.name == "target-linux-x64" else None
 
 
 FOLDER = Path("/dev/shm")  # noqa: S108  # nosec B108 - where glibc keeps shared memory
-PATTERN = f"{FOLDER}/NSys-*"
 
 
 def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
-    """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running.
-
-    A sentence about what was removed; None for nothing.
-    """
+    """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running. A sentence about
+    what was removed; None for nothing."""
     if any(_is_nsys(process) for process in processes.iterdir() if process.name.isdecimal()):
         return None
     removed = []
@@ -68,14 +62,12 @@ def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
 
 
 def _is_nsys(process: Path) -> bool:
+    """Whether it is an nsys that is not a zombie."""
     try:
-        name = (process / "comm").read_text(errors="replace").strip()
-        return (
-            name.startswith("nsys")
-            and (process / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
-        )
+        name, stat = ((process / file).read_text(errors="replace") for file in ("comm", "stat"))
     except OSError:
         return False
+    return name.startswith("nsys") and stat.rpartition(")")[2].split()[0] != "Z"
 
 
 WINDOW = "perfctl:window"
@@ -83,10 +75,8 @@ WINDOW = "perfctl:window"
 
 SESSION = f"perfctl-%q{{{watchdog.VARIABLE}}}"
 """nsys inserts the run's mark. Reusing a session name after a kill fails once ("Agent launcher failed", 2022.4)."""
-
 BUSY = rb"sem_open|Agent launcher failed"
-"""In nsys's message when it cannot start because another nsys is starting on the machine, or was killed while it did
-(2022.4)."""
+"""In nsys's message when another nsys is just starting on the machine, or was killed while it did (2022.4)."""
 
 TOOL = Tool(
     "nsys",
@@ -100,6 +90,7 @@ TOOL = Tool(
 class Nsys:
     """``nsys profile`` and ``nsys export``."""
 
+    name: ClassVar[str] = "nsys"
     trace: str | None = None
     """Value of --trace; None for a choice by device."""
     whole: bool = False
@@ -109,18 +100,12 @@ class Nsys:
     extra: tuple[str, ...] = ()
     """More options for nsys profile, passed unchanged."""
 
-    @property
-    def name(self) -> str:
-        return "nsys"
-
     def missing(self) -> tuple[Tool, ...]:
-        return (() if tools.find("nsys") else (TOOL,)) + tools.missing_torch()
+        return tools.missing(TOOL)
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would stop the recording.
-
-        Raises UsageError for a path with a quotation mark, which nsys 2022.4 cannot parse.
-        """
+        Raises UsageError for a path with a quotation mark, which nsys 2022.4 cannot parse."""
         paths = request.paths
         if '"' in str(paths.part):
             raise UsageError(
@@ -128,9 +113,7 @@ class Nsys:
                 "Choose another folder for `out`",
             )
         on_gpu = request.device == "cuda"
-        ranks = request.has_ranks
-        mark = RANK if ranks else ""
-        window = "cuda" if on_gpu else "none"
+        mark = RANK if request.has_ranks else ""
         profile = (
             "nsys", "profile",
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
@@ -141,14 +124,10 @@ class Nsys:
             "--force-overwrite=true",
             f"--session-new={SESSION}{mark}",
             f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
-            *(("--export=sqlite",) if ranks else ()),  # the number of ranks is not known
+            *(("--export=sqlite",) if mark else ()),  # the number of ranks is not known
             *self.extra,
         )  # fmt: skip
-        argv = (
-            request.workload_command(annotate="nvtx", window=window, under=profile)
-            if ranks
-            else (*profile, *request.workload_command(annotate="nvtx", window=window))
-        )
+        argv = request.workload_command(annotate="nvtx", window="cuda" if on_gpu else "none", under=profile)
         report, database = paths.report(".nsys-rep"), paths.report(".sqlite")
         export = (
             "nsys", "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true",
@@ -175,8 +154,7 @@ class Nsys:
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         program = evidence.program_failure(request, outcomes[0])
-        problem = self.artifact_problem(request, outcomes)
-        if problem is not None:
+        if problem := self.artifact_problem(request, outcomes):
             is_nsys = problem.startswith((_EXPORT, _AGENT))
             return Verdict("failed", program if program and not is_nsys else problem)
         if program is not None:
@@ -189,9 +167,7 @@ class Nsys:
         database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
             wrong = evidence.sqlite_problem(database)
-            if wrong is None:
-                return None
-            return f"{_EXPORT}: {database.name} {wrong}. {_export_remedy(outcomes)}"
+            return f"{_EXPORT}: {database.name} {wrong}. {_export_remedy(outcomes)}" if wrong else None
         if report.exists():
             return f"{_EXPORT}: nsys wrote {report.name}, but no database. {_export_remedy(outcomes)}"
         return _no_report(request, outcomes[0])
@@ -204,17 +180,19 @@ _AGENT = "nsys could not start its agent"
 
 def knows_graph_nodes() -> bool:
     """Whether the installed nsys has --cuda-graph-trace (no list of versions is published). True without nsys."""
-    path = tools.find("nsys")
-    return path is None or "--cuda-graph-trace" in tools.output(path, "profile", "--help")
+    return tools.find("nsys") is None or "--cuda-graph-trace" in tools.ask("nsys", "profile", "--help")
 
 
 def _no_report(request: RunRequest, outcome: Outcome) -> str:
     part = request.paths.part
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
         if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
+            # The importer's own message comes last in a nested one, after classes and source files.
+            texts = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
+            why = texts[0].partition("Value:")[2].strip(' "').rstrip(".") if texts else "no reason given"
             return (
-                f"nsys recorded, but its importer failed and left only a .qdstrm: {_importer_said(outcome)}. Import it with "
-                "the same nsys on a machine with a complete /proc and /sys: perfctl ingest report.qdstrm"
+                f"nsys recorded, but its importer failed and left only a .qdstrm: {why}. Import it with the same nsys on "
+                "a machine with a complete /proc and /sys: perfctl ingest report.qdstrm"
             )
         return (
             "nsys recorded, but left only a .qdstrm because its importer is missing. On Debian run "
@@ -225,24 +203,18 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
     dropped = evidence.find_lines(outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$")
     if dropped:
         return f"nsys could not write to {part} and left its report in {dropped[0]}. Make the folder writable"
-    if any(evidence.find_lines(log, rb"Agent launcher failed", 1) for log in (outcome.stdout, outcome.stderr)):
+    if evidence.says(outcome, rb"Agent launcher failed"):
         return (
             "nsys could not start its agent. Run again; nsys sessions list shows other sessions. When no nsys is running, "
-            f"remove the lock of one that was killed: rm {PATTERN}"
+            f"remove the lock of one that was killed: rm {FOLDER}/NSys-*"
         )
     if outcome.exit_code == 0:
         return (
             "nsys recorded nothing: it saw no measured step. On a CPU it depends on torch.cuda.nvtx, which only CUDA builds "
             "of torch have. perfctl torch needs neither"
         )
-    said = evidence.last_line(outcome.stderr) or evidence.last_line(outcome.stdout) or "no message"
+    said = evidence.last_words(outcome) or "no message"
     return f"nsys ended with exit code {outcome.exit_code} and left no report: {said}"
-
-
-def _importer_said(outcome: Outcome) -> str:
-    """The importer's own message, which comes last in a nested one, after classes and source files."""
-    said = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
-    return said[0].partition("Value:")[2].strip(' "').rstrip(".") if said else "no reason given"
 
 
 def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
@@ -250,12 +222,11 @@ def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
         return "Run nsys export --type sqlite on it"
     if outcomes[1].timed_out:
         return "It exceeded the time limit: allow more time"
-    logs = (outcomes[1].stderr, outcomes[1].stdout)
-    if any(evidence.find_lines(log, rb"Version number is invalid|ProtobufParseException") for log in logs):
+    if evidence.says(outcomes[1], rb"Version number is invalid|ProtobufParseException"):
         return "A newer nsys made the report than exports it: use the same one for both"
-    if any(evidence.find_lines(log, rb"(?i)no space left|disk full|database or disk is full") for log in logs):
+    if evidence.says(outcomes[1], rb"(?i)no space left|disk full|database or disk is full"):
         return "The disk is full"
-    said = next((line for line in map(evidence.last_line, logs) if line), None)
+    said = evidence.last_words(outcomes[1])
     return f"nsys export said: {said}" if said else "Run nsys export --type sqlite on it to see why"
 
 

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import gzip
-import json
 import mmap
 import re
 import sqlite3
 import zlib
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from perfctl.orchestrator.errors import sentence
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest, Verdict
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
-_EMPTY_EXPORT_TABLES = 2
-"""A failed nsys export (2022.4) leaves an SQLite file with ProcessStreams and StringIds and nothing else."""
-_NOT_FOUND = re.compile(r"^Executable not found in ")
-"""Printed by nsys 2023, which does not name the program."""
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|^MemoryError|ALLOC_FAILED|"
     r"cudaErrorMemoryAllocation|Cannot allocate memory",
     re.MULTILINE,
 )
-_SIGNALS = {9: "was killed (SIGKILL), usually because memory ran out", 15: "was terminated (SIGTERM)"}
+_SIGNALS = {
+    9: "was killed (SIGKILL), usually because memory ran out",
+    11: "crashed (segmentation fault)",
+    15: "was terminated (SIGTERM)",
+}
 
 
 def tail(path: Path) -> str:
@@ -44,11 +42,17 @@ def tail(path: Path) -> str:
 
 def last_line(path: Path) -> str | None:
     """The last non-empty line of a log, without control characters, shortened; None when there is none."""
-    for line in reversed(re.split(r"[\r\n]+", tail(path))):
-        text = _printable(line)
-        if text:
-            return text
-    return None
+    return next(filter(None, map(_printable, reversed(re.split(r"[\r\n]+", tail(path))))), None)
+
+
+def last_words(outcome: Outcome) -> str | None:
+    """The last line of stderr, else of stdout; None when both are empty."""
+    return last_line(outcome.stderr) or last_line(outcome.stdout)
+
+
+def says(outcome: Outcome, pattern: bytes) -> bool:
+    """Whether a line of its output matches ``pattern``."""
+    return any(find_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr))
 
 
 def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
@@ -76,44 +80,28 @@ def _printable(line: str) -> str:
     return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " ..."
 
 
-def record_failure(paths: RunPaths) -> str | None:
-    """The reason in the workload's record; None when the record is missing or says that the run is ok."""
-    record = _record(paths)
-    if record.get("status") in (None, "ok"):
-        return None
-    return _printable(str(record.get("reason") or record["status"]))
-
-
-def record_status(paths: RunPaths) -> str | None:
-    """ok, partial or failed, as in the workload's record; None when it cannot be read."""
-    status = _record(paths).get("status")
-    return None if status is None else str(status)
-
-
-def _record(paths: RunPaths) -> dict[str, Any]:
-    """The workload's record; empty when it is missing or incomplete."""
-    try:
-        record = json.loads(paths.workload_record.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
 def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None) -> str | None:
-    """Why the profiled program failed, in one sentence; None when it succeeded.
-
-    ``tool_codes``: exit codes to which the profiler gives another meaning (ncu returns bare signal numbers).
-    """
+    """Why the profiled program failed, in one sentence; None when it succeeded. ``tool_codes``: exit codes to which the
+    profiler gives another meaning (ncu returns bare signal numbers)."""
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
         return f"the time limit was reached after {seconds:.0f} s. Allow more time, or run fewer steps"
-    recorded = record_failure(request.paths)
+    record = read_json(request.paths.workload_record)
+    status = record.get("status") if record else None
+    recorded = None if record is None or status in (None, "ok") else _printable(str(record.get("reason") or status))
     if outcome.exit_code == 0 and recorded is None:
-        return _without_record(request)
+        if request.program is None or request.paths.workload_record.exists():
+            return None
+        return (
+            f"{request.workload} exited with code 0 but left no perfctl record: it called os._exit, or replaced itself "
+            "with another program"
+        )
     said = recorded or last_line(outcome.stderr)
-    if _OUT_OF_MEMORY.search(recorded or "") or (recorded is None and _OUT_OF_MEMORY.search(tail(outcome.stderr))):
+    if _OUT_OF_MEMORY.search(tail(outcome.stderr) if recorded is None else recorded):
         return f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
-    if said and recorded is None and _NOT_FOUND.search(said) and request.python not in said:
+    if (
+        said and recorded is None and said.startswith("Executable not found in ") and request.python not in said
+    ):  # nsys 2023
         said = f"{said} ({request.python})"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and recorded and not by_tool and (outcome.exit_code or 0) <= 128:
@@ -123,23 +111,11 @@ def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[i
     return f"{sentence(f'the program {what}{detail}')} See {outcome.stderr.name}"
 
 
-def _without_record(request: RunRequest) -> str | None:
-    """A user's program can succeed without perfctl noticing its end; then steps and shapes are unknown."""
-    if request.program is None or request.paths.workload_record.exists():
-        return None
-    return (
-        f"{request.workload} exited with code 0 but left no perfctl record: it called os._exit, or replaced itself with "
-        "another program"
-    )
-
-
 def _ending(exit_code: int | None) -> str:
     if exit_code == 0:
         return "reported a failure"
     if exit_code is None:
         return "was stopped"
-    if exit_code == 139:
-        return "crashed (segmentation fault)"
     if exit_code > 128:
         return _SIGNALS.get(exit_code - 128, f"was killed by signal {exit_code - 128}")
     return f"ended with exit code {exit_code}"
@@ -169,7 +145,8 @@ def sqlite_problem(path: Path) -> str | None:
         tables = sqlite_tables(path)
     except sqlite3.DatabaseError as error:
         return f"cannot be read ({error})"
-    return "holds no data, as after a failed export" if len(tables) <= _EMPTY_EXPORT_TABLES else None
+    # A failed nsys export (2022.4) leaves ProcessStreams and StringIds and nothing else.
+    return "holds no data, as after a failed export" if len(tables) <= 2 else None
 
 
 def gzip_problem(path: Path) -> str | None:
@@ -193,9 +170,10 @@ def starts_with(path: Path, magic: bytes) -> bool:
         return file.read(len(magic)) == magic
 
 
-def verdict_of(program: str | None, artifact: str | None, left: str) -> Verdict:
-    """The verdict on a run. ``program``, ``artifact``: what is wrong with each, None for nothing; ``left``: what the
-    artifact of a failed program still holds."""
+def verdict_of(request: RunRequest, outcome: Outcome, artifact: str | None, left: str) -> Verdict:
+    """The verdict on a run. ``artifact``: what is wrong with it, None for nothing; ``left``: what the artifact of a
+    failed program still holds."""
+    program = program_failure(request, outcome)
     if artifact is not None:
         return Verdict("failed", program or artifact)
     return Verdict("ok", None) if program is None else Verdict("partial", f"{program}. {left}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, Protocol, cast
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Profiler, RunRequest, Tool, Verdict
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json
 
 RECORD_NAME = "recorded-run.json"
 """New name of the recorded run.json, because the sweep writes its own."""
@@ -47,22 +46,14 @@ class Replay:
 
     def repeats(self, batches: tuple[int, ...]) -> int:
         """Number of runs that every batch size has (b16, b16.2, b16.3, ...); 1 for one without a recording."""
-        return min((self._count(batch) for batch in batches), default=1)
-
-    def _count(self, batch: int) -> int:
-        number = 1
-        while (self.folder / f"b{batch}.{number + 1}" / "run.json").is_file():
-            number += 1
-        return number
+        return max(min((len(attempts(self.folder, batch)) for batch in batches), default=1), 1)
 
     def workload(self) -> str:
         """Name of the recorded workload. Raises UsageError when no file of the recording has it."""
         name = self._recorded_value("workload")
         if name is None:
-            raise UsageError(
-                f"{self.folder} is not a recorded sweep",
-                "Use the folder that holds b16, b32 and so on, each with run.json",
-            )
+            remedy = "Use the folder that holds b16, b32 and so on, each with run.json"
+            raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
 
     def device(self) -> str:
@@ -72,7 +63,7 @@ class Replay:
     def _recorded_value(self, key: str) -> str | None:
         """The value in the sweep's record, else in the first run's record that has it."""
         runs = (self.folder / f"b{batch}" / "run.json" for batch in self.batches())
-        values = (_read_json(path).get(key) for path in (self.folder / "sweep.json", *runs))
+        values = ((read_json(path) or {}).get(key) for path in (self.folder / "sweep.json", *runs))
         return next((str(value) for value in values if value), None)
 
     def missing(self) -> tuple[Tool, ...]:
@@ -84,23 +75,19 @@ class Replay:
         first = self.folder.absolute() / f"b{request.batch_size}"
         repeat = first.with_name(request.paths.folder.name)
         source = repeat if repeat.is_dir() else first
-        argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.part))
-        return (Command(argv, "replay"),)
+        return (Command((sys.executable, "-m", _COPY, str(source), str(request.paths.part)), "replay"),)
 
     def artifact(self, paths: RunPaths) -> Path:
-        usual = self._recorded().artifact(paths)
+        usual = _profilers()[self.name]().artifact(paths)
         return usual if usual.exists() else self._renamed_artifact(paths) or usual
 
     def _renamed_artifact(self, paths: RunPaths) -> Path | None:
         """The report that the record names, for a recording with other file names."""
-        name = _read_json(paths.part / RECORD_NAME).get("artifact")
+        name = (read_json(paths.part / RECORD_NAME) or {}).get("artifact")
         if not isinstance(name, str) or Path(name).name != name:
             return None
         found = paths.part / name
         return found if found.is_file() and found.stat().st_size else None
-
-    def _recorded(self) -> _Recorded:
-        return _profilers()[self.name]()
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         """The recorded verdict, if the recorded report exists and opens."""
@@ -108,23 +95,14 @@ class Replay:
             sizes = ", ".join(map(str, self.batches())) or "nothing"
             said = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
             return Verdict("failed", f"{said}. Recorded: {sizes}")
-        recorded = _read_json(request.paths.part / RECORD_NAME)
+        profiler = _profilers()[self.name]()
+        recorded = read_json(request.paths.part / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
-        problem = self._recorded().artifact_problem(request, outcomes)
-        if problem is not None and not self._recorded().artifact(request.paths).exists():
-            problem = None if self._renamed_artifact(request.paths) else problem
-        if problem is not None:
+        problem = profiler.artifact_problem(request, outcomes)
+        if problem and (profiler.artifact(request.paths).exists() or self._renamed_artifact(request.paths) is None):
             return Verdict("failed", reason or f"the recording is incomplete: {problem}")
         status = recorded.get("status", "ok")
         return Verdict(str(status), reason) if status in ("partial", "failed") else Verdict("ok", None)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _profilers() -> dict[str, Callable[..., _Recorded]]:

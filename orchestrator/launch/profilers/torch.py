@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 
 
 @dataclass(frozen=True, slots=True)
 class TorchProfiler:
     """The workload itself runs torch.profiler over the measured steps."""
 
-    @property
-    def name(self) -> str:
-        return "torch"
+    name: ClassVar[str] = "torch"
 
     def missing(self) -> tuple[Tool, ...]:
-        return tools.missing_torch()
+        return tools.missing()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         trace = self.artifact(request.paths)
@@ -31,10 +30,8 @@ class TorchProfiler:
         return paths.report(".pt.trace.json.gz")
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        program = outcome.program_failure(request, outcomes[0])
-        return outcome.verdict_of(
-            program, self.artifact_problem(request, outcomes), "The trace covers the run up to then"
-        )
+        problem = self.artifact_problem(request, outcomes)
+        return outcome.verdict_of(request, outcomes[0], problem, "The trace covers the run up to then")
 
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the trace cannot be read, with a remedy; None when it can."""
@@ -51,12 +48,10 @@ class TorchProfiler:
 class NoProfiler:
     """Only the workload's record: steps, memory and shapes, but no kernels."""
 
-    @property
-    def name(self) -> str:
-        return "none"
+    name: ClassVar[str] = "none"
 
     def missing(self) -> tuple[Tool, ...]:
-        return tools.missing_torch()
+        return tools.missing()
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         return (Command(request.workload_command(annotate="none", window="none"), "run"),)
@@ -65,7 +60,6 @@ class NoProfiler:
         return paths.workload_record
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        program = outcome.program_failure(request, outcomes[0])
-        status = outcome.record_status(request.paths)
-        problem = None if status in ("ok", "partial") else "the program succeeded, but recorded no step"
-        return outcome.verdict_of(program, problem, "The record covers the run up to then")
+        record = read_json(request.paths.workload_record) or {}
+        problem = None if record.get("status") in ("ok", "partial") else "the program succeeded, but recorded no step"
+        return outcome.verdict_of(request, outcomes[0], problem, "The record covers the run up to then")

@@ -45,10 +45,8 @@ class NvmlMissing(Exception):
 
 
 class Nvml:
-    """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None.
-
-    ``library`` is the module pynvml, or one with the same functions. Raises NvmlMissing.
-    """
+    """The GPUs in ``visible`` (the value of CUDA_VISIBLE_DEVICES), in its order; all for None. ``library`` is the
+    module pynvml, or one with the same functions. Raises NvmlMissing."""
 
     def __init__(self, visible: str | None, library: Any = None) -> None:
         try:
@@ -85,38 +83,31 @@ class Nvml:
         """All GPUs now; ``pids`` are the run's processes."""
         with_processes = self._turn % PROCESSES_EVERY == 0
         self._turn += 1
-        return [
-            self._read(place, handle, pids if with_processes else None) for place, handle in enumerate(self._handles)
-        ]
+        return [self._read(place, gpu, pids if with_processes else None) for place, gpu in enumerate(self._handles)]
 
     def _read(self, place: int, handle: Any, pids: Collection[int] | None) -> GpuReading:
         nvml = self._library
-        rates = self._ask("gpu_utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        memory = self._ask("memory_used_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        energy = self._ask("energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-        power = self._ask("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        sm = self._ask("sm_clock_hz", lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM))
-        clock = self._ask("memory_clock_hz", lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY))
-        held = self._ask("throttle_reasons", lambda: self._reasons(handle))
+        newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)  # renamed in nvidia-ml-py 12.535
+        questions: dict[str, Callable[[], Any]] = {
+            "gpu_utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle),
+            "energy_j": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            "sm_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM) * 1_000_000,
+            "memory_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY) * 1_000_000,
+            "throttle_reasons": lambda: words((newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, _CHIP),
+        }
+        answers = {quantity: self._ask(quantity, call) for quantity, call in questions.items()}
+        memory = answers.pop("memory_used_bytes")
         return GpuReading(
             device_index=place,
-            gpu_utilisation=None if rates is None else rates.gpu / 100,
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_total_bytes=None if memory is None else int(memory.total),
-            power_w=None if power is None else power / 1000,
-            temperature_c=self._ask("temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, _CHIP)),
-            sm_clock_hz=None if sm is None else sm * 1_000_000,
-            memory_clock_hz=None if clock is None else clock * 1_000_000,
-            energy_j=None if energy is None else energy / 1000,
-            throttle_reasons=None if held is None else words(held),
             process_memory_bytes=None if pids is None else self._memory_of(handle, pids),
             process_utilisation=None if pids is None else self._utilisation_of(place, handle, pids),
+            **answers,
         )
-
-    def _reasons(self, handle: Any) -> int:
-        nvml = self._library
-        newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)  # renamed in nvidia-ml-py 12.535
-        return int((newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
 
     def _memory_of(self, handle: Any, pids: Collection[int]) -> int | None:
         """Bytes; None when the driver lists no process of the run: inside containers process ids differ."""
@@ -147,10 +138,11 @@ class Nvml:
 
     def _find(self, visible: str | None) -> list[Any]:
         nvml = self._library
-        every = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+        every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
         if visible is None:
             return every
-        names = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+        uuids = map(nvml.nvmlDeviceGetUUID, every)
+        names = [uuid.decode() if isinstance(uuid, bytes) else uuid for uuid in uuids]
         found = []
         for entry in filter(None, (piece.strip() for piece in visible.split(","))):
             place = _place(entry, names)
@@ -165,19 +157,16 @@ class Nvml:
 
 def words(bits: int) -> str:
     """Names of the reasons joined by "+"; "none" for 0; unnamed bits as a number."""
-    named = [name for bit, name in REASONS.items() if bits & bit]
-    rest = bits & ~sum(REASONS)
-    return "+".join([*named, *([f"{rest:#x}"] if rest else [])]) or "none"
+    names = [name for bit, name in REASONS.items() if bits & bit]
+    if rest := bits & ~sum(REASONS):
+        names.append(f"{rest:#x}")
+    return "+".join(names) or "none"
 
 
 def _place(entry: str, names: Sequence[str]) -> int | None:
     if entry.isdecimal():
         return int(entry) if int(entry) < len(names) else None
     return next((place for place, name in enumerate(names) if name.startswith(entry)), None)
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 FIELDS = (

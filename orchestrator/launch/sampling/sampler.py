@@ -1,20 +1,21 @@
 """Sample the GPUs and processes of a run while it is under way, into ``samples.csv`` in its folder.
 
-A thread of perfctl takes the readings, never the profiled process. Times are from the monotonic clock, as those of the
-steps. When a reading costs more than its share of time, readings become less frequent.
+A thread of perfctl takes the readings, on the monotonic clock as the steps. Costly readings become less frequent.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
@@ -54,10 +55,8 @@ class HostLoad:
         return frozenset(self._known)
 
     def read(self) -> tuple[float, int] | None:
-        """(cores busy since the last reading, resident bytes); None when no process has memory any more.
-
-        A new process counts from the scan that found it; its CPU time before that is left out.
-        """
+        """(cores busy since the last reading, resident bytes); None when no process has memory any more. A new process
+        counts from the scan that found it; its CPU time before that is left out."""
         self.scan_s = 0.0
         self._scan()
         now = time.monotonic()
@@ -87,23 +86,16 @@ class HostLoad:
             count = checks.get(pid, 0)
             if count < _CHECKS:
                 checks[pid] = count + 1
-                if self._is_own(pid):
+                stat = watchdog.parent_and_start(str(pid)) if pid != os.getpid() else None
+                if stat and (stat[0] in self._known or watchdog.is_marked(str(pid), self._mark)):
                     self._add(pid)
         self._checks = checks
         self.scan_s = time.thread_time() - before
         self._next_scan = time.monotonic() + max(SCAN_S, self.scan_s / SCAN_SHARE)
 
-    def _is_own(self, pid: int) -> bool:
-        stat = watchdog.parent_and_start(str(pid))
-        if stat is None or pid == os.getpid():
-            return False
-        return stat[0] in self._known or watchdog.is_marked(str(pid), self._mark)
-
     def _add(self, pid: int) -> None:
-        try:
+        with suppress(self._psutil.Error):
             self._known[pid] = self._psutil.Process(pid)
-        except self._psutil.Error:
-            return
 
 
 def _all() -> set[int]:
@@ -116,22 +108,6 @@ FILE, SMI_FILE = "samples.csv", "samples.nvidia-smi.csv"
 SHORTEST_S, LONGEST_S = 0.005, 3600.0
 SHARE = 0.005
 """Share of one core that readings may use."""
-_FLUSH_S = 1.0
-_END_S = 5.0
-
-
-class Gpus(Protocol):
-    """Reads GPUs: NVML, or a stand-in in tests."""
-
-    problems: dict[str, str]
-    """Quantity -> why the driver does not provide it."""
-
-    @property
-    def name(self) -> str: ...
-
-    def read(self, pids: Any) -> list[GpuReading]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,117 +127,91 @@ def interval(text: str) -> float | None:
     lower = text.strip().lower()
     if lower == "off":
         return None
-    for unit, scale in (("ms", 1e-3), ("s", 1.0)):
-        if lower.endswith(unit):
-            try:
-                seconds = float(lower.removesuffix(unit)) * scale
-            except ValueError:
-                break
-            if SHORTEST_S <= seconds <= LONGEST_S:
-                return seconds
-            raise UsageError(f"`sample` must be between 5ms and 3600s, got {text}", "For example 50ms, or off")
-    raise UsageError(f"`sample`: expected a time or off, got '{text}'", "For example 50ms")
+    found = re.fullmatch(r"(.*?)(m?)s", lower)
+    try:
+        seconds = float(found[1]) * (1e-3 if found[2] else 1.0) if found else None
+    except ValueError:
+        seconds = None
+    if seconds is None:
+        raise UsageError(f"`sample`: expected a time or off, got '{text}'", "For example 50ms")
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise UsageError(f"`sample` must be between 5ms and 3600s, got {text}", "For example 50ms, or off")
+    return seconds
 
 
 @contextmanager
 def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
-    """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all its processes."""
+    """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all its processes.
+    Problems are noted in the file and never affect the run."""
     if wanted is None:
         yield
         return
-    sampler = Sampler(wanted, mark, first)
-    sampler.start()
+    ended = threading.Event()
+    work = partial(_work, wanted, mark, first, ended)
+    thread = threading.Thread(target=work, name="perfctl-sampler", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        sampler.stop()
+        ended.set()
+        thread.join(5.0)
 
 
-class Sampler:
-    """Samples one run. Its problems are noted in the file and never affect the run."""
-
-    def __init__(self, wanted: Sampling, mark: str, first: int) -> None:
-        self._wanted, self._mark, self._first = wanted, mark, first
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="perfctl-sampler", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Returns when the file is complete."""
-        self._stop.set()
-        self._thread.join(_END_S)
-
-    def _work(self) -> None:
-        try:
-            with (self._wanted.folder / FILE).open("w", newline="", encoding="utf-8") as file:
-                self._sample(file)
-        except OSError:  # a full disk, a removed folder: the run matters more than its samples
-            return
-
-    def _sample(self, file: IO[str]) -> None:
-        gpus, log, source = self._source()
-        try:
-            file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {self._wanted.every_s:g}\n")
-            load = HostLoad(self._mark, self._first)
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            count = self._rounds(file, writer, load, gpus)
-        finally:
-            if gpus is not None:
-                gpus.close()
-            if log is not None:
-                log.close()
-        problems = gpus.problems if gpus is not None else {}
-        notes: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns()}
-        notes |= {f"missing {quantity}": " ".join(reason.split()) for quantity, reason in problems.items()}
-        if log is not None and log.first_ns is not None:
-            notes["nvidia_smi_first_ns"] = log.first_ns
-        file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
-
-    def _rounds(self, file: IO[str], writer: Any, load: HostLoad, gpus: Gpus | None) -> int:
-        every, count, flushed = self._wanted.every_s, 0, time.monotonic()
-        cost = 0.0
-        due = time.monotonic() + every
-        while not self._stop.wait(max(due - time.monotonic(), 0.0)):
-            before = time.thread_time()
-            _write(writer, load, gpus)
-            count += 1
-            now = time.monotonic()
-            if now - flushed > _FLUSH_S:
-                file.flush()
-                flushed = now
-            took = time.thread_time() - before - load.scan_s
-            cost = took if count < 3 else cost + (took - cost) / 8  # the first readings include set-up
-            due = max(due + max(every, cost / SHARE), now)
-        return count
-
-    def _source(self) -> tuple[Gpus | None, SmiLog | None, str]:
-        """(NVML, nvidia-smi, description): at most one of the first two."""
-        wanted = self._wanted
-        if not wanted.gpu:
-            return None, None, "none, the run used no GPU"
-        try:
-            gpus = open_gpus(wanted.visible)
-        except NvmlMissing as error:
-            program = tools.find("nvidia-smi")
-            if program is None:
-                return None, None, f"none, {error}, and there is no nvidia-smi"
-            log = SmiLog(wanted.folder / SMI_FILE, wanted.every_s, wanted.visible, program)
-            return None, log, f"nvidia-smi, {error}"
-        return gpus, None, gpus.name
+def _work(wanted: Sampling, mark: str, first: int, ended: threading.Event) -> None:
+    with suppress(OSError), (wanted.folder / FILE).open("w", newline="", encoding="utf-8") as file:
+        _sample(wanted, HostLoad(mark, first), ended, file)  # OSError: a full disk or a removed folder harms no run
 
 
-def open_gpus(visible: str | None) -> Gpus:
-    """A reader of the GPUs in ``visible``. Raises NvmlMissing."""
-    return Nvml(visible)
+def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[str]) -> None:
+    reader, source = _source(wanted)
+    gpus, log = (None, reader) if isinstance(reader, SmiLog) else (reader, None)
+    try:
+        file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {wanted.every_s:g}\n")
+        count = _rounds(wanted.every_s, load, gpus, ended, file)
+    finally:
+        if reader is not None:
+            reader.close()
+    notes: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns()}
+    if gpus is not None:
+        notes |= {f"missing {quantity}": " ".join(reason.split()) for quantity, reason in gpus.problems.items()}
+    if log is not None and log.first_ns is not None:
+        notes["nvidia_smi_first_ns"] = log.first_ns
+    file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
 
 
-def _write(writer: Any, load: HostLoad, gpus: Gpus | None) -> None:
-    at = time.monotonic_ns()
-    host = load.read()
-    if host is not None:
-        writer.writerow((at, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
-    for reading in gpus.read(load.pids) if gpus is not None else ():
-        writer.writerow((at, *("" if value is None else value for value in reading), "", ""))
+def _rounds(every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: IO[str]) -> int:
+    """Number of readings written until the run ended."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    count, cost, flushed = 0, 0.0, time.monotonic()
+    due = time.monotonic() + every_s
+    while not ended.wait(max(due - time.monotonic(), 0.0)):
+        before, at = time.thread_time(), time.monotonic_ns()
+        host = load.read()
+        if host is not None:
+            writer.writerow((at, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
+        for reading in gpus.read(load.pids) if gpus is not None else ():
+            writer.writerow((at, *("" if value is None else value for value in reading), "", ""))
+        count += 1
+        now = time.monotonic()
+        if now - flushed > 1.0:
+            file.flush()
+            flushed = now
+        took = time.thread_time() - before - load.scan_s
+        cost = took if count < 3 else cost + (took - cost) / 8  # the first readings include set-up
+        due = max(due + max(every_s, cost / SHARE), now)
+    return count
+
+
+def _source(wanted: Sampling) -> tuple[Nvml | SmiLog | None, str]:
+    """(what reads the GPUs, its description)."""
+    if not wanted.gpu:
+        return None, "none, the run used no GPU"
+    try:
+        gpus = Nvml(wanted.visible)
+    except NvmlMissing as error:
+        program = tools.find("nvidia-smi")
+        if program is None:
+            return None, f"none, {error}, and there is no nvidia-smi"
+        return SmiLog(wanted.folder / SMI_FILE, wanted.every_s, wanted.visible, program), f"nvidia-smi, {error}"
+    return gpus, gpus.name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
@@ -11,9 +12,7 @@ from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 
 _HOPELESS = 3
-"""After this many failures in a row with one reason, the other points are skipped."""
-_LEAST_S = 20.0
-"""Shortest time limit of a process: loading torch alone takes seconds."""
+"""After so many failures in a row with one reason (no GPU, a broken torch), the other points are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,7 @@ class Budget:
     clock: Callable[[], float] = time.monotonic
     _began: float = field(init=False)
     _seen: list[tuple[float, float]] = field(init=False, default_factory=list)
+    """(FLOPs of a step, seconds of the whole process) of each measured point."""
 
     def __post_init__(self) -> None:
         self._began = self.clock()
@@ -47,24 +47,21 @@ class Budget:
         return None if self.seconds is None else self.seconds - (self.clock() - self._began)
 
     def learn(self, flops: float, seconds: float) -> None:
-        """Add a measured point: FLOPs of a step, and seconds of the whole process."""
+        """Add a measured point."""
         self._seen.append((flops, seconds))
 
     def expected(self, flops: float) -> float | None:
         """Seconds for a point, from a line fitted to the measured ones, at least their minimum; None before the first."""
         if not self._seen:
             return None
-        mean_f = sum(one for one, _ in self._seen) / len(self._seen)
-        mean_s = sum(one for _, one in self._seen) / len(self._seen)
-        spread = sum((one - mean_f) ** 2 for one, _ in self._seen)
-        slope = sum((f - mean_f) * (s - mean_s) for f, s in self._seen) / spread if spread else 0.0
-        return max(mean_s + max(slope, 0.0) * (flops - mean_f), min(one for _, one in self._seen))
+        work, took = zip(*self._seen, strict=True)
+        slope = statistics.linear_regression(work, took).slope if len(set(work)) > 1 else 0.0
+        line = statistics.fmean(took) + max(slope, 0.0) * (flops - statistics.fmean(work))
+        return float(max(line, min(took)))
 
     def allows(self, flops: float) -> bool:
         """Whether a point is expected to end within the budget."""
-        if self.left is None:
-            return True
-        return self.left > (self.expected(flops) or 0.0)
+        return self.left is None or self.left > (self.expected(flops) or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,6 @@ def run(
     """Measure every point that is not complete yet, within the budget; complete ones are reported to the listener too.
 
     ``again``: (model, batch) of complete points to measure once more.
-
     Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
     """
     results: list[tuple[Point, RunResult]] = []
@@ -109,26 +105,17 @@ def run(
         if not budget.allows(point.flops):
             left += waiting[place:]
             break
-        request = replace(_limited(request_of(point), budget), again=(point.model, point.batch) in again)
+        request = replace(request_of(point), again=(point.model, point.batch) in again)
+        if budget.left is not None:  # a slow point cannot exceed the budget; loading torch alone takes seconds
+            most = max(budget.left, 20.0)
+            request = replace(request, timeout_s=min(most, request.timeout_s or most))
         result = sweeps.run(request, listener)[0]
         results.append((point, result))
         if result.duration_ns is not None and result.status == "ok":
             budget.learn(point.flops, result.duration_ns / 1e9)
-        elif hopeless([made for _, made in results[-_HOPELESS:]]):
+        elif [(made.status, made.reason) for _, made in results[-_HOPELESS:]] == [
+            ("failed", result.reason)
+        ] * _HOPELESS:
             left += waiting[place + 1 :]
             break
     return Done(tuple(results), tuple(left))
-
-
-def hopeless(last: Sequence[RunResult]) -> bool:
-    """Whether the last points all failed for the same reason: no GPU, a broken torch."""
-    alike = len({result.reason for result in last}) == 1 and all(result.status == "failed" for result in last)
-    return alike and len(last) == _HOPELESS
-
-
-def _limited(request: SweepRequest, budget: Budget) -> SweepRequest:
-    """The request with a time limit, so that a slow point cannot exceed the budget."""
-    if budget.left is None:
-        return request
-    most = max(budget.left, _LEAST_S)
-    return replace(request, timeout_s=min(most, request.timeout_s or most))

@@ -9,15 +9,14 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
-
-_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,7 @@ class RunPaths:
 
     @property
     def folder(self) -> Path:
-        suffix = f".{self.attempt}" if self.attempt > 1 else ""
-        return self.sweep_folder / f"b{self.batch_size}{suffix}"
+        return self.sweep_folder / (f"b{self.batch_size}" + (f".{self.attempt}" if self.attempt > 1 else ""))
 
     @property
     def part(self) -> Path:
@@ -56,19 +54,20 @@ class RunPaths:
     def stderr(self) -> Path:
         return self.part / "stderr.log"
 
-    @property
-    def run_record(self) -> Path:
-        return self.part / "run.json"
-
     def report(self, suffix: str) -> Path:
         """The profiler's report while the run is under way: ``report`` + suffix (".sqlite", ".csv", ...)."""
         return self.part / f"report{suffix}"
 
 
+def attempts(folder: Path, batch_size: int) -> list[Path]:
+    """The folders of a batch size's runs in a sweep's folder, oldest first: b16, b16.2, b16.3, ..."""
+    return list(takewhile(Path.is_dir, (RunPaths(folder, batch_size, number).folder for number in count(1))))
+
+
 def file_name(name: str) -> str:
     """``name`` reduced to ASCII letters, digits, '.', '_' and '-'; "program" when nothing is left."""
     stem, dot, suffix = name.rpartition(".") if name.endswith(".py") else (name, "", "")
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:_LONGEST_NAME]
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:60]
     return f"{safe or 'program'}{dot}{suffix}"
 
 
@@ -79,9 +78,6 @@ _TYPES: dict[str, type] = {
     "commands": list,
 }
 """Types of the record's fields, each of which may be missing."""
-_LARGEST = 2**63
-
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def is_whole(folder: Path) -> bool:
@@ -95,16 +91,13 @@ def is_whole(folder: Path) -> bool:
 
 def read_run_record(folder: Path) -> dict[str, Any] | None:
     """run.json of a run's folder; None when it is missing, incomplete, or has fields of a wrong type."""
-    record = read_json(folder / "run.json")
-    if record is None or record.get("perfctl_run") != RUN_RECORD_VERSION:
-        return None
-    return (
-        record if all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(record) else None
-    )
+    record = read_json(folder / "run.json") or {}
+    fits = all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(record)
+    return record if fits and record.get("perfctl_run") == RUN_RECORD_VERSION else None
 
 
 def _fits(value: object, kind: type) -> bool:
-    return value is None or (isinstance(value, kind) and (not isinstance(value, int) or abs(value) < _LARGEST))
+    return value is None or (isinstance(value, kind) and (not isinstance(value, int) or abs(value) < 2**63))
 
 
 def _is_inside(record: dict[str, Any]) -> bool:
@@ -136,9 +129,8 @@ def put_in_place(paths: RunPaths) -> None:
 
 def size(path: Path) -> int:
     """Bytes of a file, or of all files of a folder."""
-    if path.is_dir():
-        return sum(child.stat().st_size for child in path.rglob("*") if child.is_file())
-    return path.stat().st_size
+    files = [child for child in path.rglob("*") if child.is_file()] if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -150,39 +142,42 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     partial.replace(path)
 
 
-def _no_link(path: str, flags: int) -> int:
+def _no_link(path: str, flags: int, mode: int = 0o666) -> int:
     """Does not follow a link that another user put into a shared folder."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 @contextmanager
 def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
-    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends.
+    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends. Raises UsageError
+    when another perfctl holds it. Different batch sizes can be locked at the same time."""
 
-    Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the same time.
-    """
+    def busy(what: str) -> UsageError:
+        return UsageError(
+            f"another perfctl is running {what} in {folder}", "Wait for it, or choose another folder for `out`"
+        )
+
     kind = fcntl.LOCK_EX if batch is None else fcntl.LOCK_SH
     with ExitStack() as held:
-        held.enter_context(_lock(folder / ".lock", kind, f"another perfctl is running the sweep in {folder}"))
+        held.enter_context(locked(folder / ".lock", kind, lambda _: busy("the sweep")))
         if batch is not None:
-            busy = f"another perfctl is running batch size {batch} in {folder}"
-            held.enter_context(_lock(folder / f".b{batch}.lock", fcntl.LOCK_EX, busy))
+            lock = folder / f".b{batch}.lock"
+            held.enter_context(locked(lock, fcntl.LOCK_EX, lambda _: busy(f"batch size {batch}")))
         yield
 
 
 @contextmanager
-def _lock(path: Path, kind: int, busy: str) -> Iterator[None]:
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+def locked(path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644) -> Iterator[int]:
+    """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when another holds it."""
+    handle = _no_link(str(path), os.O_CREAT | os.O_RDWR, mode)
     try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise UsageError(busy, "Wait for it, or choose another folder for `out`") from error
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:  # Lustre without -o flock, some NFS: continue without a lock
-            os.close(handle)
-            raise
-    try:
-        yield
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise refuse(handle) from error
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # Lustre, some NFS: without a lock
+                raise
+        yield handle
     finally:
         os.close(handle)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.run import Image
+from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import Profiler, RunRequest
+from perfctl.orchestrator.launch.profilers.base import Command, Profiler, RunRequest
 from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.sampling.sampler import Sampling
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
 
 
@@ -62,21 +65,19 @@ class SweepRequest:
 
     @property
     def name(self) -> str:
-        """The same request always has the same name, so that it finds its existing runs.
-
-        Editing the script changes the name.
-        """
+        """The same request always has the same name, so that it finds its existing runs; an edited script changes it."""
         if self.given_name is not None:
             return self.given_name
-        options: dict[str, Any] = asdict(self.profiler) if is_dataclass(self.profiler) else {}
-        asked: list[object] = [self.profiler.name, options, self.workload, self.workload_arguments, self.device]
-        asked.append(self.origin)
-        if self.program is not None:
-            asked += self.program.identity()
-        if self.image is not None:
-            asked += self.image.identity()
+        asked: list[object] = [
+            self.profiler.name, self.profiler_options, self.workload, self.workload_arguments, self.device, self.origin,
+            *(self.program.identity() if self.program else ()), *(self.image.identity() if self.image else ()),
+        ]  # fmt: skip
         digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
         return f"{self.profiler.name}-{file_name(self.workload)}-{digest[:8]}"
+
+    @property
+    def profiler_options(self) -> dict[str, Any]:
+        return asdict(self.profiler) if is_dataclass(self.profiler) else {}
 
     @property
     def folder(self) -> Path:
@@ -86,6 +87,42 @@ class SweepRequest:
         paths = RunPaths(self.folder.absolute(), batch_size, attempt)
         python = self.program.python if self.program else images_run.PYTHON if self.image else self.python
         return RunRequest(self.workload, self.workload_arguments, batch_size, self.device, paths, python, self.program)
+
+    @property
+    def other_folders(self) -> list[Path]:
+        """Folders that a run inside an image needs besides the working directory and the sweep's."""
+        script = self.program.script if self.program else None
+        return [*([self.scratch] if self.scratch else []), *([script.parent] if script else [])]
+
+    def commands(self, asked: RunRequest) -> tuple[Command, ...]:
+        """The commands of one run, inside the sweep's image, with the environment of its place if there is only one."""
+        made = self.profiler.commands(asked)
+        if len(self.places) == 1:
+            place = self.places[0].environment
+            made = tuple(replace(one, environment={**one.environment, **place}) for one in made)
+        if self.image is None:
+            return made
+        return tuple(self.image.wrap(one, (self.folder, *self.other_folders), Path.cwd()) for one in made)
+
+    def facts(self) -> dict[str, str]:
+        """Facts for a run's record: its container and its place."""
+        runs_in = self.image or images_run.inside()
+        found = runs_in.facts() if runs_in and self.origin == "measured" else {}
+        return found | self.places[0].facts() if len(self.places) == 1 else found
+
+    def sampling(self, asked: RunRequest, command: Command) -> Sampling | None:
+        """What to sample during a run; None when sampling is off or the run is a replay."""
+        if self.sample_s is None or self.origin != "measured":
+            return None
+        visible = command.environment.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
+        return Sampling(self.sample_s, asked.paths.part, asked.device == "cuda", visible)
+
+    def reserved(self) -> tuple[Place, ...]:
+        """The places to lock during the sweep: those requested, or the GPU that programs use by default."""
+        if self.places or self.device != "cuda" or self.origin != "measured":
+            return self.places
+        first = devices.first_gpu()
+        return (first,) if first else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass, replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Verdict
-from perfctl.orchestrator.launch.sweep import parallel, placement
+from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.launch.sweep.folders import (
     RUN_RECORD_VERSION,
     alone,
+    attempts,
     is_whole,
     put_in_place,
     read_json,
@@ -35,42 +38,32 @@ PAUSE_S = (1.0, 3.0)
 
 
 def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) -> Outcome:
-    """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of the stage.
-
-    The outcome is that of the last call. The run's log notes a retry. Raises Stopped when a signal arrives in between.
-    """
+    """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of the stage. The
+    outcome is that of the last call. The run's log notes a retry. Raises Stopped when a signal arrives in between."""
     outcome = start(command.stage)
-    if not _failed_to_start(command, asked, outcome):
+    began = not outcome.exit_code or asked.paths.workload_record.exists()  # the program left a record
+    if command.retry_on is None or began or not evidence.says(outcome, command.retry_on):
         return outcome
     cleared = command.clear() if command.clear is not None else None
     with outcome.stderr.open("a", encoding="utf-8") as log:
         log.write("perfctl: the profiler could not start (see above); trying once more\n")
         log.write(f"perfctl: {cleared}\n" if cleared else "")
-    with process_run.stop_signals() as stop:
+    with process_run.stop_signals() as signals:
         until = time.monotonic() + random.uniform(*PAUSE_S)  # noqa: S311  # nosec B311
-        while time.monotonic() < until and not stop.numbers:
+        while time.monotonic() < until and not signals:
             time.sleep(0.1)
-    if stop.numbers:
-        number = stop.numbers[0]
-        said = f"stopped by {signal.Signals(number).name} before {command.stage}"
-        raise process_run.Stopped(said, number, "Repeat the same command to continue", outcome)
+    if signals:
+        said = f"stopped by {signal.Signals(signals[0]).name} before {command.stage}"
+        raise process_run.Stopped(said, signals[0], "Repeat the same command to continue", outcome)
     return start(f"{command.stage}-again")
-
-
-def _failed_to_start(command: Command, asked: RunRequest, outcome: Outcome) -> bool:
-    """Whether it failed with the profiler's start-up message, before the program left a record."""
-    if command.retry_on is None or not outcome.exit_code or asked.paths.workload_record.exists():
-        return False
-    return any(evidence.find_lines(log, command.retry_on, 1) for log in (outcome.stdout, outcome.stderr))
 
 
 def check_batches(batches: tuple[int, ...]) -> None:
     """Raises UsageError unless there is at least one batch size, all are positive, and none is repeated."""
     if not batches:
         raise UsageError("`batches` is empty", "For example 16,32,64")
-    for batch in batches:
-        if batch < 1:
-            raise UsageError(f"`batches`: sizes must be at least 1, got {batch}", "For example 16,32,64")
+    if small := [batch for batch in batches if batch < 1]:
+        raise UsageError(f"`batches`: sizes must be at least 1, got {small[0]}", "For example 16,32,64")
     if len(set(batches)) < len(batches):
         raise UsageError(f"`batches` repeats a size: {','.join(map(str, batches))}", "Give each size once")
 
@@ -79,41 +72,33 @@ def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
     """Every (batch size, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
         for batch in request.batches:
-            for command in placement.commands(request, request.run_request(batch)):
+            for command in request.commands(request.run_request(batch)):
                 yield batch, command
 
 
 def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     """Run every batch size that is not complete yet. A failure is recorded, and the others still run.
 
-    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; a failed batch size is not
-    repeated. A later call continues where this one ended.
-
+    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; what failed is not repeated.
     Raises UsageError when another perfctl is running the same sweep or uses the same GPU, Interrupted after a signal.
     """
     check_batches(request.batches)
-    with devices.hold(placement.reserved(request)):
-        return _run_all(request, listener)
-
-
-def _run_all(request: SweepRequest, listener: Listener) -> list[RunResult]:
-    request.folder.mkdir(parents=True, exist_ok=True)
-    if request.alongside:
-        join(request)
-        return _rounds(request, lambda sizes, turn: [_run_alongside(request, size, turn, listener) for size in sizes])
-    with alone(request.folder):
-        write_json(request.folder / "sweep.json", sweep_record(request))
-        if request.places:
-            return _rounds(request, lambda sizes, turn: _run_side_by_side(request, sizes, turn, listener))
-        return _rounds(request, lambda sizes, turn: [_run_batch(request, size, turn, listener) for size in sizes])
-
-
-def _rounds(request: SweepRequest, run_all: Callable[[tuple[int, ...], int], list[RunResult]]) -> list[RunResult]:
-    """The results of all rounds: each runs every batch size that has not failed."""
     results: list[RunResult] = []
-    for repeat in range(1, request.repeat + 1):
-        failed = {result.batch_size for result in results if result.status != "ok"}
-        results += run_all(tuple(batch for batch in request.batches if batch not in failed), repeat)
+    with ExitStack() as held:
+        held.enter_context(devices.hold(request.reserved()))
+        request.folder.mkdir(parents=True, exist_ok=True)
+        if request.alongside:
+            join(request)
+        else:
+            held.enter_context(alone(request.folder))
+            write_json(request.folder / "sweep.json", _sweep_record(request))
+        for repeat in range(1, request.repeat + 1):
+            failed = {result.batch_size for result in results if result.status != "ok"}
+            batches = tuple(batch for batch in request.batches if batch not in failed)
+            if request.places and not request.alongside:
+                results += _run_side_by_side(request, batches, repeat, listener)
+            else:
+                results += [_run_batch(request, batch, repeat, listener) for batch in batches]
     return results
 
 
@@ -134,11 +119,9 @@ def _run_side_by_side(
 
 
 def join(request: SweepRequest) -> None:
-    """Create the sweep's record, or join a sweep that has one.
-
-    Raises UsageError when the script was edited since: the sweep would mix two programs.
-    """
-    record, path = sweep_record(request), request.folder / "sweep.json"
+    """Create the sweep's record, or join a sweep that has one. Raises UsageError when the script was edited since: the
+    sweep would mix two programs."""
+    record, path = _sweep_record(request), request.folder / "sweep.json"
     existing = read_json(path)
     if existing is None:
         request.folder.mkdir(parents=True, exist_ok=True)
@@ -150,42 +133,29 @@ def join(request: SweepRequest) -> None:
         )
 
 
-def _run_alongside(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
-    with alone(request.folder, batch):
-        return _run_batch(request, batch, repeat, listener)
-
-
 def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
     """``repeat``: number of the run wanted, from 1; those before it exist already."""
-    whole, free = _attempts(request, batch)
-    left = request.run_request(batch, free).paths
-    if is_whole(left.part):  # cut off after its last byte, before it was renamed
-        put_in_place(left)
-        whole, free = left.folder, free + 1
-    if whole is not None and free > repeat and not request.again:
-        folder = whole if request.repeat == 1 else request.run_request(batch, repeat).paths.folder
-        result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
-    else:
-        result = replace(_run_now(request, request.run_request(batch, free), listener), repeat=repeat)
-    listener.finished(result)
+    with alone(request.folder, batch) if request.alongside else nullcontext():
+        whole = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
+        left = request.run_request(batch, len(whole) + 1).paths
+        if is_whole(left.part):  # cut off after its last byte, before it was renamed
+            put_in_place(left)
+            whole.append(left.folder)
+        if len(whole) >= repeat and not request.again:
+            folder = whole[-1 if request.repeat == 1 else repeat - 1]
+            result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
+        else:
+            result = _run_now(request, request.run_request(batch, len(whole) + 1), listener)
+            result = replace(result, repeat=repeat)
+        listener.finished(result)
     return result
-
-
-def _attempts(request: SweepRequest, batch: int) -> tuple[Path | None, int]:
-    """(folder of the newest complete attempt or None, number for the next attempt)."""
-    whole, attempt = None, 1
-    while (folder := request.run_request(batch, attempt).paths.folder).exists():
-        if not is_whole(folder):
-            break
-        whole, attempt = folder, attempt + 1
-    return whole, attempt
 
 
 def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> RunResult:
     paths = asked.paths
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
-    commands = placement.commands(request, asked)
+    commands = request.commands(asked)
     outcomes: list[Outcome] = []
     stop: process_run.Stopped | None = None
     for command in commands:
@@ -235,26 +205,20 @@ def _start(
     if number:
         stdout, stderr = (path.with_name(f"{command.stage}-{path.name}") for path in (stdout, stderr))
     return process_run.run(
-        command,
-        cwd=Path.cwd(),
-        stdout=stdout,
-        stderr=stderr,
-        timeout_s=request.timeout_s,
-        scratch=paths.scratch,
-        temporary=request.scratch,
-        grace_s=request.grace_s,
-        on_tick=listener.tick,
-        sampling=None if number else placement.sampling(request, asked, command),
-    )
+        command, cwd=Path.cwd(), stdout=stdout, stderr=stderr, timeout_s=request.timeout_s, scratch=paths.scratch,
+        temporary=request.scratch, grace_s=request.grace_s, on_tick=listener.tick,
+        sampling=None if number else request.sampling(asked, command),
+    )  # fmt: skip
 
 
 def _write_record(
     request: SweepRequest, asked: RunRequest, commands: tuple[Command, ...], outcomes: list[Outcome], verdict: Verdict
 ) -> None:
     artifact = request.profiler.artifact(asked.paths)
+    made = artifact.exists()
     first = outcomes[0] if outcomes else None
     write_json(
-        asked.paths.run_record,
+        asked.paths.part / "run.json",
         {
             "perfctl_run": RUN_RECORD_VERSION,
             "profiler": request.profiler.name,
@@ -262,24 +226,21 @@ def _write_record(
             "workload": request.workload,
             "workload_arguments": request.workload_arguments,
             "variant": request.program.variant if request.program else None,
-            "profiler_options": asdict(request.profiler) if is_dataclass(request.profiler) else {},
+            "profiler_options": request.profiler_options,
             "batch_size": asked.batch_size,
             "device": asked.device,
             "status": verdict.status,
             "reason": verdict.reason,
-            "exit_code": first.exit_code if first else None,
-            "started_at": first.started_at if first else None,
-            "duration_ns": first.duration_ns if first else None,
-            "artifact": artifact.name if artifact.exists() else None,
-            "artifact_bytes": size(artifact) if artifact.exists() else None,
+            **{fact: getattr(first, fact, None) for fact in ("exit_code", "started_at", "duration_ns")},
+            "artifact": artifact.name if made else None,
+            "artifact_bytes": size(artifact) if made else None,
             "commands": [command.argv for command in commands],
-            "environment": placement.facts(request),
+            "environment": request.facts(),
         },
     )
 
 
-def sweep_record(request: SweepRequest) -> dict[str, Any]:
-    """The content of sweep.json."""
+def _sweep_record(request: SweepRequest) -> dict[str, Any]:
     return {
         "perfctl_sweep": 1,
         "name": request.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import script as cluster_script
 from perfctl.orchestrator.launch.cluster.plan import Site
 from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
-from tests.launch.cluster.test_slurm_script import FACTS, WORDS, plan
+from tests.launch.cluster.test_slurm_script import FACTS, WORDS, check_shell, plan, script
 
 SITE = Site(
     partition="gpuq", account="ab1234", time="00:30:00", gres="gpu:a100:2", mem="16G", cpus=8, array_limit=2,
@@ -36,16 +35,7 @@ def test_scripts_are_the_golden_ones(golden: Callable[[str, str], None], name: s
 @pytest.mark.parametrize("name", cluster_script.BUILT_IN)
 @pytest.mark.parametrize("site", [SITE, Site()])
 def test_scripts_pass_shellcheck(name: str, site: Site, tmp_path: Path) -> None:
-    if shutil.which("shellcheck") is None:
-        pytest.skip("shellcheck is not installed here")
-    site = replace(site, template=name)
-    (tmp_path / "array.sh").write_text(array_script(plan(), site, WORDS, FACTS))
-    (tmp_path / "gather.sh").write_text(gather_script(plan(), site, FACTS))
-    said = subprocess.run(
-        ["shellcheck", "-e", "SC1091", tmp_path / "array.sh", tmp_path / "gather.sh"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert said.returncode == 0, said.stdout
+    check_shell(tmp_path, replace(site, template=name))
 
 
 @pytest.mark.parametrize(
@@ -56,12 +46,9 @@ def test_a_task_runs_its_own_batch_size_and_notes_how_it_went(
 ) -> None:
     folder = tmp_path / "it's a $(touch pwned)"
     folder.mkdir()
-    facts = {**FACTS, "cwd": folder, "perfctl": ["echo", "perfctl"], "device": "cpu"}
-    text = array_script(plan(folder), Site(template=name), WORDS, facts)
-    script = tmp_path / "array.sh"
-    script.write_text(text)
+    path = script(folder, Site(template=name), perfctl=["echo", "perfctl"], device="cpu")
     environment = {"PATH": "/usr/bin:/bin", variable: number}
-    done = subprocess.run(["bash", script], check=False, cwd=tmp_path, env=environment)
+    done = subprocess.run(["bash", path], check=False, cwd=tmp_path, env=environment)
     log = (folder / "task-1.log").read_text()
     assert done.returncode == 0, log
     assert re.search(r"perfctl nsys .*--batches 32 --no-store --scratch \S+ --grace 50", log)
@@ -94,14 +81,15 @@ def test_memory_and_gpus_are_told_in_plain_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "site", [Site(template="pbs", srun=True), Site(template="lsf", qos="x"), Site(template="pbs", time="soon"),
-             Site(template="lsf", mem="much")]
-)  # fmt: skip
-def test_what_only_slurm_knows_is_refused(site: Site) -> None:
-    with pytest.raises(UsageError):
+    ("site", "said"),
+    [
+        (Site(template="pbs", srun=True), "`srun` works with Slurm only"),
+        (Site(template="lsf", qos="x"), "`qos` works with Slurm only"),
+        (Site(template="pbs", time="soon"), "'soon' is not a time limit"),
+        (Site(template="lsf", mem="much"), "'much' is not a memory size"),
+        (Site(template="pbs", partition="q\n#PBS -q other"), "line break"),
+    ],
+)
+def test_what_only_slurm_knows_or_no_script_can_say_is_refused(site: Site, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         array_script(plan(), site, WORDS, FACTS)
-
-
-def test_a_line_break_in_an_option_makes_no_further_directive() -> None:
-    with pytest.raises(UsageError, match="line break"):
-        array_script(plan(), Site(template="pbs", partition="q\n#PBS -q other"), WORDS, FACTS)

@@ -13,7 +13,8 @@ import pytest
 
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan
-from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows, wait_until
+from tests.launch.programs import wait_until
+from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -134,22 +135,10 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
 
 def _start_now(cluster: Cluster, job: str) -> bool:
     """A requeued job waits for two minutes, or one moment more while its first run is being cleaned up."""
-    why = subprocess.run(
-        ["squeue", "--noheader", "--jobs", job, "--format=%T %r"],
-        env=cluster.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if why.stdout.strip() != "PENDING BeginTime":
+    if cluster.call("squeue", "--noheader", "--jobs", job, "--format=%T %r").strip() != "PENDING BeginTime":
         return False
-    done = subprocess.run(
-        ["scontrol", "update", f"JobId={job}", "StartTime=now"],
-        env=cluster.environment,
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode == 0
+    update = ("scontrol", "update", f"JobId={job}", "StartTime=now")
+    return subprocess.run(update, env=cluster.environment, capture_output=True, check=False).returncode == 0
 
 
 def test_a_cancelled_array_leaves_the_queue_with_its_gather_job_and_keeps_what_was_whole(

@@ -20,14 +20,9 @@ from perfctl.orchestrator.launch.cluster.script import Words, array_script, gath
 
 HOME = Path("/home/ada/study")
 FACTS = {
-    "version": "1.2.3",
-    "cwd": HOME,
-    "device": "cuda",
-    "sees": (),
-    "store": Path("perfctl.db"),
-    "page": Path("perfctl-report.html"),
-    "perfctl": ["/home/ada/venv/bin/python", "-m", "perfctl"],
-}
+    "version": "1.2.3", "cwd": HOME, "device": "cuda", "sees": (), "store": Path("perfctl.db"),
+    "page": Path("perfctl-report.html"), "perfctl": ["/home/ada/venv/bin/python", "-m", "perfctl"],
+}  # fmt: skip
 SITES = {
     "plain": Site(partition="gpu", time="00:30:00"),
     "container": Site(
@@ -57,6 +52,30 @@ def plan(
     return Plan(folder, "train.py", TASKS, command, "login1")
 
 
+def script(folder: Path, site: Site = Site(), **facts: Any) -> Path:  # noqa: B008 - frozen
+    """The script of an array whose folder this is, to run with a task's number."""
+    path = folder / f"array-{len(list(folder.glob('array-*')))}.sbatch"
+    path.write_text(array_script(plan(folder), site, WORDS, {**FACTS, "cwd": folder, **facts}))
+    return path
+
+
+def check_shell(folder: Path, site: Site) -> None:
+    """Both scripts pass shellcheck, where it is installed."""
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed here")
+    (folder / "array.sh").write_text(array_script(plan(), site, WORDS, FACTS))
+    (folder / "gather.sh").write_text(gather_script(plan(), site, FACTS))
+    words = ["shellcheck", "-e", "SC1091", folder / "array.sh", folder / "gather.sh"]
+    said = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout
+
+
+def wait_for(path: Path, job: subprocess.Popen[Any]) -> None:
+    """Until the job has written the file."""
+    while not path.exists() or (path.name == "pid" and not path.read_text()):
+        assert job.poll() is None
+
+
 def directives(text: str) -> list[str]:
     return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
 
@@ -70,18 +89,7 @@ def test_scripts_of_a_site_are_the_golden_ones(golden: Callable[[str, str], None
 
 @pytest.mark.parametrize("style", SITES)
 def test_scripts_pass_shellcheck(style: str, tmp_path: Path) -> None:
-    if shutil.which("shellcheck") is None:
-        pytest.skip("shellcheck is not installed here")
-    for name, text in (
-        ("array.sbatch", array_script(plan(), SITES[style], WORDS, FACTS)),
-        ("gather.sbatch", gather_script(plan(), SITES[style], FACTS)),
-    ):
-        (tmp_path / name).write_text(text)
-    said = subprocess.run(
-        ["shellcheck", "-e", "SC1091", tmp_path / "array.sbatch", tmp_path / "gather.sbatch"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert said.returncode == 0, said.stdout
+    check_shell(tmp_path, SITES[style])
 
 
 def test_a_task_gets_one_gpu_unless_it_has_a_node_to_itself_or_needs_none() -> None:
@@ -94,19 +102,13 @@ def test_a_task_gets_one_gpu_unless_it_has_a_node_to_itself_or_needs_none() -> N
 
 
 def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
-    facts = {
-        **FACTS,
-        "sees": (Path("/home/ada/code"),),
-        "store": Path("/project/all.db"),
-        "page": Path("out/page.html"),
-    }
+    own = {"sees": (Path("/home/ada/code"),), "store": Path("/project/all.db"), "page": Path("out/page.html")}
+    facts = {**FACTS, **own}
     site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
     array, gather = array_script(plan(), site, WORDS, facts), gather_script(plan(), site, facts)
-    own = ["--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"]
+    both = ["--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"]
     binds = [re.findall(r"^    (--(?:bind|pwd) /.*)$", text, re.MULTILINE) for text in (array, gather)]
-    assert [sorted(one) for one in binds] == [
-        sorted(["--bind /home/ada/code", *own]), sorted(["--bind /project", *own]),
-    ]  # fmt: skip
+    assert [set(one) for one in binds] == [{"--bind /home/ada/code", *both}, {"--bind /project", *both}]
     with pytest.raises(UsageError, match="cannot be bound into an image"):
         array_script(plan(), site, WORDS, {**facts, "cwd": "/home/a:b"})
 
@@ -120,9 +122,9 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: P
     facts = {**FACTS, "cwd": folder, "perfctl": ["python3", str(echo)], "device": "cpu"}
     words = {"nsys": Words(("nsys", *hostile), ("run", *hostile))}
     text = array_script(plan(folder, command="x\nrm -rf /"), Site(), words, facts)
-    script = tmp_path / "array.sbatch"
-    script.write_text(text)
-    done = subprocess.run(["bash", script, "1"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    path = tmp_path / "array.sbatch"
+    path.write_text(text)
+    done = subprocess.run(["bash", path, "1"], capture_output=True, text=True, check=True, cwd=tmp_path)
     said = next(line for line in done.stdout.splitlines() if line.startswith("["))
     got = json.loads(said)
     at = got.index("--scratch") + 1
@@ -133,10 +135,9 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: P
 
 
 def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> None:
-    facts = {**FACTS, "cwd": tmp_path, "perfctl": ["bash", "-c", 'echo "TMPDIR=$TMPDIR"; ls -ld "$TMPDIR"', "x"]}
-    script = tmp_path / "array.sbatch"
-    script.write_text(array_script(plan(tmp_path), Site(after=("echo after >after.txt",)), WORDS, facts))
-    done = subprocess.run(["bash", script, "0"], capture_output=True, text=True, check=True)
+    shows = ["bash", "-c", 'echo "TMPDIR=$TMPDIR"; ls -ld "$TMPDIR"', "x"]
+    path = script(tmp_path, Site(after=("echo after >after.txt",)), perfctl=shows)
+    done = subprocess.run(["bash", path, "0"], capture_output=True, text=True, check=True)
     folder = Path(re.findall(r"TMPDIR=(.+)", done.stdout)[0])
     assert folder.parent == Path("/tmp")
     assert "drwx------" in done.stdout
@@ -151,16 +152,11 @@ def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_tha
     site, node = Site(template=scheduler), tmp_path / "node"
     node.mkdir()
     environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node), "TMPDIR": str(node)}
-    waits = {**FACTS, "cwd": tmp_path, "device": "cpu", "perfctl": ["bash", "-c", "echo $$ >pid; exec sleep 30", "x"]}
-    script = tmp_path / "array.sbatch"
-    script.write_text(array_script(plan(tmp_path), site, WORDS, waits))
-    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            assert job.poll() is None
+    waits = script(tmp_path, site, device="cpu", perfctl=["bash", "-c", "echo $$ >pid; exec sleep 30", "x"])
+    following = script(tmp_path, site, device="cpu", perfctl=["bash", "-c", 'echo "$TMPDIR" >next', "x"])
+    with subprocess.Popen(["bash", waits, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
+        wait_for(tmp_path / "pid", job)
         (held,) = node.iterdir()
-        says = {**waits, "perfctl": ["bash", "-c", 'echo "$TMPDIR" >next', "x"]}
-        following = tmp_path / "next.sbatch"
-        following.write_text(array_script(plan(tmp_path), site, WORDS, says))
         subprocess.run(["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment)
         assert list(node.iterdir()) == [held], "that of a task which runs stays, the own one goes"
         job.kill()
@@ -186,12 +182,9 @@ def _alive(process: int) -> bool:
 @pytest.mark.parametrize("scheduler", [None, "pbs", "lsf"])
 def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path, scheduler: str | None) -> None:
     site = Site(template=scheduler, before=("touch ready; while :; do sleep 0.05; done",))
-    facts = {**FACTS, "cwd": tmp_path, "device": "cpu", "perfctl": ["touch", "began"]}
-    script = tmp_path / "array.sbatch"
-    script.write_text(array_script(plan(tmp_path), site, WORDS, facts))
-    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.DEVNULL) as job:
-        while not (tmp_path / "ready").exists():
-            assert job.poll() is None
+    path = script(tmp_path, site, device="cpu", perfctl=["touch", "began"])
+    with subprocess.Popen(["bash", path, "0"], stdout=subprocess.DEVNULL) as job:
+        wait_for(tmp_path / "ready", job)
         job.terminate()
         assert job.wait(timeout=600.0) == 143
     assert not (tmp_path / "began").exists()
@@ -214,13 +207,9 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
     (tmp_path / "srun").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
-    facts = {**FACTS, "cwd": tmp_path, "perfctl": ["bash", "-c", waits, "x"]}
-    site = Site(after=("echo resumed",), srun=srun)
-    script = tmp_path / "array.sbatch"
-    script.write_text(array_script(plan(tmp_path), site, WORDS, facts))
-    with subprocess.Popen(["bash", script, "0"], stdout=subprocess.PIPE, text=True, env=environment) as job:
-        while not (tmp_path / "ready").exists():
-            assert job.poll() is None
+    path = script(tmp_path, Site(after=("echo resumed",), srun=srun), perfctl=["bash", "-c", waits, "x"])
+    with subprocess.Popen(["bash", path, "0"], stdout=subprocess.PIPE, text=True, env=environment) as job:
+        wait_for(tmp_path / "ready", job)
         job.send_signal(getattr(signal, f"SIG{number}"))
         said, _ = job.communicate(timeout=600.0)
     assert "told\n" in said

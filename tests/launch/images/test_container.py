@@ -6,25 +6,25 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, reject_placement
 from perfctl.orchestrator.actions.sweep.request import program_words
+from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import check_tools
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.definition import Definition
-from perfctl.orchestrator.launch.images.run import Image, Inside, image, image_environment, inside
+from perfctl.orchestrator.launch.images.run import Image, Inside, image, inside
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
-from tests.launch.sweep.test_sweep import asked
+from tests.launch.small_profiler import asked
 
 SIF = Image("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)
 
@@ -55,12 +55,9 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
     assert wrapped.in_image
 
 
-def test_without_a_gpu_there_is_no_nv_and_the_root_is_never_bound() -> None:
+def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound() -> None:
     prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
     assert prefix == ("apptainer", "exec", "--pwd", "/", "/images/x.sif")
-
-
-def test_a_folder_that_the_option_cannot_name_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be bound into an image"):
         SIF.prefix([Path("/out/a:b")])
 
@@ -68,29 +65,23 @@ def test_a_folder_that_the_option_cannot_name_is_refused() -> None:
 def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("APPTAINER_BIND", "/scratch")
     monkeypatch.delenv("SINGULARITY_BIND", raising=False)
-    assert images_run.tmpdir_binds(tmp_path) == {
-        "APPTAINER_BIND": f"/scratch,{tmp_path}",
-        "SINGULARITY_BIND": str(tmp_path),
-    }
+    own = {"APPTAINER_BIND": f"/scratch,{tmp_path}", "SINGULARITY_BIND": str(tmp_path)}
+    assert images_run.tmpdir_binds(tmp_path) == own
     link = tmp_path / "short" / "t"
     link.parent.mkdir()
     link.symlink_to(tmp_path)
     assert images_run.tmpdir_binds(link)["SINGULARITY_BIND"] == str(link.parent)
 
 
-def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[..., None]) -> None:
+def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes: Callable[..., None], tmp_path: Path) -> None:
+    runtimes()
+    with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
+        image(str(tmp_path))
     runtimes("singularity")
     assert images_run.find_runtime() == "singularity"
     runtimes("apptainer")
     assert images_run.find_runtime() == "apptainer"
     assert images_run.find_runtime("singularity") == "singularity"
-
-
-def test_no_runtime_is_said_in_one_line(runtimes: Callable[..., None], tmp_path: Path) -> None:
-    runtimes()
-    (tmp_path / "x.sif").touch()
-    with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
-        image(str(tmp_path / "x.sif"))
 
 
 @pytest.mark.parametrize("bind", ["", ":/x", "/:x", "/:/x:rx", "/,/x", "/nowhere-at-all:/x"])
@@ -142,8 +133,6 @@ def test_inside_an_image_missing_tools_importer_and_library_are_named_with_the_i
     monkeypatch.setattr(tools, "has_package", lambda name: True)
     monkeypatch.setattr(nsys, "_BESIDE_DEBIAN", tmp_path / "none")
     monkeypatch.setattr(images_check, "has_libcuda", lambda: False)
-    assert [tool.name for tool in images_check.lacking(Nsys(), "cpu")] == [nsys.IMPORTER.name]
-    assert images_check.lacking(Nsys(), "cuda")[-1] == images_check.LIBCUDA
     with pytest.raises(ToolMissing, match=r"importer .* is not installed here, inside apptainer \(new.sif\)"):
         check_tools(Nsys(), "cuda")
     importer = target.parent.parent / "host-linux-x64/QdstrmImporter"
@@ -159,24 +148,12 @@ def test_the_word_python_means_the_python_of_the_image() -> None:
     assert program_words(("train.py",)) == (None, ("train.py",))
 
 
-def test_variables_are_said_in_three_forms() -> None:
-    assert set(image_environment({"A": "1"})) == {"A", "APPTAINERENV_A", "SINGULARITYENV_A"}
-
-
-@pytest.mark.parametrize(
-    ("base", "read"),
-    [
-        ("docker://site.example/a:1", ("docker", "site.example/a:1")),
-        ("python:3.11-slim", ("docker", "python:3.11-slim")),
-        ("oras://x/y", ("oras", "x/y")),
-    ],
-)
-def test_a_base_is_an_address_or_a_plain_name(base: str, read: tuple[str, str]) -> None:
-    assert definition.read_base(base) == read
-
-
-def test_a_base_on_this_machine_is_a_local_image(tmp_path: Path) -> None:
-    assert definition.read_base(str(tmp_path)) == ("localimage", str(tmp_path))
+def test_a_base_is_an_address_a_plain_name_or_a_local_image(tmp_path: Path) -> None:
+    for base, *read in (
+        ("docker://site.example/a:1", "docker", "site.example/a:1"), ("python:3.11-slim", "docker", "python:3.11-slim"),
+        ("oras://x/y", "oras", "x/y"), (str(tmp_path), "localimage", str(tmp_path)),
+    ):  # fmt: skip
+        assert definition.read_base(base) == tuple(read)
     with pytest.raises(UsageError, match="does not exist"):
         definition.read_base(str(tmp_path / "x.sif"))
 
@@ -213,14 +190,9 @@ def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
         definition.parts(tmp_path)
 
 
-Perfctl = Callable[..., Any]
-
-
 def test_render_writes_the_definition_once_and_says_how_to_build_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from perfctl.orchestrator.cli.main import run
-
     monkeypatch.chdir(tmp_path)
     assert run(["image", "render", "--extra", "torch,ncu", "--out", "my.def"]) == 0
     said = capsys.readouterr().out.splitlines()
@@ -246,8 +218,6 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
 def test_options_that_make_no_sense_are_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    from perfctl.orchestrator.cli.main import run
-
     monkeypatch.chdir(tmp_path)
     assert run(["torch", "-b", "4", *words]) == 2
     err = capsys.readouterr().err

@@ -19,7 +19,7 @@ from perfctl.orchestrator.launch.machine.devices import Place, format_cores, rea
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult
-from tests.launch.sweep.test_sweep import WRITES, asked
+from tests.launch.small_profiler import WRITES, asked
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 SAYS_WHERE = (
@@ -61,6 +61,8 @@ def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it
     # GPUs 0 and 1 share 4 physical cores of two threads: two physical cores each; GPU 2 has its four to itself.
     assert [format_cores(place.cores or ()) for place in made] == ["0-1,8-9", "2-3,10-11", "4-7,12-15"]
     assert made[0].facts() == {"place": "GPU 0", "cores": "0-1,8-9", "runs_beside": "2"}
+    with pytest.raises(UsageError, match="GPU 4 does not exist; there are 4"):
+        devices.places("0,4", gpus)
 
 
 def test_numbers_count_what_the_scheduler_left_visible(gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +74,6 @@ def test_numbers_count_what_the_scheduler_left_visible(gpus: Path, monkeypatch: 
         devices.places("2", gpus)
 
 
-def test_a_gpu_that_is_not_there_is_refused(gpus: Path) -> None:
-    with pytest.raises(UsageError, match="GPU 4 does not exist; there are 4"):
-        devices.places("0,4", gpus)
-
-
 def test_cores_are_left_alone_where_the_system_does_not_say_which_are_near(gpus: Path, tmp_path: Path) -> None:
     assert [place.cores for place in devices.places("0,1", tmp_path)] == [None, None]
 
@@ -84,11 +81,11 @@ def test_cores_are_left_alone_where_the_system_does_not_say_which_are_near(gpus:
 def test_the_gpu_that_a_program_takes_by_itself_is_the_first_visible_one(
     gpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = devices.first_gpu()
-    assert first is not None and first.locks == ("gpu-GPU-0abc",)
-    monkeypatch.setenv(devices.VISIBLE, "3")
-    first = devices.first_gpu()
-    assert first is not None and first.locks == ("gpu-GPU-33abc",)
+    for visible, lock in ((None, "gpu-GPU-0abc"), ("3", "gpu-GPU-33abc")):
+        if visible:
+            monkeypatch.setenv(devices.VISIBLE, visible)
+        first = devices.first_gpu()
+        assert first is not None and first.locks == (lock,)
     monkeypatch.setenv(devices.VISIBLE, "")
     assert devices.first_gpu() is None
 
@@ -132,15 +129,14 @@ def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(tm
         pass
 
 
-def _places(folder: Path) -> tuple[Place, ...]:
-    cores = [frozenset({core}) for core in (*ALLOWED, *ALLOWED)[:2]]
-    return tuple(Place(f"place {n}", {"CUDA_VISIBLE_DEVICES": str(n)}, cores[n], beside=1) for n in range(2))
+PLACES = tuple(
+    Place(f"place {number}", {"CUDA_VISIBLE_DEVICES": str(number)}, frozenset({core}), beside=1)
+    for number, core in enumerate((*ALLOWED, *ALLOWED)[:2])
+)
 
 
 def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    request = replace(asked(tmp_path, SAYS_WHERE, (16, 32, 64)), places=_places(tmp_path))
+    request = asked(tmp_path, SAYS_WHERE, places=PLACES)
     told: list[tuple[int, str]] = []
     threads: set[threading.Thread] = set()
 
@@ -157,36 +153,25 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
         cores, visible, _ = json.loads((folder / "report.txt").read_text())
         facts = json.loads((folder / "run.json").read_text())["environment"]
         assert facts["place"] == f"place {visible}"
-        assert cores == sorted(_places(tmp_path)[int(visible)].cores or ())
+        assert cores == sorted(PLACES[int(visible)].cores or ())
     assert os.sched_getaffinity(0) == set(ALLOWED)
 
 
 def test_both_places_work_at_the_same_time(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     meet = (
         "import pathlib, sys, time; here = pathlib.Path(sys.argv[1]); here.write_text('x'); "
         "other = here.parent.parent / ('b32.part' if sys.argv[2] == '16' else 'b16.part') / here.name; "
         "until = time.time() + 20\n"
-        "while not (other.exists() or (other.parent.parent / other.parent.stem / here.name).exists()):\n"
-        "    assert time.time() < until\n    time.sleep(0.02)"
+        "while sys.argv[2] != '64' and not (\n"
+        "    other.exists() or (other.parent.parent / other.parent.stem / here.name).exists()\n"
+        "):\n    assert time.time() < until\n    time.sleep(0.02)\nsys.exit(3 if sys.argv[2] == '32' else 0)"
     )
-    request = replace(asked(tmp_path, meet, (16, 32)), places=_places(tmp_path))
-    assert [result.status for result in sweep.run(request, Listener())] == ["ok", "ok"]
-
-
-def test_one_failing_batch_size_does_not_stop_its_neighbour(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    program = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
-    request = replace(asked(tmp_path, program), places=_places(tmp_path))
-    assert [result.status for result in sweep.run(request, Listener())] == ["ok", "failed", "ok"]
+    results = sweep.run(asked(tmp_path, meet, places=PLACES), Listener())
+    assert [result.status for result in results] == ["ok", "failed", "ok"], "a failure does not stop the neighbour"
 
 
 def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    request = replace(asked(tmp_path, WRITES + "; import time; time.sleep(600)"), places=_places(tmp_path))
+    request = asked(tmp_path, WRITES + "; import time; time.sleep(600)", places=PLACES)
     started: list[int] = []
 
     def note(batch: int, stage: str) -> None:
@@ -214,4 +199,4 @@ def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path: Path) -
 
     with pytest.raises(ValueError, match="the store is full"):
         parallel.run((1, 2, 3), (Place("a"), Place("b")), work, lambda seconds: None)
-    assert run._common == []
+    assert run._asked == []

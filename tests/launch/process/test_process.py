@@ -19,26 +19,33 @@ from perfctl.orchestrator.errors import RunFailed, ToolMissing
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.profilers.base import Outcome
-from tests.launch.programs import STUBBORN_DAEMON, run, run_python
+from tests.launch.programs import STUBBORN_DAEMON, run, run_python, wait_until
 
 
-def test_output_goes_to_files_and_the_exit_code_comes_back(tmp_path):
-    outcome = run_python(tmp_path, "import sys; print('a'); sys.stderr.write('b'); sys.exit(3)")
+def test_output_is_added_to_files_and_the_exit_code_comes_back(tmp_path, monkeypatch):
+    """stdin is empty, the session its own, and the guardian goes with the run. perfctl under perfctl keeps both marks."""
+    monkeypatch.setenv(watchdog.VARIABLE, "outer")
+    before = children()
+    code = (
+        "import os, sys; print(repr(sys.stdin.read()), os.getsid(0) == os.getpid(), "
+        f"*os.environ[{watchdog.VARIABLE!r}].split(':')); sys.stderr.write('b'); sys.exit(3)"
+    )
+    outcome = run_python(tmp_path, code)
     assert (outcome.exit_code, outcome.timed_out) == (3, False)
-    assert outcome.stdout.read_text() == "a\n"
+    stdin, own_session, outer, inner = outcome.stdout.read_text().split()
+    assert (stdin, own_session, outer, len(inner)) == ("''", "True", "outer", 32)
     assert outcome.stderr.read_text() == "b"
     assert outcome.started_at.endswith("+00:00")
     assert 0 < outcome.duration_ns < 10e9
+    killed = run_python(tmp_path, "import os; print(2, flush=True); os.kill(os.getpid(), 9)")
+    assert killed.exit_code == 137, "as a shell shows it"
+    assert killed.stdout.read_text().endswith("\n2\n")
+    assert children() <= before
 
 
-def test_a_killed_program_reads_as_a_shell_shows_it(tmp_path):
-    assert run_python(tmp_path, "import os; os.kill(os.getpid(), 9)").exit_code == 137
-
-
-def test_a_program_gets_an_empty_stdin_and_a_session_and_tmpdir_of_its_own(tmp_path):
-    code = "import os, sys; print(repr(sys.stdin.read()), os.getsid(0) == os.getpid(), os.environ['TMPDIR'])"
-    outcome = run_python(tmp_path, code)
-    assert outcome.stdout.read_text().split()[:2] == ["''", "True"]
+def children() -> set[str]:
+    """Process ids of this process's own children."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
 def test_a_deep_tmpdir_still_has_room_for_a_socket(tmp_path):
@@ -69,17 +76,9 @@ def peak_memory_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def test_a_second_process_adds_to_the_logs_of_the_first(tmp_path):
-    run_python(tmp_path, "print(1)")
-    assert run_python(tmp_path, "print(2)").stdout.read_text() == "1\n2\n"
-
-
-def test_a_program_that_is_not_there_is_named(tmp_path):
+def test_what_is_not_there_or_no_program_is_named(tmp_path):
     with pytest.raises(ToolMissing, match="no-such-tool was not found"):
         run(tmp_path, "no-such-tool")
-
-
-def test_a_file_that_is_no_program_is_named(tmp_path):
     (tmp_path / "text").write_text("hello")
     with pytest.raises(RunFailed, match=r"text could not be started: Permission denied"):
         run(tmp_path, str(tmp_path / "text"))
@@ -87,7 +86,7 @@ def test_a_file_that_is_no_program_is_named(tmp_path):
 
 def test_a_time_limit_ends_a_stubborn_program_and_its_daemon(tmp_path, processes):
     started = time.monotonic()
-    outcome = run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes, timeout_s=2.0, grace_s=0.5)
+    outcome = run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes, timeout_s=1.0, grace_s=0.3)
     assert (outcome.exit_code, outcome.timed_out) == (None, True)
     assert outcome.stdout.read_text() == "ready\n"
     assert processes.alive() == []
@@ -100,14 +99,14 @@ def test_a_program_that_is_out_of_time_may_finish_writing(tmp_path, processes):
         "def finish(*_):\n    time.sleep(0.5); print('written'); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, finish); time.sleep(600)"
     )
-    outcome = run_python(tmp_path, code, processes=processes, timeout_s=2.0)
+    outcome = run_python(tmp_path, code, processes=processes, timeout_s=1.0)
     assert outcome.timed_out
     assert outcome.stdout.read_text() == "written\n"
 
 
 def test_a_wrapper_that_dies_at_once_does_not_cut_the_tool_short(tmp_path, processes):
     tool = "trap 'sleep 0.5; echo report written; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    outcome = run(tmp_path, "bash", "-c", f'bash -c "{tool}"; true', processes=processes, timeout_s=2.0)
+    outcome = run(tmp_path, "bash", "-c", f'bash -c "{tool}"; true', processes=processes, timeout_s=1.0)
     assert outcome.stdout.read_text() == "ready\nreport written\n"
 
 
@@ -153,10 +152,16 @@ def named(text: str) -> list[str]:
     return found
 
 
-def test_a_daemon_that_wiped_its_environment_is_ended_too(tmp_path):
-    mark = f"wiped-{uuid.uuid4().hex}"
-    assert run_python(tmp_path, WIPED, mark, "0.5").exit_code == 0
-    assert named(mark) == []
+def test_a_daemon_that_wiped_its_environment_is_ended_too_and_what_is_none_of_the_runs_is_left_alone(tmp_path):
+    mark, other = f"wiped-{uuid.uuid4().hex}", f"other-{uuid.uuid4().hex}"
+    code = (sys.executable, "-S", "-c", "import time; time.sleep(600)", other)
+    with subprocess.Popen(code, start_new_session=True) as before:
+        try:
+            assert run_python(tmp_path, WIPED, mark, "0.5").exit_code == 0
+            assert named(mark) == []
+            assert before.poll() is None
+        finally:
+            before.kill()
 
 
 def test_what_forks_and_ends_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
@@ -179,25 +184,6 @@ def test_killing_perfctl_ends_a_daemon_that_wiped_its_environment(tmp_path, proc
     wait_until(lambda: named(mark) == [])
 
 
-def wait_until(true, limit_s: float = 120.0) -> None:
-    end = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def test_processes_that_are_none_of_the_runs_are_left_alone(tmp_path):
-    mark = f"other-{uuid.uuid4().hex}"
-    code = (sys.executable, "-S", "-c", "import time; time.sleep(600)", mark)
-    before = subprocess.Popen(code, start_new_session=True)
-    try:
-        assert run_python(tmp_path, "pass").exit_code == 0
-        assert before.poll() is None
-    finally:
-        before.kill()
-        before.wait()
-
-
 def test_a_child_without_the_mark_is_ended_with_its_parent(tmp_path, processes):
     code = (
         "import subprocess, sys, time\n"
@@ -205,23 +191,12 @@ def test_a_child_without_the_mark_is_ended_with_its_parent(tmp_path, processes):
         "env={}, start_new_session=True); print('ready', flush=True); time.sleep(600)"
     )
     run_python(tmp_path, code, processes=processes, timeout_s=1.0, grace_s=0.0)
-    left = [
-        path for path in Path("/proc").glob("[0-9]*/cmdline") if processes.token in path.read_text(errors="replace")
-    ]
-    assert left == []
-
-
-def test_perfctl_under_perfctl_keeps_both_marks(tmp_path, monkeypatch):
-    monkeypatch.setenv(watchdog.VARIABLE, "outer")
-    outcome = run_python(tmp_path, f"import os; print(os.environ[{watchdog.VARIABLE!r}])")
-    outer, inner = outcome.stdout.read_text().strip().split(":")
-    assert outer == "outer"
-    assert len(inner) == 32
+    assert named(processes.token) == []
 
 
 def test_ticks_tell_the_time_gone_by(tmp_path):
     heard: list[float] = []
-    run_python(tmp_path, "import time; time.sleep(2.5)", on_tick=heard.append)
+    run_python(tmp_path, "import time; time.sleep(2.3)", on_tick=heard.append)
     assert len(heard) >= 2
     assert all(later - sooner >= 1 for sooner, later in pairwise([0.0, *heard]))
 
@@ -241,14 +216,3 @@ def test_it_works_outside_the_main_thread(tmp_path):
     thread.start()
     thread.join()
     assert outcomes[0].exit_code == 0
-
-
-def children() -> set[str]:
-    """Process ids of this process's own children."""
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
-
-
-def test_the_guardian_goes_when_the_run_is_over(tmp_path):
-    before = children()
-    run_python(tmp_path, "pass")
-    assert children() <= before

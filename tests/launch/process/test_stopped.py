@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.programs import STUBBORN_DAEMON
+from tests.launch.programs import STUBBORN_DAEMON, wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -39,39 +39,24 @@ def test_a_second_signal_cuts_the_grace_short(tmp_path, processes):
 
 
 def test_nohup_stays_nohup(tmp_path, processes):
-    driver = processes.start_perfctl(
-        tmp_path, "sleep", "1.5", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    )
+    ignore = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    driver = processes.start_perfctl(tmp_path, "sleep", "1.5", **ignore)
     processes.wait_for(1)
     driver.send_signal(signal.SIGHUP)
     assert driver.communicate(timeout=600.0)[0] == "ended by itself\n"
 
 
-def tmpdir_of(processes) -> Path:
-    return next(Path(value) for value in processes.values_of("TMPDIR"))
-
-
-def test_killing_perfctl_ends_everything_and_its_link(tmp_path, processes):
+def test_killing_perfctl_with_its_whole_group_spares_the_guardian_which_ends_everything_and_its_link(
+    tmp_path, processes
+):
     deep = tmp_path / ("x" * 60)
     deep.mkdir()
-    driver = processes.start_perfctl(deep, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
+    words = (sys.executable, "-S", "-c", STUBBORN_DAEMON, "600")
+    driver = processes.start_perfctl(deep, *words, start_new_session=True)
     processes.wait_for(2)
-    link = tmpdir_of(processes)
+    link = Path(processes.values_of("TMPDIR")[0])
     assert link.is_symlink()
-    driver.kill()
-    driver.communicate()
-    processes.assert_gone_within(60.0)
-    end = time.monotonic() + 60.0
-    while link.parent.exists():
-        assert time.monotonic() < end, f"{link} was left behind"
-        time.sleep(0.05)
-
-
-def test_killing_perfctl_with_its_whole_group_spares_the_guardian(tmp_path, processes):
-    driver = processes.start_perfctl(
-        tmp_path, sys.executable, "-S", "-c", STUBBORN_DAEMON, "600", start_new_session=True
-    )
-    processes.wait_for(2)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.communicate()
     processes.assert_gone_within(60.0)
+    wait_until(lambda: not link.parent.exists(), f"{link} to be removed", 60.0)

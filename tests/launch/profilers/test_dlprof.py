@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
@@ -35,36 +37,24 @@ def test_pytorch_mode_over_some_iterations(make_request):
 
 
 @pytest.mark.parametrize("options", [{"mode": "tensorflow1"}, {"reports": ("summary", "everything")}])
-def test_what_dlprof_does_not_know_is_refused(options):
+def test_what_dlprof_does_not_know_and_a_cpu_are_refused(make_request, options):
     with pytest.raises(UsageError, match=r"`(dlprof_mode|reports)`"):
         DLProf(**options)
-
-
-def test_it_needs_a_gpu(make_request):
     with pytest.raises(UsageError, match="DLProf needs a GPU"):
         DLProf().commands(make_request("cpu"))
 
 
-def test_tables_are_ok_and_no_tables_are_not(make_request, make_outcome):
+def test_tables_are_ok_and_none_or_those_of_an_earlier_run_are_not(make_request, make_outcome):
     request = make_request("cuda")
-    folder = request.paths.report(".dlprof")
-    folder.mkdir()
-    (folder / "dlprof_summary.csv").touch()
+    table = request.paths.report(".dlprof") / "dlprof_summary.csv"
+    table.parent.mkdir()
+    table.touch()
     verdict = DLProf().judge(request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),))
     assert (verdict.status, "it said: [DLProf] no nsys found" in verdict.reason) == ("failed", True)
-    (folder / "dlprof_summary.csv").write_text("Summary Report\n")
+    table.write_text("Summary Report\n")
     assert DLProf().judge(request, (make_outcome(),)) == Verdict("ok", None)
     assert DLProf().judge(request, (make_outcome(3, stderr="boom\n"),)).status == "partial"
-
-
-def test_tables_of_an_earlier_run_are_not_taken(make_request, make_outcome):
-    import os
-
-    request = make_request("cuda")
-    folder = request.paths.report(".dlprof")
-    folder.mkdir()
-    (folder / "dlprof_summary.csv").write_text("Summary Report\n")
-    os.utime(folder / "dlprof_summary.csv", (1, 1))
+    os.utime(table, (1, 1))
     (request.paths.scratch / STARTED).touch()
     verdict = DLProf().judge(request, (make_outcome(),))
     assert (verdict.status, "older than this run" in verdict.reason) == ("failed", True)

@@ -1,17 +1,18 @@
-"""Whole argument lists, and verdicts from what ncu 2022.3 says and leaves behind."""
+"""Whole argument lists, counters and ranges, and verdicts from what ncu 2022.3 says and leaves behind."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import rank_tables
-from perfctl.orchestrator.launch.profilers.base import Verdict
+from perfctl.orchestrator.launch.profilers import ncu, rank_tables
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.program import Program
 
@@ -49,23 +50,19 @@ def test_each_rank_of_a_launcher_starts_its_own_ncu_and_gets_its_own_table(make_
     assert profile.argv[:3] == ("/opt/python", "-m", "perfctl.workloads")
     assert profile.argv[at + 2 :] == ("--", "torchrun", "--nproc-per-node", "2", "t.py", "16")
     assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
-    assert others.argv == (
-        "/opt/python",
-        "-m",
-        "perfctl.orchestrator.launch.profilers.rank_tables",
-        f"{part}/report.ncu-rep",
-    )
+    module = "perfctl.orchestrator.launch.profilers.rank_tables"
+    assert others.argv == ("/opt/python", "-m", module, f"{part}/report.ncu-rep")
     assert (dict(others.environment), others.needs) == ({"LC_ALL": "C"}, part / "report.ncu-rep")
 
 
 def test_the_ranks_beside_the_first_get_tables_and_one_that_cannot_be_printed_none(tmp_path, make_program, monkeypatch):
     """A stand-in for ncu that prints what it was asked, and fails on rank 2."""
-    ncu = make_program(
+    program = make_program(
         'case "$2" in *rank2*) exit 1;; esac; while [ "$1" != --log-file ]; do shift; done; echo "$@" > "$2"'
     )
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "ncu").symlink_to(ncu)
+    (folder / "ncu").symlink_to(program)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     for name in ("report", "report.rank1", "report.rank2"):
         (tmp_path / f"{name}.ncu-rep").write_bytes(REPORT)
@@ -86,16 +83,17 @@ def test_filters_and_controls_reach_ncu(make_request):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("metrics", ["", "a,,b", "a;rm", "a b", "$(x)", "a,"])
-def test_metrics_that_cannot_be_names_are_refused(metrics):
-    with pytest.raises(UsageError, match="is not a list of metric names"):
-        Ncu(metrics=metrics)
-
-
-@pytest.mark.parametrize("option", ["clock_control", "cache_control"])
-def test_unknown_controls_are_refused(option):
-    with pytest.raises(UsageError, match=f"`{option}` must be"):
-        Ncu(**{option: "sometimes"})
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        *(({"metrics": text}, "is not a list of metric names") for text in ("", "a,,b", "a;rm", "a b", "$(x)", "a,")),
+        *(({option: "sometimes"}, f"`{option}` must be") for option in ("clock_control", "cache_control")),
+        *(({"layers": (layer,)}, "is not a layer name") for layer in ("", " ", "regex:x")),
+    ],
+)
+def test_options_that_ncu_cannot_take_are_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        Ncu(**options)
 
 
 def test_a_cpu_has_nothing_to_count(make_request):
@@ -110,65 +108,53 @@ def test_what_is_missing_is_named_one_by_one(monkeypatch):
     assert [tool.name for tool in Ncu().missing()] == ["ncu", "an NVIDIA driver", "torch"]
 
 
-def test_a_report_and_its_table_are_ok(make_request, make_outcome):
-    request = make_request("cuda")
-    request.paths.report(".ncu-rep").write_bytes(REPORT)
-    request.paths.report(".csv").write_text(TABLE)
-    assert Ncu().judge(request, (make_outcome(), make_outcome())) == Verdict("ok", None)
-    assert Ncu().artifact(request.paths) == request.paths.report(".csv")
-
-
-def test_without_a_table_the_report_itself_is_the_artifact(make_request, make_outcome):
-    request = make_request("cuda")
-    request.paths.report(".ncu-rep").write_bytes(REPORT)
-    request.paths.report(".csv").write_text("==ERROR== Failed to load report file\n")
-    verdict = Ncu().judge(request, (make_outcome(), make_outcome(1, stderr="required fields are missing\n")))
-    assert verdict.status == "partial"
-    assert "could not export it as CSV: required fields are missing" in verdict.reason
-    assert Ncu().artifact(request.paths) == request.paths.report(".ncu-rep")
-
-
-def test_a_program_that_failed_under_ncu_is_partial(make_request, make_outcome):
-    request = make_request("cuda")
-    request.paths.report(".ncu-rep").write_bytes(REPORT)
-    request.paths.report(".csv").write_text(TABLE)
-    first = make_outcome(3, stdout="==ERROR== The application returned an error code (3).\n", stderr="KeyError: 'x'\n")
-    verdict = Ncu().judge(request, (first, make_outcome()))
-    assert verdict.status == "partial"
-    assert verdict.reason.startswith("the program ended with exit code 3: KeyError: 'x'")
-
-
-def test_kernels_that_ncu_could_not_profile_make_it_partial(make_request, make_outcome):
-    request = make_request("cuda")
-    request.paths.report(".ncu-rep").write_bytes(REPORT)
-    request.paths.report(".csv").write_text(TABLE)
-    first = make_outcome(0, stdout='==PROF== Connected\n==ERROR== Failed to profile "gemm" in process 7\n')
-    verdict = Ncu().judge(request, (first, make_outcome()))
-    assert verdict == Verdict("partial", 'ncu reported an error and continued: Failed to profile "gemm" in process 7')
+NO_KERNELS = "==WARNING== No kernels were profiled.\n"
+RETURNED = "==ERROR== The application returned an error code (3).\n"
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "said", "cause", "remedy"),
+    ("table", "first", "export", "status", "reason"),
     [
-        (1, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "only administrators", "NVreg_Restrict"),
-        (1, "==ERROR== Profiling failed because a driver resource was unavailable.", "DCGM", "dcgmi profile --pause"),
-        (9, "==ERROR== Failed to open lock file /tmp/nsight-compute-lock", "lock file", "Set TMPDIR"),
-        (0, "==WARNING== No kernels were profiled.", "profiled no kernels", "perfctl doctor"),
-        (1, "==ERROR== Failed to find metric foo__bar.sum", "ncu said: Failed to find metric foo__bar.sum", ""),
+        (TABLE, {}, {}, "ok", None),
+        ("==ERROR== Failed to load report file\n", {}, {"exit_code": 1, "stderr": "required fields are missing\n"}, "partial",
+         "the report is complete, but this ncu could not export it as CSV: required fields are missing. "),
+        (TABLE, {"exit_code": 3, "stdout": RETURNED, "stderr": "KeyError: 'x'\n"}, {}, "partial",
+         "the program ended with exit code 3: KeyError: 'x'"),
+        (TABLE, {"stdout": '==PROF== Connected\n==ERROR== Failed to profile "gemm" in process 7\n'}, {}, "partial",
+         'ncu reported an error and continued: Failed to profile "gemm" in process 7'),
     ],
-)
-def test_its_failures_read_as_cause_and_remedy(make_request, make_outcome, exit_code, said, cause, remedy):
+)  # fmt: skip
+def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
+    make_request, make_outcome, table, first, export, status, reason
+):
+    request = make_request("cuda")
+    request.paths.report(".ncu-rep").write_bytes(REPORT)
+    request.paths.report(".csv").write_text(table)
+    verdict = Ncu().judge(request, (make_outcome(**first), make_outcome(**export)))
+    assert verdict.status == status
+    assert verdict.reason is None if reason is None else verdict.reason.startswith(reason)
+    best = ".csv" if table == TABLE else ".ncu-rep"
+    assert Ncu().artifact(request.paths) == request.paths.report(best), "without a table the report itself"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "said", "reason", "remedy"),
+    [
+        (1, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "the driver lets only administrators",
+         "NVreg_Restrict"),
+        (1, "==ERROR== Profiling failed because a driver resource was unavailable.", "another program holds the GPU's "
+         "counters, usually DCGM", "dcgmi profile --pause"),
+        (9, "==ERROR== Failed to open lock file /tmp/nsight-compute-lock", "ncu's lock file", "Set TMPDIR"),
+        (0, NO_KERNELS, "ncu profiled no kernels: ", "perfctl doctor"),
+        (1, "==ERROR== Failed to find metric foo__bar.sum", "ncu said: Failed to find metric foo__bar.sum", ""),
+        (11, NO_KERNELS, "the program crashed (segmentation fault)", ""),
+        (9, NO_KERNELS, "the program was killed (SIGKILL)", ""),
+    ],
+)  # fmt: skip
+def test_its_failures_read_as_cause_and_remedy(make_request, make_outcome, exit_code, said, reason, remedy):
     verdict = Ncu().judge(make_request("cuda"), (make_outcome(exit_code, stdout=f"loss 0.1\n{said}\n"),))
-    assert verdict.status == "failed"
-    assert cause in verdict.reason
+    assert (verdict.status, verdict.reason.startswith(reason)) == ("failed", True), verdict.reason
     assert remedy in verdict.reason
-
-
-@pytest.mark.parametrize(("exit_code", "word"), [(11, "crashed (segmentation fault)"), (9, "was killed (SIGKILL)")])
-def test_bare_signal_numbers_are_read_as_signals(make_request, make_outcome, exit_code, word):
-    first = make_outcome(exit_code, stdout="==WARNING== No kernels were profiled.\n")
-    verdict = Ncu().judge(make_request("cuda"), (first,))
-    assert verdict.reason.startswith(f"the program {word}")
 
 
 def test_a_damaged_report_is_said_to_be_damaged(make_request, make_outcome):
@@ -179,6 +165,111 @@ def test_a_damaged_report_is_said_to_be_damaged(make_request, make_outcome):
 
 
 def test_a_layer_that_launched_nothing_is_named(make_request, make_outcome):
-    said = make_outcome(0, stdout="==WARNING== No kernels were profiled.\n")
-    verdict = Ncu(layers=("convX",)).judge(make_request("cuda"), (said,))
+    verdict = Ncu(layers=("convX",)).judge(make_request("cuda"), (make_outcome(0, stdout=NO_KERNELS),))
     assert (verdict.status, "(convX)" in verdict.reason) == ("failed", True)
+
+
+QUERY = """Chip gx100
+--------------------------- ------------- ----------- -----------------------------
+Metric Name                 Metric Type   Metric Unit Metric Description
+--------------------------- ------------- ----------- -----------------------------
+dram__bytes_read            Counter       byte        # of bytes read from DRAM
+gpu__time_duration          Counter       nsecond     equals to gpu__time_duration_measured_user
+                                                      equals to gpu__time_duration_measured_wallclock
+sm__inst_executed_pipe_tensor Counter     inst        # of warp instructions
+sm__inst_executed_pipe_tensor_op_hmma_type_hfma2 Counter inst HFMA2.MMA
+sm__ops_path_tensor_src_fp16_dst_fp32 Counter         operations
+sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off Counter operations
+sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on Counter operations
+smsp__sass_thread_inst_executed_op_fadd_pred_on Counter inst
+smsp__sass_thread_inst_executed_op_ffma_pred_on Counter inst
+smsp__sass_thread_inst_executed_op_ffma2_pred_on Counter inst
+smsp__sass_thread_inst_executed_op_memory_pred_on Counter inst
+"""
+
+
+def test_only_counters_of_the_chip_are_asked_for(monkeypatch):
+    monkeypatch.setattr(ncu, "chip_metrics", lambda chip: ncu.read_metrics(QUERY))
+    assert ncu.flops("gx100") == (
+        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+        "sm__inst_executed_pipe_tensor.sum", "gpu__time_duration.sum", "dram__bytes_read.sum",
+        "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
+        "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
+    )  # fmt: skip
+
+
+def test_each_tensor_type_is_asked_for_once(monkeypatch):
+    path = "sm__ops_path_tensor_src_"
+    names = {"fp16", "fp16_dst_fp16", "fp16_dst_fp32", "fp64", "fp8_sparsity_on", "fp8_sparsity_off", "int8"}
+    monkeypatch.setattr(ncu, "chip_metrics", lambda chip: frozenset(path + name for name in names))
+    wanted = names - {"fp16"}  # the sum of the two forms that say what they add up to
+    assert set(ncu.flops("gx100")) == {f"{path}{name}.sum" for name in wanted}
+
+
+def test_an_unknown_chip_gets_the_portable_counters():
+    assert ncu.flops(None) == ncu.PORTABLE
+    assert len(set(ncu.PORTABLE)) == 3 * 3 + 1 + 3
+
+
+def test_the_chip_comes_from_the_compute_capability(monkeypatch):
+    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(tools, "output", lambda *argv: "8.0\n8.6\n")
+    ncu.chip.cache_clear()
+    assert ncu.chip() == "ga100"
+    ncu.chip.cache_clear()
+
+
+@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
+@pytest.mark.parametrize(("chip", "moves"), [("gv100", False), ("ga100", True)])
+def test_the_installed_ncu_knows_its_chips_without_a_gpu(chip, moves):
+    asked = ncu.flops(chip)
+    assert set(ncu.PORTABLE) <= set(asked)
+    assert ("sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum" in asked) is moves
+
+
+def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_inside(make_request):
+    argv = Ncu(metrics="fadd", layers=("conv2", "fc1")).commands(make_request("cuda"))[0].argv
+    asked = [argv[number + 1] for number, word in enumerate(argv) if word == "--nvtx-include"]
+    directions = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "recompute")
+    for layer in ("conv2", "fc1"):
+        assert {f"{layer}:{direction}/" for direction in directions} <= set(asked)
+        assert f"regex:(.+[.])?{layer}([.].+)?:({'|'.join(directions)})/" in asked
+    assert len(asked) == 2 * (len(directions) + 1)
+    assert argv.index("--nvtx-include") < argv.index("/opt/python")
+
+
+@pytest.mark.parametrize(
+    ("name", "literal"),
+    [
+        ("layer1.0.conv1", "layer1.0.conv1"), ("a[0]", r"a\[0\]"), ("x@y,z", r"x\@y\,z"), ("m/n*+", r"m\/n\*\+"),
+        ("b\\c", r"b\\c"),
+    ],
+)  # fmt: skip
+def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
+    assert ncu.includes(name)[0] == f"{literal}:forward/"
+
+
+@pytest.mark.parametrize(
+    ("layer", "range_name", "matches"),
+    [
+        ("conv2", "conv2:grad_weight", True), ("conv2", "model.conv2:forward", True),
+        ("conv2", "conv20:forward", False), ("conv2", "conv2:optimizer", False),
+        ("layer1", "model.layer1.0.bn1:backward", True), ("layer1.0", "layer1.10.conv:forward", False),
+        ("a[0]", "a[0].conv:forward", True), ("é.x", "é.x.y:forward", True),
+    ],
+)  # fmt: skip
+def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(layer, range_name, matches):
+    expression = ncu.includes(layer)[-1].removeprefix("regex:").removesuffix("/")
+    assert (re.fullmatch(expression, range_name) is not None) is matches
+
+
+@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
+def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
+    layers = ("conv2", "a[0]", "x@y,z", "m/n*+", "b\\c", "[q]", "é", "a b", "$x", "(y|z)")
+    options = [word for layer in layers for word in ncu.range_options((layer,))]
+    argv = ["ncu", "--nvtx", *options, "--metrics", "smsp__inst_executed.sum", "true"]
+    said = subprocess.run(
+        argv, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+    )
+    assert "Invalid configuration" not in said.stdout + said.stderr
+    assert "No kernels were profiled" in said.stdout + said.stderr

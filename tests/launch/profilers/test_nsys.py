@@ -12,7 +12,7 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers.base import RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.program import Program
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
@@ -82,9 +82,8 @@ def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
 
 
 def test_the_whole_program_needs_no_window(make_request):
-    profile, _ = Nsys(whole=True, graph_nodes=False, trace="cuda", extra=("--stats=true",)).commands(
-        make_request("cuda")
-    )
+    asked = Nsys(whole=True, graph_nodes=False, trace="cuda", extra=("--stats=true",))
+    profile, _ = asked.commands(make_request("cuda"))
     assert [argument for argument in profile.argv if "capture" in argument or "graph" in argument] == []
     assert "--trace=cuda" in profile.argv
     assert profile.argv.index("--stats=true") < profile.argv.index("/opt/python")
@@ -99,123 +98,92 @@ def test_an_nsys_without_the_option_is_not_asked_for_graph_nodes(make_request, m
 
 
 def test_a_percent_sign_in_a_path_is_not_a_pattern(tmp_path, make_request):
-    request = make_request("cpu")
-    odd = type(request.paths)(tmp_path / "100%q{HOME}", 16)
-    asked = type(request)("mnist_cnn", (), 16, "cpu", odd, "/opt/python")
-    profile, _ = Nsys().commands(asked)
+    profile, _ = Nsys().commands(replace(make_request("cpu"), paths=RunPaths(tmp_path / "100%q{HOME}", 16)))
     assert f"--output={tmp_path}/100%%q{{HOME}}/b16.part/report" in profile.argv
 
 
-def test_a_database_with_kernels_is_ok(make_request, make_outcome):
-    request = make_request("cuda")
-    make_database(request.paths.report(".sqlite"), "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL")
-    assert Nsys().judge(request, (make_outcome(), make_outcome())) == Verdict("ok", None)
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+IMPORT = """Importer error status: Importation failed.
+Import Failed with unexpected exception: main.cpp(34)
+Error {
+  Items {
+    Type: OriginalLine
+    Value: "438"
+  }
+  Items {
+    Type: ErrorText
+    Value: "Failed to get number of the device CPUs."
+  }
+}
+"""
+"""The words are those of nsys 2023.4 where no /sys is mounted, paths and classes left out."""
+DROPPED = "[1/1] [====100%] report.nsys-rep\nFailed to create file\nGenerated:\n    /tmp/nsys-report-1a2b.nsys-rep\n"
 
 
-def test_no_kernels_on_a_gpu_is_not_ok(make_request, make_outcome):
-    request = make_request("cuda")
-    make_database(request.paths.report(".sqlite"), "NVTX_EVENTS")
-    verdict = Nsys().judge(request, (make_outcome(), make_outcome()))
-    assert verdict.status == "partial"
-    assert "no GPU kernels" in verdict.reason
-
-
-def test_no_ranges_on_a_cpu_is_not_ok(make_request, make_outcome):
-    request = make_request("cpu")
-    make_database(request.paths.report(".sqlite"), "OSRT_API")
-    verdict = Nsys().judge(request, (make_outcome(), make_outcome()))
-    assert (verdict.status, "no NVTX ranges" in verdict.reason) == ("partial", True)
-
-
-def test_a_program_that_failed_is_partial_even_with_a_report(make_request, make_outcome):
-    request = make_request("cuda")
-    make_database(request.paths.report(".sqlite"), "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL")
-    failed = make_outcome(3, stderr="Traceback\nValueError: no such layer\n\n")
-    verdict = Nsys().judge(request, (failed, make_outcome()))
-    assert verdict.status == "partial"
-    assert verdict.reason.startswith("the program ended with exit code 3: ValueError: no such layer. See err")
-
-
-def test_the_two_tables_of_a_failed_export_are_no_report(make_request, make_outcome):
-    request = make_request("cuda")
-    make_database(request.paths.report(".sqlite"))
+@pytest.mark.parametrize(
+    ("device", "tables", "first", "export", "status", "says"),
+    [
+        ("cuda", ("NVTX_EVENTS", KERNELS), {}, {}, "ok", ()),
+        ("cuda", ("NVTX_EVENTS",), {}, {}, "partial", ("nsys recorded no GPU kernels",)),
+        ("cpu", ("OSRT_API",), {}, {}, "partial", ("nsys recorded no NVTX ranges",)),
+        ("cuda", ("NVTX_EVENTS", KERNELS), {"exit_code": 3, "stderr": "Traceback\nValueError: no such layer\n\n"}, {},
+         "partial", ("the program ended with exit code 3: ValueError: no such layer. See err",)),
+        ("cuda", ("NVTX_EVENTS", KERNELS), {"exit_code": 1, "stderr": "torch.OutOfMemoryError: CUDA out of memory.\n"}, {},
+         "partial", ("out of memory at batch size 16 (torch.OutOfMemoryError: CUDA out of memory.). Use a smaller batch",)),
+        ("cuda", (), {}, {"exit_code": 1, "stderr": "Exportation error: Version number is invalid: 2024@6@2@225-246.\n"},
+         "failed", ("the export failed", "holds no data", "newer nsys")),
+    ],
+)  # fmt: skip
+def test_a_database_is_judged_by_its_tables_and_how_the_program_ended(
+    make_request, make_outcome, device, tables, first, export, status, says
+):
+    request = make_request(device)
+    make_database(request.paths.report(".sqlite"), *tables)
     request.paths.report(".nsys-rep").write_bytes(b"x")
-    export = make_outcome(1, stderr="Exportation error: Version number is invalid: 2024@6@2@225-246236.\n")
-    verdict = Nsys().judge(request, (make_outcome(), export))
-    assert verdict.status == "failed"
-    assert "holds no data" in verdict.reason
-    assert "newer nsys" in verdict.reason
+    assert_judged(request, (make_outcome(**first), make_outcome(**export)), status, *says)
 
 
-def test_a_cut_off_database_is_no_report(make_request, make_outcome):
+def assert_judged(request, outcomes, status: str, *says: str) -> None:
+    """The verdict has this status, and a reason that begins with the first of ``says`` and holds the others."""
+    verdict = Nsys().judge(request, outcomes)
+    assert verdict.status == status, verdict.reason
+    if not says:
+        assert verdict.reason is None
+    else:
+        assert verdict.reason.startswith(says[0])
+        assert all(word in verdict.reason for word in says)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"ERROR: no such report", b"SQLite format 3\0"])
+def test_a_database_that_is_cut_off_or_something_else_is_no_report(make_request, make_outcome, content):
     request = make_request("cuda")
     database = request.paths.report(".sqlite")
-    make_database(database, "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL")
-    database.write_bytes(database.read_bytes()[:-512])
-    verdict = Nsys().judge(request, (make_outcome(), make_outcome()))
-    assert (verdict.status, "is cut off" in verdict.reason) == ("failed", True)
+    make_database(database, "NVTX_EVENTS", KERNELS)
+    database.write_bytes(database.read_bytes()[:-512] if content is None else content)
+    wrong = "is cut off" if content is None else "is not an SQLite database"
+    assert_judged(request, (make_outcome(), make_outcome()), "failed", "the export failed", wrong)
 
 
-@pytest.mark.parametrize("content", [b"", b"ERROR: no such report", b"SQLite format 3\0"])
-def test_something_else_in_its_place_is_no_report(make_request, make_outcome, content):
-    request = make_request("cuda")
-    request.paths.report(".sqlite").write_bytes(content)
-    verdict = Nsys().judge(request, (make_outcome(), make_outcome()))
-    assert (verdict.status, "is not an SQLite database" in verdict.reason) == ("failed", True)
-
-
-def test_only_a_qdstrm_means_the_importer_is_missing(make_request, make_outcome):
-    request = make_request("cuda")
-    (request.paths.part / "report.qdstrm").write_bytes(b"x")
-    verdict = Nsys().judge(request, (make_outcome(),))
-    assert verdict.status == "failed"
-    assert "importer is missing" in verdict.reason
-    assert "install_nsight_debian.sh" in verdict.reason
-
-
-def test_an_importer_that_fails_is_not_called_missing(make_request, make_outcome):
-    """The words are those of nsys 2023.4 where no /sys is mounted, paths and classes left out."""
-    request = make_request("cuda")
-    (request.paths.part / "report.qdstrm").write_bytes(b"x")
-    said = (
-        "Importer error status: Importation failed.\nImport Failed with unexpected exception: main.cpp(34)\n"
-        'Error {\n  Items {\n    Type: OriginalLine\n    Value: "438"\n  }\n'
-        '  Items {\n    Type: ErrorText\n    Value: "Failed to get number of the device CPUs."\n  }\n}\n'
-    )
-    verdict = Nsys().judge(request, (make_outcome(0, stderr=said),))
-    assert verdict.status == "failed"
-    assert "importer failed" in verdict.reason
-    assert ": Failed to get number of the device CPUs. " in verdict.reason
-    assert "missing" not in verdict.reason
-
-
-def test_a_report_that_was_dropped_elsewhere_is_found(make_request, make_outcome):
-    said = "[1/1] [====100%] report.nsys-rep\nFailed to create file\nGenerated:\n    /tmp/nsys-report-1a2b.nsys-rep\n"
-    verdict = Nsys().judge(make_request("cuda"), (make_outcome(0, stdout=said),))
-    assert verdict.status == "failed"
-    assert "left its report in /tmp/nsys-report-1a2b.nsys-rep" in verdict.reason
-
-
-def test_nothing_at_all_with_exit_code_0_is_explained(make_request, make_outcome):
-    verdict = Nsys().judge(make_request("cpu"), (make_outcome(0),))
-    assert (verdict.status, "recorded nothing" in verdict.reason) == ("failed", True)
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_an_agent_that_did_not_start_is_no_fault_of_the_program(make_request, make_outcome, code):
-    verdict = Nsys().judge(make_request("cuda"), (make_outcome(code, stderr="Agent launcher failed.\n"),))
-    assert verdict.status == "failed"
-    assert verdict.reason.startswith("nsys could not start its agent. Run again; nsys sessions list shows")
-
-
-def test_what_a_program_said_last_has_one_full_stop(make_request, make_outcome):
-    verdict = Nsys().judge(make_request("cuda"), (make_outcome(3, stderr="It broke.\n"),))
-    assert verdict.reason.startswith("the program ended with exit code 3: It broke. See ")
-
-
-def test_the_program_comes_first_when_there_is_no_report(make_request, make_outcome):
-    verdict = Nsys().judge(make_request("cuda"), (make_outcome(139),))
-    assert verdict.reason.startswith("the program crashed (segmentation fault)")
+@pytest.mark.parametrize(
+    ("device", "left", "said", "says"),
+    [
+        ("cuda", "report.qdstrm", {}, ("nsys recorded, but left only a .qdstrm because its importer is missing",
+                                       "install_nsight_debian.sh")),
+        ("cuda", "report.qdstrm", {"stderr": IMPORT}, ("nsys recorded, but its importer failed",
+                                                       ": Failed to get number of the device CPUs. ")),
+        ("cuda", None, {"stdout": DROPPED}, ("nsys could not write", "left its report in /tmp/nsys-report-1a2b.nsys-rep")),
+        ("cpu", None, {}, ("nsys recorded nothing",)),
+        *(("cuda", None, {"exit_code": code, "stderr": "Agent launcher failed.\n"},
+           ("nsys could not start its agent. Run again; nsys sessions list shows",)) for code in (0, 1)),
+        ("cuda", None, {"exit_code": 3, "stderr": "It broke.\n"}, ("the program ended with exit code 3: It broke. See ",)),
+        ("cuda", None, {"exit_code": 139}, ("the program crashed (segmentation fault)",)),
+    ],
+)  # fmt: skip
+def test_no_report_is_failed_with_the_cause_that_was_left_or_said(make_request, make_outcome, device, left, said, says):
+    request = make_request(device)
+    if left:
+        (request.paths.part / left).write_bytes(b"x")
+    assert_judged(request, (make_outcome(**said),), "failed", *says)
 
 
 def test_it_says_how_to_get_nsys_and_what_works_without(monkeypatch):
@@ -226,8 +194,43 @@ def test_it_says_how_to_get_nsys_and_what_works_without(monkeypatch):
     assert "perfctl torch" in tool.instead
 
 
-def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path):
-    paths = RunPaths(tmp_path / 'a "b"', 16)
+def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path, make_request):
     with pytest.raises(UsageError, match="quotation mark") as caught:
-        Nsys().commands(RunRequest("mnist_cnn", (), 16, "cpu", paths, "/opt/python"))
+        Nsys().commands(replace(make_request(), paths=RunPaths(tmp_path / 'a "b"', 16)))
     assert "`out`" in str(caught.value)
+
+
+def machine(folder: Path, name: str, state: str = "S") -> tuple[Path, Path]:
+    """(shared memory with nsys's file in it, /proc with one process)."""
+    shared, processes = folder / "shm", folder / "proc"
+    (processes / "7").mkdir(parents=True)
+    (processes / "7" / "comm").write_text(f"{name}\n")
+    (processes / "7" / "stat").write_text(f"7 ({name}) {state} 1 7 7 0\n")
+    (processes / "meminfo").touch()
+    shared.mkdir()
+    for file in ("NSys-2022.4.2.1", "sem.other"):
+        (shared / file).touch()
+    return shared, processes
+
+
+@pytest.mark.parametrize(("name", "state"), [("bash", "S"), ("nsys", "Z")])
+def test_what_a_killed_nsys_left_in_shared_memory_is_removed_where_none_runs(tmp_path, name, state):
+    shared, processes = machine(tmp_path, name, state)
+    assert nsys.clear(shared, processes).startswith(f"removed {shared}/NSys-2022.4.2.1, ")
+    assert [path.name for path in shared.iterdir()] == ["sem.other"]
+    assert nsys.clear(shared, processes) is None
+
+
+@pytest.mark.parametrize("name", ["nsys", "nsys-launcher"])
+def test_what_is_in_shared_memory_stays_while_another_nsys_runs(tmp_path, name):
+    shared, processes = machine(tmp_path, name)
+    assert nsys.clear(shared, processes) is None
+    assert (shared / "NSys-2022.4.2.1").exists()
+
+
+def test_a_link_in_shared_memory_is_left_alone(tmp_path):
+    shared, processes = machine(tmp_path, "bash")
+    (shared / "NSys-2022.4.2.1").unlink()
+    (shared / "NSys-2022.4.2.1").symlink_to(tmp_path)
+    assert nsys.clear(shared, processes) is None
+    assert tmp_path.is_dir()

@@ -13,7 +13,7 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.base import RunRequest, Verdict
 from perfctl.orchestrator.launch.profilers.replay import Replay
 
 
@@ -34,22 +34,26 @@ def recording(tmp_path: Path) -> Path:
     return folder
 
 
-def run(replay: Replay, request: RunRequest) -> Outcome:
-    (command,) = replay.commands(request)
+def run(recording: Path, request: RunRequest) -> Verdict:
+    (command,) = Replay(recording).commands(request)
     paths = request.paths
     logs = {"stdout": paths.stdout, "stderr": paths.stderr}
-    return process_run.run(command, cwd=paths.part, scratch=paths.scratch, **logs)
+    return Replay(recording).judge(request, (process_run.run(command, cwd=paths.part, scratch=paths.scratch, **logs),))
+
+
+def edit(recording: Path, **facts: object) -> Path:
+    """Change the record of batch size 16; its folder."""
+    path = recording / "b16" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+    return path.parent
 
 
 def test_it_stands_for_the_recorded_profiler(recording):
     replay = Replay(recording)
     assert (replay.name, replay.batches(), replay.workload(), replay.device()) == ("torch", (8, 16), "mnist_cnn", "cpu")
     assert replay.missing() == ()
-
-
-def test_without_a_sweep_record_the_runs_say_it(recording):
     (recording / "sweep.json").unlink()
-    assert Replay(recording).name == "torch"
+    assert Replay(recording).name == "torch", "the runs say it, too"
 
 
 def test_the_command_is_a_small_process(recording, make_request):
@@ -62,41 +66,30 @@ def test_the_command_is_a_small_process(recording, make_request):
 
 def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_request):
     request = make_request()
-    outcome = run(Replay(recording), request)
-    assert Replay(recording).judge(request, (outcome,)) == Verdict("ok", None)
+    before = {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()}
+    assert run(recording, request) == Verdict("ok", None)
+    assert {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()} == before
     paths = request.paths
     trace = "report.pt.trace.json.gz"
     assert Replay(recording).artifact(paths) == paths.part / trace
     assert (paths.part / trace).read_bytes() == (recording / "b16" / trace).read_bytes()
     assert json.loads(paths.workload_record.read_text())["batch_size"] == 16
     assert (paths.stdout.read_text(), paths.stderr.read_text()) == ("trained at 16\n", "a warning\n")
-    assert not paths.run_record.exists()
+    assert not (paths.part / "run.json").exists()
 
 
 def test_a_recorded_failure_stays_one(recording, make_request):
-    record = {"profiler": "torch", "status": "partial", "reason": "out of memory at batch size 16"}
-    (recording / "b16" / "run.json").write_text(json.dumps(record))
-    request = make_request()
-    verdict = Replay(recording).judge(request, (run(Replay(recording), request),))
-    assert verdict == Verdict("partial", "as recorded: out of memory at batch size 16")
+    edit(recording, status="partial", reason="out of memory at batch size 16")
+    assert run(recording, make_request()) == Verdict("partial", "as recorded: out of memory at batch size 16")
 
 
-def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(tmp_path, recording, make_request):
+def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(recording, make_request):
     asked = make_request()
-    request = RunRequest("mnist_cnn", (), 99, "cpu", type(asked.paths)(asked.paths.sweep_folder, 99), "/opt/python")
+    request = replace(asked, batch_size=99, paths=replace(asked.paths, batch_size=99))
     request.paths.part.mkdir()
-    outcome = run(Replay(recording), request)
-    assert outcome.exit_code == 2
-    verdict = Replay(recording).judge(request, (outcome,))
+    verdict = run(recording, request)
     assert verdict.status == "failed"
     assert verdict.reason.endswith("b99 does not exist: this batch size was not recorded. Recorded: 8, 16")
-
-
-def test_a_recording_without_its_report_is_failed(recording, make_request):
-    (recording / "b16" / "report.pt.trace.json.gz").unlink()
-    request = make_request()
-    verdict = Replay(recording).judge(request, (run(Replay(recording), request),))
-    assert (verdict.status, "the recording is incomplete" in verdict.reason) == ("failed", True)
 
 
 def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):
@@ -104,30 +97,21 @@ def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):
         Replay(tmp_path).commands(make_request())
 
 
-def test_the_recording_is_left_as_it_was(recording, make_request):
-    before = {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()}
-    run(Replay(recording), make_request())
-    assert {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()} == before
-
-
 def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_names(recording, make_request):
-    folder = recording / "b16"
+    folder = edit(recording, artifact="trace.json.gz")
     (folder / "report.pt.trace.json.gz").rename(folder / "trace.json.gz")
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "artifact": "trace.json.gz"}))
     request = make_request()
-    assert Replay(recording).judge(request, (run(Replay(recording), request),)) == Verdict("ok", None)
+    assert run(recording, request) == Verdict("ok", None)
     assert Replay(recording).artifact(request.paths) == request.paths.part / "trace.json.gz"
 
 
-@pytest.mark.parametrize("name", ["../b8/report.pt.trace.json.gz", "absent.gz", "", 3])
-def test_a_record_that_names_no_file_beside_it_is_failed(recording, make_request, name):
-    folder = recording / "b16"
-    (folder / "report.pt.trace.json.gz").unlink()
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "artifact": name}))
-    request = make_request()
-    assert Replay(recording).judge(request, (run(Replay(recording), request),)).status == "failed"
+@pytest.mark.parametrize("name", [None, "../b8/report.pt.trace.json.gz", "absent.gz", "", 3])
+def test_a_recording_without_its_report_or_whose_record_names_no_file_beside_it_is_failed(
+    recording, make_request, name
+):
+    (edit(recording, artifact=name) / "report.pt.trace.json.gz").unlink()
+    verdict = run(recording, make_request())
+    assert (verdict.status, "the recording is incomplete" in verdict.reason) == ("failed", True)
 
 
 def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):

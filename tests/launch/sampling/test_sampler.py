@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +19,8 @@ from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.nvml import Nvml, NvmlMissing, command, words
 from perfctl.orchestrator.launch.sampling.sampler import HostLoad, Sampling
-from tests.launch import fake_nvml
+from tests.launch.fake_nvml import FakeNvml
+from tests.launch.programs import wait_until
 
 MIB = 2**20
 FULL = {
@@ -39,11 +39,6 @@ while time.monotonic() < end:
 """
 
 
-@pytest.fixture(scope="module")
-def fake() -> ModuleType:
-    return fake_nvml
-
-
 def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None) -> None:
     run.run(
         Command((sys.executable, "-c", code), "run"), cwd=folder, stdout=folder / "out.log", stderr=folder / "err.log",
@@ -51,24 +46,27 @@ def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, 
     )  # fmt: skip
 
 
-def test_nvml_gives_every_quantity_in_base_units(fake: ModuleType) -> None:
-    library = fake.FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
+def test_nvml_gives_every_quantity_in_base_units() -> None:
+    library = FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
     (reading,) = Nvml(None, library).read({7, 9})
     assert reading == (
         0, 0.25, 3 * MIB, 8 * MIB, 70.5, 41, 1_410_000_000, 1_215_000_000, 1234.5, "sw_power_cap+sw_thermal", 3 * MIB, 0.8,
     )  # fmt: skip
+    assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
 
 
-def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero(fake: ModuleType) -> None:
-    nvml = Nvml(None, fake.FakeNvml([[{"percent": 0}]]))
+def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero() -> None:
+    nvml = Nvml(None, FakeNvml([[{"percent": 0}]]))
     (reading,) = nvml.read(())
     assert reading.gpu_utilisation == 0, "counted, and zero"
+    with pytest.raises(NvmlMissing, match="Library Not Found"):
+        Nvml(None, FakeNvml([], broken=True))
     assert (reading.power_w, reading.energy_j, reading.process_memory_bytes) == (None, None, None)
     assert nvml.problems["energy_j"] == "Not Supported"
 
 
-def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none(fake: ModuleType) -> None:
-    nvml = Nvml(None, fake.FakeNvml([[FULL]], processes={4242: MIB}))
+def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none() -> None:
+    nvml = Nvml(None, FakeNvml([[FULL]], processes={4242: MIB}))
     (reading,) = nvml.read({7})
     assert reading.process_memory_bytes is None
     assert "no process of the run" in nvml.problems["process_memory_bytes"]
@@ -77,26 +75,13 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
 @pytest.mark.parametrize(
     ("visible", "percents"), [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])]
 )
-def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
-    fake: ModuleType, visible: str | None, percents: list[int]
-) -> None:
-    library = fake.FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
+def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible: str | None, percents: list[int]) -> None:
+    library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
     found = Nvml(visible, library).read(())
     assert [(one.device_index, one.gpu_utilisation) for one in found] == [(n, p / 100) for n, p in enumerate(percents)]
 
 
-def test_without_a_driver_it_says_why(fake: ModuleType) -> None:
-    with pytest.raises(NvmlMissing, match="Library Not Found"):
-        Nvml(None, fake.FakeNvml([], broken=True))
-
-
-def test_reasons_have_names_and_a_new_bit_keeps_its_number() -> None:
-    assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
-
-
-def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(
-    fake: ModuleType, reports: Path
-) -> None:
+def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(reports: Path) -> None:
     path = reports / "nvidia_smi" / "openad_gpu_usage.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file, skipinitialspace=True))
@@ -108,12 +93,11 @@ def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_sm
             "total": int(number["memory.total"]) * MIB,
         })  # fmt: skip
     length = min(map(len, series))
-    nvml = Nvml(None, fake.FakeNvml(series))
+    nvml = Nvml(None, FakeNvml(series))
     read = [one[:4] for _ in range(length) for one in nvml.read(())]
     parsed = [(s.device_index, s.gpu_utilisation, s.memory_used_bytes, s.memory_total_bytes)
               for s in parsers.parse(path).samples][: 2 * length]  # fmt: skip
-    assert length > 400
-    assert read == parsed
+    assert read == parsed and length > 400
 
 
 def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) -> None:
@@ -144,21 +128,15 @@ def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() ->
 
 
 def test_processes_that_the_program_starts_count_too(tmp_path: Path) -> None:
-    child = (
-        "-c",
-        UNTIL_SEEN,
-        str(tmp_path / sampler.FILE),
-    )  # a machine with many processes is looked through less often
+    child = ("-c", UNTIL_SEEN, str(tmp_path / sampler.FILE))  # many processes are looked through less often
     start(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, *{child!r}])")
     samples = list(parsers.parse(tmp_path / sampler.FILE).samples)
     assert max(sample.host_memory_bytes or 0 for sample in samples) > 90_000_000
 
 
-def test_readings_of_gpus_stand_beside_those_of_the_host(
-    fake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = fake.FakeNvml([[FULL], [FULL | {"percent": 50}]])
-    monkeypatch.setattr(sampler, "open_gpus", lambda visible: Nvml(visible, library))
+def test_readings_of_gpus_stand_beside_those_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml([[FULL], [FULL | {"percent": 50}]])
+    monkeypatch.setattr(sampler, "Nvml", lambda visible: Nvml(visible, library))
     start(tmp_path, SPIN.format(0.5), gpu=True)
     report = parsers.parse(tmp_path / sampler.FILE)
     gpu = [sample for sample in report.samples if sample.device_index is not None]
@@ -187,7 +165,7 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     def missing(visible: str | None) -> Nvml:
         raise NvmlMissing("nvidia-ml-py is not installed")
 
-    monkeypatch.setattr(sampler, "open_gpus", missing)
+    monkeypatch.setattr(sampler, "Nvml", missing)
     before = time.monotonic_ns()
     twice = f"import time; end = time.monotonic() + 30; log = {str(tmp_path / sampler.SMI_FILE)!r}\n" + (
         "while time.monotonic() < end and open(log).read().count('\\n') < 4: time.sleep(0.1)"
@@ -211,31 +189,15 @@ def test_the_command_of_nvidia_smi() -> None:
     )  # fmt: skip
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from perfctl.orchestrator.launch.process import run as process
-from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.profilers.base import Command
-folder = Path(sys.argv[1])
-sampling = sampler.Sampling(0.02, folder, False)
-process.run(Command(("sleep", "600"), "run", {"PERFCTL_TEST_TOKEN": sys.argv[2]}), cwd=folder, scratch=folder / "tmp",
-            stdout=folder / "out.log", stderr=folder / "err.log", sampling=sampling)
-"""
-
-
 def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kept(
     processes: Any, tmp_path: Path
 ) -> None:
-    perfctl = subprocess.Popen((sys.executable, "-c", KILLED, str(tmp_path), processes.token))
+    perfctl = processes.start_perfctl(tmp_path, "sleep", "600")
     path = tmp_path / sampler.FILE
     processes.wait_for(1)
-    end = time.monotonic() + 120
-    while not (path.exists() and path.stat().st_size > 2000):
-        assert time.monotonic() < end, "no readings reached the disk"
-        time.sleep(0.05)
+    wait_until(lambda: path.exists() and path.stat().st_size > 2000, "readings to reach the disk")
     perfctl.kill()
-    perfctl.wait()
+    perfctl.communicate()
     processes.assert_gone_within(60.0)
     size = path.stat().st_size
     time.sleep(0.3)
@@ -251,14 +213,10 @@ def test_a_folder_that_cannot_be_written_to_harms_no_run(tmp_path: Path) -> None
     assert (tmp_path / "out.log").read_text() == "done\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("50ms", 0.05), ("0.1s", 0.1), ("1s", 1.0), ("off", None), (" OFF ", None)]
-)
-def test_intervals_are_read(text: str, seconds: float | None) -> None:
-    assert sampler.interval(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "50", "fast", "0ms", "-1s", "nans", "1e9s", "ms"])
-def test_other_intervals_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match="`sample`"):
-        sampler.interval(text)
+def test_intervals_are_read_and_others_refused() -> None:
+    for text, seconds in (("50ms", 0.05), ("0.1s", 0.1), ("1s", 1.0), ("off", None), (" OFF ", None)):
+        assert sampler.interval(text) == seconds
+    for text, said in (("", "expected"), ("50", "expected"), ("fast", "expected"), ("ms", "expected"), ("0ms", "between"),
+                       ("-1s", "between"), ("nans", "between"), ("1e9s", "between")):  # fmt: skip
+        with pytest.raises(UsageError, match=f"`sample`.* {said}|`sample`: {said}"):
+            sampler.interval(text)

@@ -8,16 +8,18 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.errors import Interrupted, UsageError
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Verdict
 from perfctl.orchestrator.launch.sweep import folders, sweep
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from tests.launch import small_profiler
+from tests.launch.small_profiler import Small
 
 WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('first half')"
 SLEEPS = WRITES + "; import time; time.sleep(600)"
@@ -31,22 +33,16 @@ EXPORTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Exporting:
+class Exporting(Small):
     """A profiler in two steps: what it records is exported to what perfctl reads."""
 
     program: str = WRITES
     name: str = "exporting"
 
-    def missing(self) -> tuple[Tool, ...]:
-        return ()
-
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         raw, report = request.paths.report(".raw"), self.artifact(request.paths)
         profile = Command((sys.executable, "-S", "-c", self.program, str(raw)), "profile")
         return profile, Command((sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw)
-
-    def artifact(self, paths: RunPaths) -> Path:
-        return paths.report(".txt")
 
     def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         if not self.artifact(request.paths).exists():
@@ -54,13 +50,9 @@ class Exporting:
         return Verdict("ok", None) if outcomes[0].exit_code == 0 else Verdict("partial", "it did not end by itself")
 
 
-def asked(
-    tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), grace_s: float = 3.0
-) -> SweepRequest:
-    return SweepRequest(
-        Exporting(program), "mnist_cnn", (), batches, "cpu", tmp_path / "runs", "perfctl exporting", "host",
-        alongside=True, given_name="named-elsewhere", grace_s=grace_s,
-    )  # fmt: skip
+def asked(tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), **fields: Any) -> SweepRequest:
+    named = {"alongside": True, "given_name": "named-elsewhere", **fields}
+    return small_profiler.asked(tmp_path, Exporting(program), batches, **named)
 
 
 def stop_once(path: Path) -> None:
@@ -75,6 +67,14 @@ def stop_once(path: Path) -> None:
     threading.Thread(target=wait_and_stop, daemon=True).start()
 
 
+def stopped(request: SweepRequest, once: str = "report.raw", **listening: Any) -> Interrupted:
+    """Run it, and stop it when this file is there."""
+    stop_once(request.folder / "b16.part" / once)
+    with pytest.raises(Interrupted) as caught:
+        sweep.run(request, Listener(**listening))
+    return caught.value
+
+
 def record(folder: Path) -> dict[str, object]:
     return dict(json.loads((folder / "run.json").read_text()))
 
@@ -82,23 +82,23 @@ def record(folder: Path) -> dict[str, object]:
 def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path: Path) -> None:
     request = asked(tmp_path, SLEEPS)
     heard: list[RunResult] = []
-    stop_once(request.folder / "b16.part" / "report.raw")
-    with pytest.raises(Interrupted) as stopped:
-        sweep.run(request, Listener(stopped=heard.append))
-    assert stopped.value.signal_number == signal.SIGTERM
+    assert stopped(request, stopped=heard.append).signal_number == signal.SIGTERM
     assert sorted(path.name for path in request.folder.glob("b*")) == ["b16"]
     assert (request.folder / "b16" / "report.txt").read_text() == "exported first half"
     said = record(request.folder / "b16")
     assert said["status"] == "partial"
     assert str(said["reason"]).startswith("stopped by SIGTERM during profile")
     assert [result.status for result in heard] == ["partial"]
+    assert [result.status for result in sweep.run(asked(tmp_path), Listener())] == ["ok"], (
+        "takes the partial one's place"
+    )
+    assert sorted(path.name for path in request.folder.glob("b*")) == ["b16"]
+    assert [result.skipped for result in sweep.run(asked(tmp_path), Listener())] == [True]
 
 
 def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(tmp_path: Path) -> None:
     request = asked(tmp_path, "import sys, time; print('on', flush=True); time.sleep(600)")
-    stop_once(request.folder / "b16.part" / "stdout.log")
-    with pytest.raises(Interrupted):
-        sweep.run(request, Listener())
+    stopped(request, "stdout.log")
     said = record(request.folder / "b16")
     assert said["status"] == "failed"
     assert "before there was a report: there is no report" in str(said["reason"])
@@ -106,20 +106,8 @@ def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(tmp
 
 def test_a_profiler_gets_the_time_to_write_its_report_that_was_asked_for(tmp_path: Path) -> None:
     request = asked(tmp_path, SLOW_TO_STOP, grace_s=20.0)
-    stop_once(request.folder / "b16.part" / "report.raw")
-    with pytest.raises(Interrupted):
-        sweep.run(request, Listener())
+    stopped(request)
     assert (request.folder / "b16" / "report.txt").read_text() == "exported all"
-
-
-def test_the_next_run_takes_the_place_of_a_partial_one(tmp_path: Path) -> None:
-    request = asked(tmp_path, SLEEPS)
-    stop_once(request.folder / "b16.part" / "report.raw")
-    with pytest.raises(Interrupted):
-        sweep.run(request, Listener())
-    assert [result.status for result in sweep.run(asked(tmp_path), Listener())] == ["ok"]
-    assert sorted(path.name for path in request.folder.glob("b*")) == ["b16"]
-    assert [result.skipped for result in sweep.run(asked(tmp_path), Listener())] == [True]
 
 
 def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path: Path) -> None:
@@ -156,8 +144,8 @@ def test_tmpdir_can_lie_on_a_disk_of_the_machines_own_and_goes_with_the_run(tmp_
     own = tmp_path / "node"
     own.mkdir()
     program = "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(os.environ['TMPDIR'])"
-    request = asked(tmp_path, program)
-    sweep.run(replace(request, scratch=own), Listener())
+    request = asked(tmp_path, program, scratch=own)
+    sweep.run(request, Listener())
     said = Path((request.folder / "b16" / "report.raw").read_text())
     assert said.parent == own
     assert list(own.iterdir()) == []

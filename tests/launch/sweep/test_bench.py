@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
@@ -14,8 +13,7 @@ from perfctl.orchestrator.launch.sweep.request import Listener, SweepRequest
 class Clock:
     """Seconds that go by when the test says so."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -24,11 +22,9 @@ class Clock:
 def test_time_is_expected_along_the_line_through_what_was_measured() -> None:
     budget = Budget(100.0, Clock())
     assert budget.expected(1e9) is None
-
     budget.learn(1e9, 5.0)
     assert budget.expected(8e9) == 5.0
     budget.learn(3e9, 9.0)
-
     assert budget.expected(2e9) == 7.0
     assert budget.expected(4e9) == 11.0
 
@@ -37,7 +33,6 @@ def test_less_work_is_never_expected_to_take_less_than_the_fastest_point() -> No
     budget = Budget(100.0, Clock())
     budget.learn(1e9, 5.0)
     budget.learn(2e9, 10.0)
-
     assert budget.expected(0.0) == 5.0
 
 
@@ -45,7 +40,6 @@ def test_a_point_is_measured_while_it_is_expected_to_end_in_time() -> None:
     clock = Clock()
     budget = Budget(12.0, clock)
     assert budget.allows(1e9)
-
     budget.learn(1e9, 5.0)
     clock.now = 6.0
     assert budget.allows(1e9)
@@ -58,30 +52,26 @@ def test_without_a_budget_everything_is_measured_and_with_none_of_it_nothing() -
     assert not Budget(0.0, Clock()).allows(1.0)
 
 
-def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path: Path) -> None:
-    points = tuple(Point("mlp", "mlp", batch, 1.0) for batch in range(1, 7))
+def measure(folder: Path, count: int, budget: Budget) -> tuple[tuple[Point, ...], bench.Done]:
+    """So many points of a model whose every run fails, and what a bench makes of them."""
+    points = tuple(Point("mlp", "mlp", batch, 1.0) for batch in range(1, count + 1))
 
     def request(point: Point) -> SweepRequest:
-        asked = SweepRequest(
-            NoProfiler(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b"
-        )
-        return replace(asked, python="/bin/false")
+        return SweepRequest(
+            NoProfiler(), "families", (), (point.batch,), "cpu", folder, "perfctl", "here", given_name="b",
+            python="/bin/false",
+        )  # fmt: skip
 
-    done = bench.run(points, request, Budget(None, Clock()), Listener())
+    return points, bench.run(points, request, budget, Listener())
 
+
+def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path: Path) -> None:
+    points, done = measure(tmp_path, 6, Budget(None, Clock()))
     assert [result.status for _, result in done.results] == ["failed"] * 3
     assert done.left == points[3:]
 
 
 def test_what_does_not_fit_is_left_and_named(tmp_path: Path) -> None:
-    points = (Point("mlp", "mlp", 1, 1.0), Point("mlp", "mlp", 2, 2.0))
-
-    def request(point: Point) -> SweepRequest:
-        return SweepRequest(
-            NoProfiler(), "families", (), (point.batch,), "cpu", tmp_path, "perfctl", "here", given_name="b"
-        )
-
-    done = bench.run(points, request, Budget(0.0, Clock()), Listener())
-
+    points, done = measure(tmp_path, 2, Budget(0.0, Clock()))
     assert done == bench.Done((), points)
     assert list(tmp_path.iterdir()) == []

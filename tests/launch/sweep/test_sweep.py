@@ -1,3 +1,5 @@
+"""A sweep: a process per batch size; repeats (--repeat); a profiler that could not start just then."""
+
 from __future__ import annotations
 
 import json
@@ -7,18 +9,19 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
-from tests.launch.small_profiler import Small
+from tests.launch.small_profiler import WRITES, Small, asked
 
-WRITES = (
-    "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2]); print('ran', sys.argv[2])"
-)
+SAYS = WRITES + "; print('ran', sys.argv[2])"
 FAILS_AT_32 = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
 
 
-def asked(tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16, 32, 64)) -> SweepRequest:
-    return SweepRequest(Small(program), "mnist_cnn", (), batches, "cpu", tmp_path / "runs", "perfctl small", "host")
+def run(request: SweepRequest) -> tuple[list[int], list[RunResult]]:
+    """(batch sizes in the order in which processes started, results)."""
+    started: list[int] = []
+    return started, sweep.run(request, Listener(started=lambda batch, stage: started.append(batch)))
 
 
 def reports(request: SweepRequest) -> dict[str, str]:
@@ -26,7 +29,7 @@ def reports(request: SweepRequest) -> dict[str, str]:
 
 
 def test_each_batch_size_runs_in_its_own_folder_with_its_logs_and_record(tmp_path: Path) -> None:
-    request = asked(tmp_path)
+    request = asked(tmp_path, SAYS)
     results = sweep.run(request, Listener())
     assert [(result.batch_size, result.status) for result in results] == [(16, "ok"), (32, "ok"), (64, "ok")]
     assert reports(request) == {f"b{batch}": f"a report of {batch}" for batch in (16, 32, 64)}
@@ -46,18 +49,16 @@ def test_one_batch_size_failing_is_recorded_and_the_rest_go_on(tmp_path: Path) -
 
 def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path: Path) -> None:
     request = asked(tmp_path, FAILS_AT_32)
-    sweep.run(request, Listener())
-    started: list[int] = []
-    results = sweep.run(request, Listener(started=lambda batch, stage: started.append(batch)))
+    run(request)
+    started, results = run(request)
     assert started == [32]
     assert [result.skipped for result in results] == [True, False, True]
 
 
 def test_again_repeats_everything_and_keeps_what_the_store_refers_to(tmp_path: Path) -> None:
     request = asked(tmp_path)
-    sweep.run(request, Listener())
-    started: list[int] = []
-    again = sweep.run(replace(request, again=True), Listener(started=lambda batch, stage: started.append(batch)))
+    run(request)
+    started, again = run(replace(request, again=True))
     assert started == [16, 32, 64]
     assert sorted(reports(request)) == ["b16", "b16.2", "b32", "b32.2", "b64", "b64.2"]
     assert [result.folder.name for result in again] == ["b16.2", "b32.2", "b64.2"]
@@ -85,7 +86,7 @@ def test_a_report_that_was_cut_since_is_not_whole(tmp_path: Path) -> None:
 
 def test_the_same_request_has_the_same_name_and_another_has_another(tmp_path: Path) -> None:
     request = asked(tmp_path)
-    assert asked(tmp_path, batches=(1,)).name == request.name
+    assert asked(tmp_path, batches=(1,), repeat=5).name == request.name
     assert replace(request, workload_arguments=("--steps", "5")).name != request.name
     assert replace(request, device="cuda").name != request.name
     assert replace(request, profiler=Small(FAILS_AT_32)).name != request.name
@@ -108,3 +109,79 @@ def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(
     with pytest.raises(UsageError, match=said):
         sweep.run(asked(tmp_path, batches=batches), Listener())
     assert not (tmp_path / "runs").exists()
+
+
+TWO = (16, 32)
+
+
+def test_batch_sizes_take_turns_so_that_a_drift_touches_each_alike(tmp_path: Path) -> None:
+    started, results = run(asked(tmp_path, batches=TWO, repeat=3))
+    assert started == [16, 32, 16, 32, 16, 32]
+    assert [(result.batch_size, result.repeat) for result in results] == [
+        (16, 1), (32, 1), (16, 2), (32, 2), (16, 3), (32, 3),
+    ]  # fmt: skip
+    assert [result.folder.name for result in results] == ["b16", "b32", "b16.2", "b32.2", "b16.3", "b32.3"]
+
+
+def test_more_repeats_add_to_those_that_are_there_and_fewer_run_nothing(tmp_path: Path) -> None:
+    run(asked(tmp_path, batches=TWO, repeat=2))
+    started, results = run(asked(tmp_path, batches=TWO, repeat=3))
+    assert started == [16, 32]
+    assert [result.skipped for result in results] == [True] * 4 + [False] * 2
+    assert [result.folder.name for result in results] == ["b16", "b32", "b16.2", "b32.2", "b16.3", "b32.3"]
+    assert run(asked(tmp_path, batches=TWO, repeat=1))[0] == []
+
+
+def test_what_failed_is_not_repeated_and_the_same_command_tries_again(tmp_path: Path) -> None:
+    switch = tmp_path / "fail"
+    switch.touch()
+    fails = WRITES + f"; sys.exit(3 if sys.argv[2] == '32' and pathlib.Path({str(switch)!r}).exists() else 0)"
+    started, results = run(asked(tmp_path, fails, TWO, repeat=3))
+    assert started == [16, 32, 16, 16]
+    assert [(r.batch_size, r.status) for r in results] == [(16, "ok"), (32, "failed"), (16, "ok"), (16, "ok")]
+    switch.unlink()
+    started, results = run(asked(tmp_path, fails, TWO, repeat=3))
+    assert started == [32, 32, 32]
+    assert all(result.status == "ok" for result in results)
+    assert sorted(path.name for path in asked(tmp_path, fails, TWO, repeat=3).folder.glob("b*")) == [
+        "b16", "b16.2", "b16.3", "b32", "b32.2", "b32.3",
+    ]  # fmt: skip
+
+
+def test_again_with_repeats_makes_as_many_new_ones(tmp_path: Path) -> None:
+    run(asked(tmp_path, batches=(16,), repeat=2))
+    started, results = run(replace(asked(tmp_path, batches=(16,), repeat=2), again=True))
+    assert started == [16, 16]
+    assert [result.folder.name for result in results] == ["b16.3", "b16.4"]
+
+
+def test_a_dry_run_shows_every_process(tmp_path: Path) -> None:
+    assert [batch for batch, _ in sweep.commands(asked(tmp_path, batches=TWO, repeat=3))] == [16, 32] * 3
+
+
+BUSY = """
+import pathlib, sys
+tries = pathlib.Path(sys.argv[1]).parents[2] / "tries"
+tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+if len(tries.read_text()) <= {fails}:
+    sys.exit({said!r})
+pathlib.Path(sys.argv[1]).write_text("a report")
+"""
+
+
+@pytest.mark.parametrize(
+    ("fails", "said", "status", "tries"),
+    [
+        (1, "sem_open: File exists", "ok", 2), (2, "sem_open: File exists", "failed", 2), (1, "another reason", "failed", 1),
+    ],
+)  # fmt: skip
+def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, said: str, status: str, tries: int
+) -> None:
+    monkeypatch.setattr(sweep, "PAUSE_S", (0.0, 0.1))
+    request = asked(tmp_path, Small(BUSY.format(fails=fails, said=said), nsys.BUSY), (16,))
+    stages: list[str] = []
+    (result,) = sweep.run(request, Listener(started=lambda batch, stage: stages.append(stage)))
+    assert (result.status, len((request.out / "tries").read_text())) == (status, tries)
+    assert stages == ["profile", "profile-again"][:tries]
+    assert ("trying once more" in (result.folder / "stderr.log").read_text()) == (tries == 2)
