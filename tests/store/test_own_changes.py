@@ -15,7 +15,6 @@ import pytest
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
-from perfctl.orchestrator.store.schema.v1 import FIRST
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import Copy, Counter, Gap, Kernel, Operation, Range, Report, Step
 
@@ -282,7 +281,7 @@ def test_a_schema_may_call_nothing_that_does_more_than_compute(store: Path) -> N
 
 def first_version(path: Path, *more: str) -> Path:
     with closing(sqlite3.connect(path)) as db:
-        db.executescript(FIRST.replace("CREATE TABLE", "CREATE  TABLE"))
+        db.executescript(MIGRATIONS[0].sql.replace("CREATE TABLE", "CREATE  TABLE"))
         for statement in (*more, f"PRAGMA application_id = {database.APPLICATION_ID}", "PRAGMA user_version = 1"):
             db.execute(statement)
         db.commit()
