@@ -141,13 +141,11 @@ def _as_store_error(path: Path) -> Iterator[None]:
         if "interrupted" in str(error):  # by Ctrl-C; only that ends a statement here
             raise KeyboardInterrupt from error
         raise StoreError(f"{path}: {error}", "Check free disk space and permissions") from error
-    except sqlite3.IntegrityError as error:
-        remedy = (
-            "A constraint of this store does not allow what perfctl writes: drop it, or name another store with --store"
-        )
-        raise StoreError(f"{path}: {error}", remedy) from error
     except sqlite3.DatabaseError as error:
         remedy = "Name the store with --store, or move this file away and ingest the reports again"
+        if isinstance(error, sqlite3.IntegrityError):
+            refused = "A constraint of this store does not allow what perfctl writes"
+            remedy = f"{refused}: drop it, or name another store with --store"
         raise StoreError(f"{path}: {error}", remedy) from error
 
 

@@ -89,7 +89,7 @@ class Written:
 
 def holds_artifacts(connection: sqlite3.Connection) -> bool:
     """Is there any run that ``find_artifact`` could find?"""
-    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL)").fetchone()[0])
+    return connection.execute("SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL LIMIT 1").fetchone() is not None
 
 
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
