@@ -30,6 +30,8 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "samples": ("sample", records.Sample),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
+LARGE = ("copies", "operations", "samples")
+"""Fields of those that may have many rows."""
 SHAPE_COLUMNS = ("position", "layer", "op", "direction")
 """Fields of OpShape that are columns; the others are in one record."""
 
@@ -103,7 +105,6 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     )
 
 
-_LISTS = ("copies", "operations", "samples")
 OF_REPORT = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
 """Columns of run that are fields of Report under the same name."""
 _OF_RUN = (
@@ -148,7 +149,9 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
 def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
     run_id = row["id"]
     ((base,),) = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,))
-    found = {name: _records(connection, record, table, run_id) for name, (table, record) in TABLES.items()}
+    found: dict[str, Any] = {
+        name: _records(connection, record, table, run_id) for name, (table, record) in TABLES.items()
+    }
     numbers = {"number": f"id - {base:d}", "parent": f"parent - {base:d}", "range_number": f"range_id - {base:d}"}
     return records.Report(
         tool=row["profiler"],
@@ -161,7 +164,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         counters=_counters(connection, run_id),
         ranges=_records(connection, records.Range, "range", run_id, "id", numbers),
         ops=tuple(op_shapes(connection, run_id)),
-        **{name: rows if name in _LISTS else tuple(rows) for name, rows in found.items()},
+        **{name: rows if name in LARGE else tuple(rows) for name, rows in found.items()},
         **{name: row[name] for name in OF_REPORT},
     )
 

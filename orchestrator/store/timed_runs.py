@@ -77,9 +77,9 @@ def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
         (peak,) = connection.execute(_PEAK, (run_id, "allocated" if kind == "gpu" else "host_resident")).fetchone()
         layers = {(layer, direction): length for layer, direction, length in connection.execute(_LAYERS, (run_id,))}
         (said,) = connection.execute(_THREADS, (run_id,)).fetchone() or (None,)
-        threads = int(said) if kind == "cpu" and str(said).isdecimal() else None
+        threads = int(str(said)) if kind == "cpu" and str(said).isdecimal() else None
         steps, ops = tuple(map(Step._make, connection.execute(_STEPS, (run_id,)))), tuple(op_shapes(connection, run_id))
-        yield TimedRun(*row[:-1], steps, ops, peak, layers, threads, stamp)
+        yield TimedRun._make((*row[:-1], steps, ops, peak, layers, threads, stamp))
 
 
 def power_readings(connection: sqlite3.Connection) -> list[PowerReading]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfctl.orchestrator.store import bulk, clean_text, shape
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
+from perfctl.orchestrator.store.read import LARGE, OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Device, Gap, Report
@@ -34,7 +34,6 @@ _NEVER_NEGATIVE = {
 }
 """Times, sizes and counts by table."""
 _LARGEST = 2**63 - 1
-_LARGE = ("copies", "operations", "samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +191,7 @@ def _small_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
 ) -> None:
     _rows(connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment))
-    _tables_of_report(connection, run_id, report, TABLES.keys() - set(_LARGE))
+    _tables_of_report(connection, run_id, report, TABLES.keys() - set(LARGE))
     _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
     shapes = [(op.position, op.layer, op.op, op.direction, _shape_json(op)) for op in report.ops]
     _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
@@ -200,13 +199,13 @@ def _small_tables(
 
 def _tables_of_report(
     connection: sqlite3.Connection, run_id: int, report: Report, fields: Collection[str]
-) -> dict[str, int]:
-    """The tables that hold what these fields of a report hold; how many rows each got."""
-    return {
-        field: _rows(connection, table, record._fields, run_id, getattr(report, field))
+) -> list[int]:
+    """The tables that hold what these fields of a report hold; how many rows each got, in the order of ``TABLES``."""
+    return [
+        _rows(connection, table, record._fields, run_id, getattr(report, field))
         for field, (table, record) in TABLES.items()
         if field in fields
-    }
+    ]
 
 
 def _shape_json(op: OpShape) -> str:
@@ -220,9 +219,9 @@ def _large_tables(
     ranges, first_range = bulk.write_ranges(connection, run_id, report.ranges)
     kernels, first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
     counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
-    others = _tables_of_report(connection, run_id, report, _LARGE)
+    others = _tables_of_report(connection, run_id, report, LARGE)
     _refuse_impossible(connection, run_id, {"range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"})
-    return Written(run_id, True, kernels, counters, ranges, **others)
+    return Written(run_id, True, kernels, counters, ranges, *others)
 
 
 def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str]) -> None:

@@ -156,7 +156,7 @@ def trace_all(
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """(models, why others are not among them). ``cache``: a file that keeps them for the next time."""
     key = _versions() if cache is not None else ""
-    kept, new = _kept(cache, key), {}
+    kept, new = _kept(cache, key), dict[str, Any]()
     found: list[tuple[str, Model | str]] = []
     try:
         with without_driver_warning():

@@ -189,16 +189,14 @@ def _fits(
     """Fits from the file beside the store when its runs are the same; else new ones, which are kept there."""
     from perfctl import __version__
     from perfctl.orchestrator.analyse.predict.fit import fit_steps
-    from perfctl.orchestrator.analyse.predict.step_model import from_json, to_json
+    from perfctl.orchestrator.analyse.predict.step_model import to_json
 
     machine_of = {key: _machine(key[0], device, store) for key in groups}
     runs = [__version__, sorted(stamps), [repr(item) for item in sorted(machine_of.items(), key=repr)]]
     token = hashlib.sha256(json.dumps(runs).encode()).hexdigest()
     file = store.parent / FIT_FILE
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or one that cannot be read
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if found["format"] == FORMAT and found["runs"] == token:
-            return tuple(map(from_json, found["fits"])), tuple(map(str, found["notes"]))
+    if (kept := _kept(file, token)) is not None:
+        return kept
     fits, notes = [], []
     for key, machine in machine_of.items():
         name, precision, training = key
@@ -229,6 +227,17 @@ def _machine(name: str, device: Device, store: Path) -> Machine | None:
         return machines.of_board(boards[0])
     measured = (machines.of_measured(record).machine for record in records_beside(store))
     return next((machine for machine in measured if machine.name == name), None)
+
+
+def _kept(file: Path, token: str) -> tuple[tuple[StepFitted, ...], tuple[str, ...]] | None:
+    """None when there is no file, or one of other runs, or one that cannot be read."""
+    from perfctl.orchestrator.analyse.predict.step_model import from_json
+
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found["format"] == FORMAT and found["runs"] == token:
+            return tuple(map(from_json, found["fits"])), tuple(map(str, found["notes"]))
+    return None
 
 
 def power_of(known: Known, device: Device, model: str, said: float | None) -> tuple[float, str] | None:
