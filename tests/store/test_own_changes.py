@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
-from perfctl.records.report import Copy, Counter, Gap, Kernel, Operation, Range, Report, Step
+from perfctl.records.report import Copy, Counter, Gap, Kernel, Operation, Range, Report, Sample, Step
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 KERNELS = [Kernel(0, "gemm", None, "conv1", "forward", 0, "range", duration_ns=10), Kernel(1, "relu", duration_ns=2.5)]
@@ -28,8 +28,7 @@ REPORT = Report(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "perfctl.db"
+def store(path: Path) -> Path:
     write(path)
     return path
 
@@ -107,13 +106,12 @@ def _die_while_triggers_are_away(path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_after_a_kill_in_the_middle_the_triggers_are_where_they_were(store: Path) -> None:
+def test_after_a_kill_in_the_middle_the_triggers_are_where_they_were(
+    store: Path, is_killed: Callable[..., None]
+) -> None:
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
     before = asked(store, "SELECT name, sql FROM sqlite_master")
-    writer = multiprocessing.get_context("spawn").Process(target=_die_while_triggers_are_away, args=(store,))
-    writer.start()
-    writer.join(120)
-    assert writer.exitcode == -signal.SIGKILL
+    is_killed(_die_while_triggers_are_away, store)
     assert asked(store, "SELECT name, sql FROM sqlite_master") == before
     assert is_read_as_written(store)
 
@@ -179,7 +177,7 @@ def test_a_computed_column_is_read_and_cannot_be_written(store: Path) -> None:
 def test_ctrl_c_ends_a_view_that_never_ends(store: Path) -> None:
     endless = f"SELECT n AS run_id, '' AS quantity, '' AS state, '' AS reason, '' AS scope FROM ({ENDLESS}) WHERE n < 0"
     change(store, "DROP TABLE gap", f"CREATE VIEW gap AS {endless}")
-    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.warns(StoreNote), pytest.raises(KeyboardInterrupt), database.reading(store) as connection:
         timer.start()
         read.load(connection, [1])
@@ -279,28 +277,43 @@ def test_a_schema_may_call_nothing_that_does_more_than_compute(store: Path) -> N
             assert connection.execute("PRAGMA cell_size_check").fetchone() == (1,)
 
 
-def first_version(path: Path, *more: str) -> Path:
+def first_version(path: Path, *more: str) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(MIGRATIONS[0].sql.replace("CREATE TABLE", "CREATE  TABLE"))
         for statement in (*more, f"PRAGMA application_id = {database.APPLICATION_ID}", "PRAGMA user_version = 1"):
             db.execute(statement)
         db.commit()
-    return path
 
 
-def test_an_older_store_is_brought_up_to_date_around_what_its_user_added(tmp_path: Path) -> None:
-    old = first_version(
-        tmp_path / "old.db", "ALTER TABLE sample ADD COLUMN Energy_J REAL", "ALTER TABLE sample ADD COLUMN mine TEXT",
+def test_an_older_store_is_brought_up_to_date_around_what_its_user_added(path: Path) -> None:
+    first_version(
+        path, "ALTER TABLE sample ADD COLUMN Energy_J REAL", "ALTER TABLE sample ADD COLUMN mine TEXT",
         "CREATE TRIGGER t BEFORE INSERT ON store_info BEGIN SELECT RAISE(ABORT, 'no'); END",
         "CREATE TABLE feature (value REAL, unit TEXT, name TEXT, run_id INTEGER)",
     )  # fmt: skip
-    with pytest.warns(StoreNote, match="t on store_info"), database.reading(old) as connection:
+    with pytest.warns(StoreNote, match="t on store_info"), database.reading(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone() == ("0.3.0",)
-    assert asked(old, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") == [(1,)]
+    assert asked(path, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") == [(1,)]
     with pytest.warns(StoreNote, match="t on store_info"):
-        assert write(old) == 1
-    assert is_read_as_written(old)
+        assert write(path) == 1
+    assert is_read_as_written(path)
+
+
+def test_a_store_of_version_1_keeps_its_samples_and_takes_new_ones(path: Path) -> None:
+    first_version(
+        path, "INSERT INTO sweep VALUES (1, 's', 'sweep', '2026-01-01T00:00:00Z', NULL, NULL)",
+        "INSERT INTO run (id, sweep_id, profiler, status, origin, ingested_at)"
+        " VALUES (1, 1, 'nvidia-smi', 'ok', 'ingested', '2026-01-01T00:00:00Z')",
+        "INSERT INTO sample VALUES (1, 7, 0.25, 10, 20, 30.5, 40.0, 50, 0)",
+    )  # fmt: skip
+    full = Sample(5, 0.5, 1, 2, 70.5, 41.0, 10**9, 0, 10**8, 1234.5, "idle+sw_power_cap", 3, 0.25)
+    host = Sample(6, None, None, None, None, None, None, host_cpu=1.5, host_memory_bytes=4096)
+    number = write(path, Report("torch", Path("x"), "synthetic", samples=[full, host]))
+    with database.reading(path) as connection:
+        before, after = read.load(connection, [1, number])
+    assert list(before.report.samples) == [Sample(7, 0.25, 10, 20, 30.5, 40.0, 50, 0)]
+    assert list(after.report.samples) == [full, host]
 
 
 def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
