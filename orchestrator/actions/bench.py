@@ -48,7 +48,6 @@ class Skipped:
 
     model: str
     reason: str
-    """Begins with the network's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,6 @@ class BenchRequest:
     timeout: float | None
     """Seconds after which a point is ended; None for no limit."""
     out: Path
-    """Folder that holds all runs."""
     store: Path
     command_line: str
     """What the user typed, ready to paste; it is stored with the runs."""
@@ -293,7 +291,6 @@ def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
 
 
 def _into_store(request: BenchRequest, listener: Listener) -> Done:
-    """Each run goes into the store as soon as it is finished, and a whole one from before if it is not there yet."""
     from perfctl.orchestrator.actions.ingest.run import take_run
     from perfctl.orchestrator.analyse.predict.step_parts import features_of
     from perfctl.orchestrator.store.write import SweepFacts

@@ -80,7 +80,6 @@ def _is_store(path: Path) -> bool:
 
 
 def _of_store(path: Path) -> list[Run]:
-    """The newest run of each kind, with its repeats."""
     with database.reading(path) as connection:
         newest = read.run_ids(connection, latest_of_each=True)
         with_repeats = {one for run in newest for one in (run, *read.repeat_ids(connection, run))}

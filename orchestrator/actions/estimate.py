@@ -62,19 +62,13 @@ def estimate(
 def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute capability, for memory."""
     ops = tuple(on_paper(op) for op in traced.ops)
+    memory = memory_of(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
-        calls=work_out(ops),
-        modules=traced.modules,
-        ops=ops,
-        problem=traced.problem,
-        memory=memory_of(traced.memory, gpu) if traced.memory is not None else None,
-        data_dependent=traced.data_dependent,
-        input_bytes=traced.input_bytes,
-        memory_trace=traced.memory,
-    )
+        calls=work_out(ops), modules=traced.modules, ops=ops, problem=traced.problem, memory=memory,
+        data_dependent=traced.data_dependent, input_bytes=traced.input_bytes, memory_trace=traced.memory,
+    )  # fmt: skip
 
 
-OPTIMIZER_NAMES = ("sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
 _NAMED = 20
 """Layers that an error lists."""
 
@@ -98,11 +92,9 @@ class Request:
 
     def check(self) -> None:
         """Raises UsageError for a mode, optimizer or device that is not known."""
-        for name, known in (
-            ("mode", ("train", "infer")),
-            ("optimizer", (None, *OPTIMIZER_NAMES)),
-            ("device", ("meta", "cpu", "cuda")),
-        ):
+        optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
+        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda")}
+        for name, known in known_of.items():
             value = getattr(self, name)
             if value not in known:
                 raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(filter(None, known))}")
@@ -173,14 +165,9 @@ class Session:
             held = recorder.make_inputs([(batch, *each)], [dtype], request.device)
             loss = _with_target(source.loss, held[0])
         source.model.zero_grad(set_to_none=True)
+        optimizer, memory = request.optimizer or source.optimizer, request.memory if memory is None else memory
         traced = recorder.trace(
-            source.model,
-            inputs,
-            mode=request.mode,
-            optimizer=request.optimizer or source.optimizer,
-            loss=loss,
-            held=held,
-            memory=request.memory if memory is None else memory,
+            source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory
         )
         return from_trace(traced, request.gpu)
 

@@ -92,7 +92,6 @@ def export(
 
 
 def _form(asked: str | None, out: Path | None) -> str:
-    """The format that was asked for, or that the name of the file says."""
     ending = out.suffix.removeprefix(".").lower() if out is not None else ""
     named = ending if ending in FORMATS else None
     if asked is not None and asked not in FORMATS:
@@ -204,7 +203,6 @@ class TensorBoard:
 
     command: tuple[str, ...]
     traces: int
-    """How many the folder holds."""
 
 
 def tensorboard(folder: Path, *, port: int = 6006, host: str = LOCAL, messages: Messages = SILENT) -> TensorBoard:

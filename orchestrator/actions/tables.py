@@ -95,7 +95,6 @@ def _table(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataF
 
 
 def _with_run(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
-    """The run's profiler, workload and batch size in front."""
     about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(columns={"id": "run_id"})
     found = frame.merge(about, on="run_id", how="left")
     return found[[*about, *(column for column in found if column not in about)]]

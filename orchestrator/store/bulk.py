@@ -180,7 +180,6 @@ def _launch_columns(
     source: Column,
     *rest: Column,
 ) -> list[Column]:
-    """Columns of Kernel as columns of kernel_launch."""
     name_ids = list(map(names.__getitem__, zip(name, short, strict=True)))
     places = zip(layer, direction, source, strict=True)
     layer_ids = [None if place == _NOWHERE else layers[place] for place in places]

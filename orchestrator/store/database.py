@@ -154,7 +154,6 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is not a store, and what a newer perfctl has written."""
     shape.distrust(connection)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     identity = connection.execute("PRAGMA application_id").fetchone()[0]

@@ -76,7 +76,6 @@ def _may(action: int, first: str | None, second: str | None, schema: str | None,
 
 @contextmanager
 def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
-    """SQLite's words, in ours where it matters."""
     try:
         yield
     except MemoryError as error:

@@ -50,13 +50,10 @@ def test_runs_and_sweeps_of_a_store_are_named_as_on_the_command_line(store: Path
     assert len(perfctl.compare("sweep:1", store, store=store).pairs) == 2
 
 
-@pytest.mark.parametrize("gate", [-0.1, float("nan"), float("inf")])
-def test_a_gate_that_is_no_share_is_refused(store: Path, gate: float) -> None:
-    with pytest.raises(UsageError, match="`gate` must be 0 or more"):
-        perfctl.compare(store, store, gate=gate)
-
-
-def test_a_side_that_does_not_exist_is_refused(store: Path, tmp_path: Path) -> None:
+def test_a_gate_that_is_no_share_and_a_side_that_does_not_exist_are_refused(store: Path, tmp_path: Path) -> None:
+    for gate in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="`gate` must be 0 or more"):
+            perfctl.compare(store, store, gate=gate)
     with pytest.raises(UsageError, match="'nothing' is neither a file nor a sweep or run") as error:
         perfctl.compare("nothing", store, store=store)
     assert "sweep:1" in str(error.value)

@@ -68,13 +68,6 @@ def test_names_that_their_first_id_tells_apart_come_out_right(writing: sqlite3.C
     assert writing.execute("SELECT count(*) FROM kernel_name").fetchone() == (4,)
 
 
-def test_of_the_strings_of_an_export_only_names_of_kernels_reach_the_store(
-    writing: sqlite3.Connection, tmp_path: Path
-) -> None:
-    write(writing, parse(export(tmp_path / "r.sqlite")))
-    assert not any(SECRET in line for line in writing.iterdump())
-
-
 def test_rows_that_were_taken_out_of_the_export_do_not_shift_the_layers(
     writing: sqlite3.Connection, tmp_path: Path
 ) -> None:
@@ -132,8 +125,11 @@ def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_ag
         assert write(connection, parse(export_path)).kernels == 8
 
 
-def test_deleting_a_run_takes_its_names_and_values_along(writing: sqlite3.Connection, tmp_path: Path) -> None:
+def test_of_the_strings_of_an_export_only_names_of_kernels_reach_the_store_and_go_with_the_run(
+    writing: sqlite3.Connection, tmp_path: Path
+) -> None:
     write(writing, parse(export(tmp_path / "r.sqlite")))
+    assert not any(SECRET in line for line in writing.iterdump())
     writing.execute("DELETE FROM run")
     for table in ("kernel", "kernel_name", "kernel_layer", "kernel_launch", "range", "gap"):
         assert writing.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table

@@ -16,6 +16,13 @@ def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.C
     assert asked == [len(MIGRATIONS), "wal", 1]
 
 
+def test_a_schema_may_call_nothing_that_does_more_than_compute(writing: sqlite3.Connection, path: Path) -> None:
+    with database.reading(path) as reading:
+        for connection in (reading, writing):
+            assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
+            assert connection.execute("PRAGMA cell_size_check").fetchone() == (1,)
+
+
 @pytest.mark.parametrize(("kind", "described"), [("table", tables()), ("view", views())])
 def test_every_column_of_the_schema_says_meaning_unit_and_when_null(
     kind: str, described: Described, writing: sqlite3.Connection

@@ -170,10 +170,8 @@ def _as_rank(
         return None, facts
     gaps = report.gaps
     if rank == 0 and shared:
-        reason = (
-            f"{facts.profiler} wrote one report of all {world} ranks, so that times and counts of a layer are sums over "
-            "them; perfctl torch keeps ranks apart"
-        )
+        sums = "so that times and counts of a layer are sums over them; perfctl torch keeps ranks apart"
+        reason = f"{facts.profiler} wrote one report of all {world} ranks, {sums}"
         gaps = (*gaps, Gap("rank", "ambiguous", reason))
         if facts.status == "ok":
             facts = replace(facts, status="partial", reason=reason)

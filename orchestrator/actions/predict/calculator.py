@@ -177,7 +177,6 @@ def trace_all(
 
 
 def _traced(model: str) -> Model | str:
-    """The model, or why it cannot be worked out."""
     from perfctl.orchestrator.actions.estimate import Request, Session
     from perfctl.workloads.models.find import ModelError
 

@@ -24,12 +24,7 @@ from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import meant
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name
 from perfctl.orchestrator.analyse.predict.fit import computed_ns
-from perfctl.orchestrator.analyse.predict.operations import (
-    Measured,
-    StepSpec,
-    operations_of,
-    operations_of_plan,
-)
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of, operations_of_plan
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
@@ -176,7 +171,6 @@ def known_of(store: Path, device: Device, messages: Messages = SILENT) -> Known:
 
 
 def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
-    """Notes on runs of the same CPU with another number of threads, and how to use them."""
     cpu = asked.rpartition(", ")[0]
     for name in sorted(names - {asked}):
         if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):

@@ -16,16 +16,9 @@ from perfctl.orchestrator.actions.predict.measurements import Known, known_of, p
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.analyse import answer as answers
 from perfctl.orchestrator.analyse import cost
-from perfctl.orchestrator.analyse.answer import (
-    DEFAULT_OPTIMIZER,
-    LIKE,
-    OPTIMIZERS,
-    Answer,
-    AnswerPoint,
-    Question,
-    Subject,
-)
+from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import Board
 from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
@@ -100,12 +93,9 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     prices = load()
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     known = known_of(question.store, device, messages)
+    training, inputs = not question.infer, question.inputs
     subject = find_subject(
-        question.model,
-        training=not question.infer,
-        optimizer=question.optimizer,
-        inputs=question.inputs,
-        messages=messages,
+        question.model, training=training, optimizer=question.optimizer, inputs=inputs, messages=messages
     )
     points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
     notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points))))
@@ -212,8 +202,8 @@ def find_subject(
     """
     from perfctl.workloads.models.plan import family_of
 
-    if optimizer is not None and optimizer not in OPTIMIZERS:
-        raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(OPTIMIZERS)}")
+    if optimizer is not None and optimizer not in answers.OPTIMIZERS:
+        raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}")
     if family_of(model) is not None and not inputs:
         return _planned(model, training, optimizer)
     return _traced(model, training, optimizer, inputs, messages)
@@ -233,7 +223,7 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     except SpecError as error:
         raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
-    lines = lines_of_plan(planned, LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
+    lines = lines_of_plan(planned, answers.LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
     works = operations_of_plan(planned)
     return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines)
 
@@ -242,7 +232,7 @@ def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ..
     from perfctl.workloads import WORKLOADS
 
     need_torch()
-    optimizer = asked or (None if model in WORKLOADS else DEFAULT_OPTIMIZER)
+    optimizer = asked or (None if model in WORKLOADS else answers.DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"
     with without_driver_warning():
         session = open_session(Request(model, inputs, mode, optimizer if training else None, memory=True))

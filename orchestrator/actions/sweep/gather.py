@@ -119,8 +119,8 @@ def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done:
             written = take_run(connection, run, facts, store=store, again=False)
         except (ReportError, OSError) as error:
             done.wrong.append(f"{label}: {error}")
-            of, batch = (record["profiler"], "failed", record["origin"]), record["batch_size"]
-            _put_in_place_of(connection, facts, RunFacts(*of, record["workload"], batch, reason=str(error)), done)
+            known = {name: record[name] for name in ("profiler", "origin", "workload", "batch_size")}
+            _put_in_place_of(connection, facts, RunFacts(**known, status="failed", reason=str(error)), done)
             continue
         done.new += written.new
         done.known += not written.new
@@ -146,12 +146,9 @@ def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered, me
         done.wrong.append(reason)
         folder = plan.sweep_folder(task.sweep)
         said = read_json(folder / "sweep.json") or {}
-        of = (
-            str(said.get("profiler") or task.profiler),
-            "failed",
-            "recorded" if task.profiler == "replay" else "measured",
-        )
-        run = RunFacts(*of, plan.workload, task.batch_size, reason=reason)
+        profiler = str(said.get("profiler") or task.profiler)
+        origin = "recorded" if task.profiler == "replay" else "measured"
+        run = RunFacts(profiler, "failed", origin, plan.workload, task.batch_size, reason=reason)
         _put_in_place_of(connection, _facts(folder), run, done)
 
 

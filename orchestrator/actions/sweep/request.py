@@ -160,7 +160,6 @@ def _word(field: str) -> str:
 
 
 def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tuple[str, ...]:
-    """What goes to python -m perfctl.workloads beside batch size, record, annotation and window."""
     words = ["--device", device]
     for name in (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN)):
         value = getattr(asked, name)
@@ -193,7 +192,6 @@ def workload_errors(name: str) -> Iterator[None]:
 
 
 def _unknown(workload: str, words: Sequence[str]) -> UsageError:
-    """The error for words that neither perfctl nor the workload knows, with the nearest word that is known."""
     said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
     if not words[0].startswith("-"):
         return UsageError(said, "A program of your own goes after --: -- python train.py --batch-size {batch}")
@@ -207,7 +205,6 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
 
 
 def _device(asked: str, placement: LocalPlacement) -> str:
-    """cpu or cuda. Raises UsageError where ``device`` and ``devices`` disagree."""
     if placement.devices is None:
         return resolve_device(asked)
     kind = devices.kind_of(placement.devices)
@@ -219,7 +216,6 @@ def _device(asked: str, placement: LocalPlacement) -> str:
 
 
 def _check_placement(placement: LocalPlacement, *, alongside: bool) -> None:
-    """Raises UsageError for options that mean nothing without each other, or contradict each other."""
     if placement.image is None and (placement.bind or placement.container_runtime):
         raise UsageError("`bind` and `container_runtime` are for an image", "Name the image with `image`")
     if placement.devices is not None and alongside:

@@ -36,9 +36,7 @@ class ArrayRequest:
     device: str
     """cuda or cpu; the nodes have it, this machine need not."""
     store: Path
-    """Where the gather job puts the runs."""
     page: Path
-    """The page that the gather job writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,6 @@ class Rendered:
 
     plan: Plan
     texts: Mapping[Path, str]
-    """Script -> its text."""
 
 
 def render(asked: ArrayRequest) -> Rendered:
@@ -107,7 +104,6 @@ class Submitted:
 
     tasks: int
     array: str
-    """Number of the array's job."""
     gather: str
     """Number of the job that gathers after any outcome of the array."""
 

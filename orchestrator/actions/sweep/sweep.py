@@ -47,7 +47,6 @@ Listening = Callable[[SweepRequest], AbstractContextManager[SweepListener]]
 
 @contextmanager
 def unheard(request: SweepRequest) -> Iterator[SweepListener]:
-    """Hears nothing."""
     yield SweepListener()
 
 
@@ -81,10 +80,8 @@ class Swept:
         if failed:
             sizes = ", ".join(str(result.batch_size) for result in failed)
             asked = len({result.batch_size for result in self.runs})
-            raise PartlyDone(
-                f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): {failed[0].reason}",
-                f"Logs are in {failed[0].folder}",
-            )
+            problem = f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): {failed[0].reason}"
+            raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
 
 
 def sweep(
@@ -259,7 +256,6 @@ class CostEstimate:
 
 
 def _one_step(request: SweepRequest, messages: Messages) -> list[Kernel]:
-    """The launches of the measured step."""
     from perfctl import parsers
 
     check_ready(request)
