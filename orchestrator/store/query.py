@@ -87,9 +87,8 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
         if "one statement" in said:
             raise UsageError("there is more than one statement", "Give one SELECT at a time") from error
         if "authoriz" in said or "prohibited" in said or "readonly" in said:
-            raise UsageError(
-                f"the query may only read ({said})", "Use SELECT; sqlite-utils or sqlite3 can change the store"
-            ) from error
+            remedy = "Use SELECT; sqlite-utils or sqlite3 can change the store"
+            raise UsageError(f"the query may only read ({said})", remedy) from error
         if "no such table" in said:
             raise UsageError(said, f"There are {', '.join(table_names())}; docs/schema.md says more") from error
         if "locked" in said or "malformed" in said:

@@ -106,16 +106,14 @@ def check_writable(connection: sqlite3.Connection, path: Path) -> None:
         made = made_by(version)[name]
         if made.kind == "view":
             continue
+        computed, what = found.computed & made.columns.keys(), None
         if found.kind != "table":
-            raise StoreError(
-                f"{path}: {name} is a {_KINDS[found.kind]} in this store; perfctl can read it, but not write to it",
-                f"Rename it and put the table {name} back, or name another store with --store",
-            )
-        if computed := found.computed & made.columns.keys():
-            raise StoreError(
-                f"{path}: {name}.{min(computed)} is a computed column in this store; perfctl can read it, but not write to it",
-                "Make it a plain column, or name another store with --store",
-            )
+            what, remedy = f"{name} is a {_KINDS[found.kind]}", f"Rename it and put the table {name} back"
+        elif computed:
+            what, remedy = f"{name}.{min(computed)} is a computed column", "Make it a plain column"
+        if what is not None:
+            problem = f"{path}: {what} in this store; perfctl can read it, but not write to it"
+            raise StoreError(problem, f"{remedy}, or name another store with --store")
 
 
 def stand_in(connection: sqlite3.Connection, path: Path) -> None:
@@ -179,10 +177,8 @@ def _look_at(connection: sqlite3.Connection, name: str, kind: str | None, sql: s
 
 def _need(path: Path, name: str, made: Made, found: Changed) -> None:
     if found.kind == "missing":
-        raise StoreError(
-            f"{path}: the table {name} is missing",
-            "Put it back (docs/schema.md has its columns), or ingest the reports into a new store",
-        )
+        remedy = "Put it back (docs/schema.md has its columns), or ingest the reports into a new store"
+        raise StoreError(f"{path}: the table {name} is missing", remedy)
     for column, declared in made.columns.items():
         if column in found.types:
             continue

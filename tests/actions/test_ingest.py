@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.errors import PartlyDone
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +46,3 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
     assert heard.lines == [*read, "reading gone.csv", f"failed: {said}", "end"]
     with pytest.raises(PartlyDone, match="1 of 2 could not be read"):
         done.check()
-
-
-@pytest.mark.parametrize(
-    ("hints", "field"),
-    [
-        (perfctl.UserHints(mode="bogus"), "`mode`: 'bogus' is not known"),
-        (perfctl.UserHints(precision="int3"), "`precision`: 'int3' is not known"),
-        (perfctl.UserHints(batch_size=0), "`batch_size` must be at least 1, got 0"),
-        (perfctl.UserHints(guess_layers=True), "`guess_layers`: of which network"),
-    ],
-)
-def test_hints_that_make_no_sense_are_refused_by_field_before_a_store_is_made(
-    hints: perfctl.UserHints, field: str, trace: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match=field):
-        perfctl.ingest(trace, tmp_path / "perfctl.db", hints=hints)
-    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.errors import PerfctlError, StoreError, UsageError
+from perfctl.orchestrator.errors import PerfctlError, StoreError
 
 
 def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(store: Path, tmp_path: Path) -> None:
@@ -21,11 +21,7 @@ def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(
     assert perfctl.report(store, tmp_path / "one.html", runs=[2]).runs == (2,)
 
 
-def test_errors_of_report_name_the_field(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="`studies` must be at least 1, got 0"):
-        perfctl.report(store, tmp_path / "page.html", studies=0)
-    with pytest.raises(UsageError, match="`peaks`: 'guessed' is not known"):
-        perfctl.report(store, tmp_path / "page.html", peaks="guessed")
+def test_a_page_that_cannot_be_made_is_not_written(store: Path, tmp_path: Path) -> None:
     with pytest.raises(PerfctlError, match="no run of a sweep 7"):
         perfctl.report(store, tmp_path / "page.html", sweep=7)
     with pytest.raises(PerfctlError, match="Choose another `out`"):
@@ -48,17 +44,6 @@ def test_runs_and_sweeps_of_a_store_are_named_as_on_the_command_line(store: Path
     assert [pair.batch for pair in found.pairs] == ["16"]
     assert [side.label for side in (found.a, found.b)] == ["run 1", "run 1"]
     assert len(perfctl.compare("sweep:1", store, store=store).pairs) == 2
-
-
-def test_a_gate_that_is_no_share_and_a_side_that_does_not_exist_are_refused(store: Path, tmp_path: Path) -> None:
-    for gate in (-0.1, float("nan"), float("inf")):
-        with pytest.raises(UsageError, match="`gate` must be 0 or more"):
-            perfctl.compare(store, store, gate=gate)
-    with pytest.raises(UsageError, match="'nothing' is neither a file nor a sweep or run") as error:
-        perfctl.compare("nothing", store, store=store)
-    assert "sweep:1" in str(error.value)
-    with pytest.raises(UsageError, match="Name another `store`"):
-        perfctl.compare("nothing", store, store=tmp_path / "none.db")
 
 
 def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(

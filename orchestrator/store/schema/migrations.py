@@ -73,9 +73,8 @@ def _described(kind: str) -> Described:
 def markdown() -> str:
     """The whole page."""
     parts = [(_FILES / "introduction.md").read_text(encoding="utf-8")]
-    for name, (row, columns) in (
-        {f"{view} (a view)": described for view, described in views().items()} | tables()
-    ).items():
+    both = {f"{view} (a view)": described for view, described in views().items()} | tables()
+    for name, (row, columns) in both.items():
         parts.append(f"## {name}\nOne row is {row}.\n")
         parts.append("| column | meaning | unit | NULL means |\n|---|---|---|---|")
         parts.extend(f"| {' | '.join(column)} |" for column in columns)
