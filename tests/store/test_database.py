@@ -49,24 +49,18 @@ def test_a_store_of_a_newer_perfctl_is_refused_with_the_version_to_install(path:
             pass
 
 
-def test_a_profilers_sqlite_file_is_not_taken_for_a_store(tmp_path: Path) -> None:
-    path = tmp_path / "report.sqlite"
+def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line_and_left_alone(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="not a perfctl store"), database.writing(path):
-        pass
-    assert path.read_bytes() == before
-
-
-def test_a_file_that_is_not_a_database_is_refused_in_one_line(path: Path) -> None:
-    path.write_bytes(b"no database at all" * 100)
-    for mode in (database.writing, database.reading):
-        with (
-            pytest.raises(StoreError, match="--store, or move this file away and ingest the reports again"),
-            mode(path),
-        ):
-            pass
+    other = path.with_name("other.db")
+    other.write_bytes(b"no database at all" * 100)
+    remedy = "--store, or move this file away and ingest the reports again"
+    for file, said in ((path, "not a perfctl store"), (other, remedy)):
+        before = file.read_bytes()
+        for mode in (database.writing, database.reading):
+            with pytest.raises(StoreError, match=said), mode(file):
+                pass
+        assert file.read_bytes() == before
 
 
 def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path: Path) -> None:

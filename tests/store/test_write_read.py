@@ -116,16 +116,6 @@ def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(wr
     assert list(writing.iterdump()) == before
 
 
-def test_a_failed_batch_size_is_kept_with_its_reason_and_replaced_by_the_next_attempt(
-    writing: sqlite3.Connection,
-) -> None:
-    failed = replace(FACTS, status="failed", reason="out of memory", artifact=None, artifact_sha256=None)
-    number = write(writing, failed).run_id
-    assert read.load(writing, [number])[0].reason == "out of memory"
-    write(writing, report=full_report())
-    assert writing.execute("SELECT status FROM run").fetchall() == [("ok",)]
-
-
 def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing: sqlite3.Connection) -> None:
     old = write(writing, replace(FACTS, artifact_sha256="1"), full_report()).run_id
     new = write(writing, replace(FACTS, artifact_sha256="2"), full_report()).run_id
@@ -191,4 +181,7 @@ def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another
     assert counts() == {**alone, "run": 2}
     assert [row[0] for row in writing.execute("SELECT id FROM run ORDER BY id")] == [kept.run_id, found.run_id]
     assert lost.run_id != kept.run_id
+    assert read.load(writing, [found.run_id])[0].reason == "out of memory"
+    write(writing, replace(FACTS, artifact_sha256="ef" * 32), full_report())
+    assert writing.execute("SELECT status FROM run ORDER BY id").fetchall() == [("ok",), ("ok",)]
     assert writing.execute("PRAGMA foreign_key_check").fetchall() == []
