@@ -149,9 +149,10 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
 def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
     run_id = row["id"]
     ((base,),) = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,))
-    found: dict[str, Any] = {
-        name: _records(connection, record, table, run_id) for name, (table, record) in TABLES.items()
-    }
+    same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
+    for name, (table, record) in TABLES.items():
+        rows = _records(connection, record, table, run_id)
+        same[name] = rows if name in LARGE else tuple(rows)
     numbers = {"number": f"id - {base:d}", "parent": f"parent - {base:d}", "range_number": f"range_id - {base:d}"}
     return records.Report(
         tool=row["profiler"],
@@ -164,8 +165,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         counters=_counters(connection, run_id),
         ranges=_records(connection, records.Range, "range", run_id, "id", numbers),
         ops=tuple(op_shapes(connection, run_id)),
-        **{name: rows if name in LARGE else tuple(rows) for name, rows in found.items()},
-        **{name: row[name] for name in OF_REPORT},
+        **same,
     )
 
 

@@ -219,9 +219,9 @@ def _large_tables(
     ranges, first_range = bulk.write_ranges(connection, run_id, report.ranges)
     kernels, first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
     counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
-    others = _tables_of_report(connection, run_id, report, LARGE)
+    copies, operations, samples = _tables_of_report(connection, run_id, report, LARGE)
     _refuse_impossible(connection, run_id, {"range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"})
-    return Written(run_id, True, kernels, counters, ranges, *others)
+    return Written(run_id, True, kernels, counters, ranges, copies, operations, samples)
 
 
 def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str]) -> None:
