@@ -18,15 +18,21 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.bench_file import Bench, Values
 from perfctl.orchestrator.actions.files import check_free, replacing
+from perfctl.orchestrator.actions.ingest.run import take_run
 from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
+from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.workloads.models.families import NAME as WORKLOAD
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
@@ -291,10 +297,6 @@ def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
 
 
 def _into_store(request: BenchRequest, listener: Listener) -> Done:
-    from perfctl.orchestrator.actions.ingest.run import take_run
-    from perfctl.orchestrator.analyse.predict.step_parts import features_of
-    from perfctl.orchestrator.store.write import SweepFacts
-
     with storing(request.store, "points") as connection:
 
         def finished(result: RunResult) -> None:
@@ -308,9 +310,6 @@ def _into_store(request: BenchRequest, listener: Listener) -> Done:
 
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
-    from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
-    from perfctl.orchestrator.store import database, read
-
     with database.reading(store) as connection:
         return fastest(points_of(read.load(connection, read.bench_run_ids(connection))))
 
@@ -321,8 +320,6 @@ def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str
     Raises PerfctlError when there is no point, UsageError when there is none of the family, ReportError for a file of
     another kind.
     """
-    from perfctl.parsers.own.bench import read_points
-
     points = list(read_points(file)) if file else stored_points(store)
     if not points:
         raise PerfctlError(f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'")
@@ -338,8 +335,6 @@ def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> li
 
     Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is no point.
     """
-    from perfctl.parsers.own.bench import as_json
-
     check_free(out, force=force)
     points = bench_points(store)
     with replacing(out, force=force) as partial_file:

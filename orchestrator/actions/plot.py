@@ -12,6 +12,7 @@ from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.speedup import ASKED, EVERY_WAY, Study, allowed_facts, named_arms, roofs_of
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.report.charts.files import Drawn
@@ -139,8 +140,6 @@ def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Dra
 
 def _studies(store: Path) -> dict[str, dict[str, str]]:
     """Workload -> device -> sweep: the sweeps that perfctl speedup made, named after both ("lstm_cpu_bf16" for cpu:bf16)."""
-    from perfctl.orchestrator.store import database, read
-
     found: dict[str, dict[str, str]] = {}
     with database.reading(store) as connection:
         whole = [row for row in read.run_rows(connection) if row["status"] == "ok"]

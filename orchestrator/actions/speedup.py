@@ -29,11 +29,8 @@ ASKED = frozenset({"precision", "compile"})
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
 EVERY_WAY = tuple(f"{device}{also}" for device, more in _WITH.items() for also in ("", *(f":{one}" for one in more)))
 """Every entry that a list of devices may have."""
-DEFAULT_WORKLOAD = "unet"
 COLUMN_MM = 84
 """Width of a chart for a paper: one column."""
-FULL = ("fp32", "tf32")
-"""Precisions in which a tensor takes what the model says; autocast keeps copies that no estimate has."""
 Study = Mapping[int | None, "Sequence[Arm]"]
 """Batch size -> arms; the others are compared with the first."""
 
@@ -97,7 +94,7 @@ def speedup(
     store = store_of(options)
     allowed = allowed_facts(allow) | ASKED
     ways = default_ways(messages) if devices == "auto" else ways_of(devices)
-    options = replace(options, workload=options.workload or DEFAULT_WORKLOAD)
+    options = replace(options, workload=options.workload or "unet")
     requests = [(way, request_of(way, epochs, options, tuple(arguments))) for way in ways]
     for way, request in requests:
         check(way, request)
@@ -348,7 +345,7 @@ def _impossible(run: Run) -> str | None:
         return "known for built-in workloads only; perfctl estimate works out others"
     if run.mode != "train":
         return "known for training only"
-    if run.precision not in FULL:
+    if run.precision not in ("fp32", "tf32"):
         return f"{run.precision}: autocast keeps copies that an estimate does not have"
     if run.report.environment.get("option:compile") == "True":
         return "compiled: the compiler chooses which tensors are kept"

@@ -12,23 +12,10 @@ import pytest
 
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
+from perfctl.records import report as records
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.report import (
-    Copy,
-    Counter,
-    Device,
-    Diagnostic,
-    Gap,
-    Kernel,
-    MemoryFigure,
-    Operation,
-    Range,
-    Report,
-    Sample,
-    Step,
-    Summary,
-)
+from perfctl.records.report import Counter, Device, Kernel, Range, Report
 
 SWEEP = SweepFacts("a sweep", "sweep", "perfctl ncu --batches 16", "host")
 FACTS = RunFacts("ncu", "ok", "measured", "mnist_cnn", 16, artifact="r.csv", artifact_sha256="ab" * 32)
@@ -52,16 +39,16 @@ def full_report() -> Report:
             Kernel(1, "other"),
         ],
         counters=[Counter(0, FFMA, BIG, None), Counter(0, "x", None, None, "s", "text"), Counter(1, FFMA, 0, "inst")],
-        copies=[Copy("HtoD", 4096, 1, 2, None, 0, 7)],
-        operations=[Operation("aten::conv2d", "cpu_op", 3, 30, 20, None, None, None, "conv1", "forward")],
-        samples=[Sample(1, 0.5, 10, 20, 100.5, 40.0, 10**9, 0)],
-        steps=(Step(0, "step", 0, 100, 2.3, None),),
-        memory=(MemoryFigure("peak", "allocated", 18_037_080),),
-        summaries=(Summary("GPU Utilization", 8.0, "%"), Summary("GPU Name", None, None, "V100")),
+        copies=[records.Copy("HtoD", 4096, 1, 2, None, 0, 7)],
+        operations=[records.Operation("aten::conv2d", "cpu_op", 3, 30, 20, None, None, None, "conv1", "forward")],
+        samples=[records.Sample(1, 0.5, 10, 20, 100.5, 40.0, 10**9, 0)],
+        steps=(records.Step(0, "step", 0, 100, 2.3, None),),
+        memory=(records.MemoryFigure("peak", "allocated", 18_037_080),),
+        summaries=(records.Summary("GPU Utilization", 8.0, "%"), records.Summary("GPU Name", None, None, "V100")),
         ops=(OpShape("conv1", "Conv2d", "aten.convolution", "forward", ((16, 1, 28, 28), None), ((16, 32, 26, 26),),
                      ("float32",), {"stride": [1, 1]}, 320),),
-        gaps=(Gap("counter:x", "not_available", "n/a", "gemm"),),
-        diagnostics=(Diagnostic("warning", "ncu", "a warning"),),
+        gaps=(records.Gap("counter:x", "not_available", "n/a", "gemm"),),
+        diagnostics=(records.Diagnostic("warning", "ncu", "a warning"),),
         mode="train",
         precision="fp32",
         started_at="2026-01-01T00:00:00Z",

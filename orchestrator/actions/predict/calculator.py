@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib import metadata, resources
 from importlib.util import find_spec
@@ -22,10 +22,10 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl.orchestrator.actions.estimate import without_driver_warning
+from perfctl.orchestrator.actions.estimate import Request, Session, without_driver_warning
 from perfctl.orchestrator.actions.files import user_folder, write_text
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
-from perfctl.orchestrator.actions.predict.measurements import known_of, power_of
+from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
 from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.analyse.hardware import machines
@@ -38,7 +38,9 @@ from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operatio
 from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data
+from perfctl.workloads.models.find import ModelError
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 
@@ -123,9 +125,6 @@ def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
 
 def _this_cpu(store: Path) -> Device | None:
     """With as many threads as most of the store's runs on it had; None where it has none: nothing is measured then."""
-    from perfctl.orchestrator.actions.predict.measurements import measurements_from_store
-    from perfctl.orchestrator.launch.machine.doctor import host_facts
-
     name = host_facts().get("cpu") or ""
     seen = Counter(machines.threads_of(name, one.machine) for one in measurements_from_store(store).measured)
     most = next((threads for threads, _ in seen.most_common() if threads is not None), None)
@@ -144,8 +143,6 @@ def places(learned: Learned, devices: Sequence[Device], prices: Sequence[Price])
 
 def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
     """By model where it was measured, and "" for every other."""
-    from perfctl.orchestrator.actions.predict.measurements import model_name
-
     models = {"", *(model_name(one.workload, one.variant) for one in learned.power if one.workload is not None)}
     found = {model: power_of(learned, device, model, None) for model in sorted(models)}
     return {model: watts for model, watts in found.items() if watts is not None and (not model or watts != found[""])}
@@ -177,9 +174,6 @@ def trace_all(
 
 
 def _traced(model: str) -> Model | str:
-    from perfctl.orchestrator.actions.estimate import Request, Session
-    from perfctl.workloads.models.find import ModelError
-
     try:
         session = Session(Request(model, optimizer="adam", memory=True))
     except ModelError as error:
@@ -225,9 +219,8 @@ def _versions() -> str:
     for library in ("torch", "torchvision"):
         digest.update(f"{library} {metadata.version(library)}\n".encode())
     for package in ("perfctl.workloads", "perfctl.orchestrator.analyse"):
-        for file in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
-            if file.name.endswith(".py"):
-                digest.update(file.read_bytes())
+        for file in sorted(Path(str(resources.files(package))).rglob("*.py")):
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
@@ -274,8 +267,8 @@ class FamilyAnswers:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._lock = Lock()
-        self._known: tuple[Learned, tuple[Device, ...]] | None = None
-        self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._known = lru_cache(store_and_devices)
+        self._grid = lru_cache(KEPT)(self._worked_out)
 
     def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
         """Of a request: ``model=SPEC`` gives :meth:`network`, nothing :func:`families`, everything else an error."""
@@ -303,18 +296,11 @@ class FamilyAnswers:
         family, settings = read_settings(spec)
         asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default
         name = canonical(family, {**settings, "optimizer": own})
-        with self._lock:
-            if name not in self._answers:
-                self._answers[name] = self._worked_out(name)
-                while len(self._answers) > KEPT:
-                    self._answers.popitem(last=False)
-            self._answers.move_to_end(name)
-            return {"name": name, "optimizer": asked if asked != own else None, "grid": self._answers[name]}
+        with self._lock:  # so that none is worked out twice at a time
+            return {"name": name, "optimizer": asked if asked != own else None, "grid": self._grid(name)}
 
     def _worked_out(self, name: str) -> dict[str, Any]:
         model = planned_model(name)
-        if self._known is None:
-            self._known = store_and_devices(self._store)
-        learned, devices = self._known
+        learned, devices = self._known(self._store)
         measured = tuple(one for one in learned.measured if one.case.training)
         return grid_data([model], [device.machine for device in devices], measured, learned.fits)

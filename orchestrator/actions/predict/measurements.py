@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
+from perfctl import __version__
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import records_beside
@@ -26,12 +27,13 @@ from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, mach
 from perfctl.orchestrator.analyse.predict.fit import computed_ns
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of, operations_of_plan
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun, power_readings, timed_runs
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.predict.step_model import StepFitted
-    from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun
     from perfctl.records.paper import OpShape
 
 FORMAT = "perfctl fits 1"
@@ -63,9 +65,6 @@ def measurements_from_store(store: Path) -> Measurements:
     """Empty when there is no store. Raises StoreError when it is damaged."""
     if not store.exists():
         return Measurements()
-    from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.timed_runs import power_readings, timed_runs
-
     best: dict[tuple[object, ...], Measured] = {}
     kinds, stamps = {}, []
     with database.reading(store) as connection:
@@ -181,7 +180,6 @@ def _fits(
     store: Path, groups: Mapping[Group, list[Measured]], stamps: Sequence[str], device: Device, messages: Messages
 ) -> tuple[tuple[StepFitted, ...], tuple[str, ...]]:
     """Fits from the file beside the store when its runs are the same; else new ones, which are kept there."""
-    from perfctl import __version__
     from perfctl.orchestrator.analyse.predict.fit import fit_steps
     from perfctl.orchestrator.analyse.predict.step_model import to_json
 

@@ -22,12 +22,16 @@ from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, S
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import Board
 from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
-from perfctl.orchestrator.analyse.memory.by_batch import LinesError, lines_of
-from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of
+from perfctl.orchestrator.analyse.memory.by_batch import LinesError, inference_lines, lines_of, lines_of_plan
+from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.workloads import WORKLOADS
+from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
+from perfctl.workloads.models.plan import canonical, family_of, plan
+from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.memory.estimate import Estimate
@@ -200,8 +204,6 @@ def find_subject(
     A network of a family comes from its plan and needs no torch; every other model is traced without data at two batch
     sizes. Raises UsageError, or PerfctlError when the model's own code fails.
     """
-    from perfctl.workloads.models.plan import family_of
-
     if optimizer is not None and optimizer not in answers.OPTIMIZERS:
         raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}")
     if family_of(model) is not None and not inputs:
@@ -210,12 +212,6 @@ def find_subject(
 
 
 def _planned(spec: str, training: bool, asked: str | None) -> Subject:
-    from perfctl.orchestrator.analyse.memory.by_batch import inference_lines, lines_of_plan
-    from perfctl.orchestrator.analyse.predict.operations import operations_of_plan
-    from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
-    from perfctl.workloads.models.plan import canonical, plan
-    from perfctl.workloads.spec import SpecError
-
     try:
         planned = plan(spec)
         if asked in IN_SPEC:  # as if the specification said so: its runs are then found
@@ -229,8 +225,6 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
 
 
 def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...], messages: Messages) -> Subject:
-    from perfctl.workloads import WORKLOADS
-
     need_torch()
     optimizer = asked or (None if model in WORKLOADS else answers.DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"

@@ -26,6 +26,8 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.write import SweepFacts
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost
@@ -157,7 +159,6 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
     Raises ToolMissing before anything runs, Interrupted when asked to stop.
     """
     from perfctl.orchestrator.actions.ingest.run import take_run
-    from perfctl.orchestrator.store.write import SweepFacts
 
     request = check_ready(request)
     if request.alongside:  # others may be running other batch sizes of this sweep on other machines
@@ -180,8 +181,6 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 @contextmanager
 def storing(store: Path, what: str) -> Iterator[sqlite3.Connection]:
     """The store, to put each run into as soon as it is finished. ``what`` was whole is kept when a signal stops the block."""
-    from perfctl.orchestrator.store import database
-
     with database.writing(store) as connection:
         try:
             yield connection
@@ -195,8 +194,6 @@ def stored_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = Tru
 
     A sweep has no runs of its own where all its reports are in the store already, as runs of another sweep.
     """
-    from perfctl.orchestrator.store import database, read
-
     with database.reading(store) as connection:
         numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
         chosen = sorted(numbers[name] for name in names if name in numbers)
