@@ -106,14 +106,14 @@ def check_writable(connection: sqlite3.Connection, path: Path) -> None:
         made = made_by(version)[name]
         if made.kind == "view":
             continue
-        computed, what = found.computed & made.columns.keys(), None
         if found.kind != "table":
-            what, remedy = f"{name} is a {_KINDS[found.kind]}", f"Rename it and put the table {name} back"
-        elif computed:
-            what, remedy = f"{name}.{min(computed)} is a computed column", "Make it a plain column"
-        if what is not None:
-            problem = f"{path}: {what} in this store; perfctl can read it, but not write to it"
-            raise StoreError(problem, f"{remedy}, or name another store with --store")
+            kind = _KINDS[found.kind]
+            problem = f"{path}: {name} is a {kind} in this store; perfctl can read it, but not write to it"
+            raise StoreError(problem, f"Rename it and put the table {name} back, or name another store with --store")
+        if computed := found.computed & made.columns.keys():
+            column = f"{name}.{min(computed)}"
+            problem = f"{path}: {column} is a computed column in this store; perfctl can read it, but not write to it"
+            raise StoreError(problem, "Make it a plain column, or name another store with --store")
 
 
 def stand_in(connection: sqlite3.Connection, path: Path) -> None:
