@@ -11,21 +11,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product, zip_longest
-from math import prod
+from itertools import chain, product, zip_longest
+from math import inf, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.bench_file import Bench, Values
 from perfctl.orchestrator.actions.files import check_free, replacing
+from perfctl.orchestrator.actions.ingest.run import take_run
 from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
+from perfctl.orchestrator.actions.sweep.sweep import storing
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
+from perfctl.orchestrator.analyse.predict.step_parts import features_of
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.workloads.models.families import NAME as WORKLOAD
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
@@ -47,7 +54,6 @@ class Skipped:
 
     model: str
     reason: str
-    """Begins with the network's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +84,13 @@ def design(bench: Bench) -> Design:
         done.add(planned.spec)
         for batch in bench.own_batches.get(planned.family, bench.batches):
             flops = 2.0 * planned.macs * batch * (_TRAINING if bench.mode == "train" else 1)
-            point = Point(planned.spec, planned.family, batch, flops)
-            if why := _unwanted(point, bench):
-                name = f"{point.model}, batch {batch}"
-                skipped[name] = Skipped(name, f"{name}: {why}")
+            size, (least, most) = flops / 1e9, bench.gflops or (0.0, inf)
+            if least <= size <= most:
+                points.append(Point(planned.spec, planned.family, batch, flops))
             else:
-                points.append(point)
+                name = f"{planned.spec}, batch {batch}"
+                why = f"{name}: a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
+                skipped[name] = Skipped(name, why)
     if not points:
         first = next(iter(skipped.values())).reason
         raise UsageError(f"no network of the file can be measured: {first}", "Change the file")
@@ -97,29 +104,18 @@ def share(points: tuple[Point, ...], number: int, of: int) -> tuple[Point, ...]:
     return tuple(point for point in points if point.model in mine)
 
 
-def _unwanted(point: Point, bench: Bench) -> str | None:
-    if bench.gflops is None:
-        return None
-    size, (least, most) = point.flops / 1e9, bench.gflops
-    if least <= size <= most:
-        return None
-    return f"a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
-
-
 def _specs(bench: Bench) -> Iterator[str]:
     """One network of each family in turn, so that a bench that stops early has some of each."""
-    each = [_of_family(family, values, bench) for family, values in bench.families.items()]
-    for together in zip_longest(*each):
-        yield from (spec for spec in together if spec is not None)
+    each = (_of_family(family, values, bench) for family, values in bench.families.items())
+    yield from (spec for together in zip_longest(*each) for spec in together if spec is not None)
 
 
 def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:
     if bench.design == "grid":
         size = prod(len(each) for each in values.values())
         if size > MOST:
-            raise UsageError(
-                f"the grid of {family} has {size:,} networks", 'Name fewer values, or say design = "latin"'
-            )
+            remedy = 'Name fewer values, or say design = "latin"'
+            raise UsageError(f"the grid of {family} has {size:,} networks", remedy)
         chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
     else:
         chosen = zip(*_latin(family, values, bench), strict=True) if values else iter([()])
@@ -158,7 +154,6 @@ class BenchRequest:
     timeout: float | None
     """Seconds after which a point is ended; None for no limit."""
     out: Path
-    """Folder that holds all runs."""
     store: Path
     command_line: str
     """What the user typed, ready to paste; it is stored with the runs."""
@@ -188,15 +183,12 @@ class BenchResult:
         if failed:
             point, result = failed[0]
             untried = f", and {len(left)} are left" if left else ""
-            raise PartlyDone(
-                f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: {result.reason}",
-                f"Logs are in {result.folder}",
-            )
+            problem = f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: {result.reason}"
+            raise PartlyDone(problem, f"Logs are in {result.folder}")
         if left:
-            raise PartlyDone(
-                f"{len(left)} points are left, from {left[0].model}, batch {left[0].batch} on: the budget is used up",
-                "The same command goes on from here",
-            )
+            first = f"{left[0].model}, batch {left[0].batch}"
+            problem = f"{len(left)} points are left, from {first} on: the budget is used up"
+            raise PartlyDone(problem, "The same command goes on from here")
 
 
 Listening = Callable[[BenchRequest], AbstractContextManager[Listener]]
@@ -224,9 +216,8 @@ def bench_request(
     asked = replace(bench, device=resolve_device(device or bench.device), threads=threads or bench.threads)
     made = design(asked)
     points = share(made.points, *part) if part else made.points
-    return BenchRequest(
-        asked, made, points, part, budget, steady, timeout, out, store or out.parent / DEFAULT, command_line
-    )
+    store = store or out.parent / DEFAULT
+    return BenchRequest(asked, made, points, part, budget, steady, timeout, out, store, command_line)
 
 
 def bench(request: BenchRequest, listening: Listening = lambda request: nullcontext(Listener())) -> BenchResult:
@@ -244,8 +235,7 @@ def bench(request: BenchRequest, listening: Listening = lambda request: nullcont
         if request.part is None:
             return BenchResult(request, _into_store(request, listener))
         request.out.mkdir(parents=True, exist_ok=True)
-        done = run(request.points, partial(sweep_of, request), Budget(request.budget), listener)
-        return BenchResult(request, done)
+        return BenchResult(request, run(request.points, partial(sweep_of, request), Budget(request.budget), listener))
 
 
 def seconds(text: str) -> float:
@@ -270,21 +260,18 @@ def part_of(text: str | None, environment: Mapping[str, str] = os.environ) -> tu
     step = environment.get("SLURM_ARRAY_TASK_STEP", "1")
     number = (int(task) - int(first)) // max(int(step) if step.isdecimal() else 1, 1) + 1
     if number > int(tasks):
-        raise UsageError(
-            f"Slurm's array has gaps: task {task} of {tasks} from {first}", "Give the part with `shard` I/N"
-        )
+        problem = f"Slurm's array has gaps: task {task} of {tasks} from {first}"
+        raise UsageError(problem, "Give the part with `shard` I/N")
     return number, int(tasks)
 
 
 def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
     """The sweep of one point: one per network, named after everything that is asked of it, with one batch size."""
     bench = request.bench
-    words: list[str] = []
-    for name in ("device", "mode", "precision", "steps", "warmup", "threads", "within"):
-        if getattr(bench, name) is not None:
-            words += [f"--{name}", str(getattr(bench, name))]
-    words += ["--layer-steps", str(bench.layer_steps)] if bench.layer_steps else []
-    arguments = (*words, "--model", point.model)
+    names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
+    said = {name: getattr(bench, name) for name in names} | {"layer-steps": bench.layer_steps or None}
+    options = [(f"--{name}", str(value)) for name, value in said.items() if value is not None]
+    arguments = (*chain.from_iterable(options), "--model", point.model)
     digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
     return SweepRequest(
         profiler=NoProfiler(),
@@ -305,47 +292,26 @@ def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
     """(model, batch) of points in the store whose fastest run varied more than ``steady`` percent."""
     if request.steady is None:
         return frozenset()
-    return frozenset(
-        (one.model, one.batch) for one in stored_points(request.store) if one.spread * 100 > request.steady
-    )
+    points = stored_points(request.store)
+    return frozenset((one.model, one.batch) for one in points if one.spread * 100 > request.steady)
 
 
 def _into_store(request: BenchRequest, listener: Listener) -> Done:
-    """Each run goes into the store as soon as it is finished, and a whole one from before if it is not there yet."""
-    from perfctl.orchestrator.actions.ingest.run import take_run
-    from perfctl.orchestrator.analyse.predict.step_parts import features_of
-    from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.write import SweepFacts
-
-    with database.writing(request.store) as connection:
+    with storing(request.store, "points") as connection:
 
         def finished(result: RunResult) -> None:
             facts = SweepFacts(result.folder.parent.name, "sweep", request.command_line, platform.node())
             take_run(connection, result.folder, facts, store=request.store, again=False, features=features_of)
             listener.finished(result)
 
-        try:
-            return run(
-                request.points,
-                partial(sweep_of, request),
-                Budget(request.budget),
-                replace(listener, finished=finished),
-                unsteady(request),
-            )
-        except Interrupted as stop:
-            raise Interrupted(
-                "stopped; the points that were whole are kept", stop.signal_number, "The same command goes on from here"
-            ) from stop
+        heard = replace(listener, finished=finished)
+        return run(request.points, partial(sweep_of, request), Budget(request.budget), heard, unsteady(request))
 
 
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
-    from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
-    from perfctl.orchestrator.store import database, read
-    from perfctl.orchestrator.store.read import bench_run_ids
-
     with database.reading(store) as connection:
-        return fastest(points_of(read.load(connection, bench_run_ids(connection))))
+        return fastest(points_of(read.load(connection, read.bench_run_ids(connection))))
 
 
 def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None) -> list[BenchPoint]:
@@ -354,8 +320,6 @@ def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str
     Raises PerfctlError when there is no point, UsageError when there is none of the family, ReportError for a file of
     another kind.
     """
-    from perfctl.parsers.own.bench import read_points
-
     points = list(read_points(file)) if file else stored_points(store)
     if not points:
         raise PerfctlError(f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'")
@@ -371,8 +335,6 @@ def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> li
 
     Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is no point.
     """
-    from perfctl.parsers.own.bench import as_json
-
     check_free(out, force=force)
     points = bench_points(store)
     with replacing(out, force=force) as partial_file:

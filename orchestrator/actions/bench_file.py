@@ -18,14 +18,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.workloads.models.plan import PARAMETERS
 from perfctl.workloads.spec import MODES, PRECISIONS
 
-DESIGNS = ("latin", "grid")
 MOST_VALUES = 10_000
 _EXAMPLE = "docs/commands/bench.md shows a whole file"
 
@@ -63,9 +63,8 @@ def read_bench(path: Path) -> Bench:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror or error}", "Name a file in TOML: perfctl bench grid.toml"
-        ) from error
+        remedy = "Name a file in TOML: perfctl bench grid.toml"
+        raise UsageError(f"{path}: {error.strerror or error}", remedy) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}", _EXAMPLE) from error
     try:
@@ -83,20 +82,21 @@ def _bench(content: dict[str, Any]) -> Bench:
         if name not in _KEYS:
             raise UsageError(f"there is no key '{name}'", f"There are families, {', '.join(_KEYS)}")
         checked[name] = _KEYS[name](name, value)
-    own = {family: dict(table) for family, table in tables.items() if _is_family(family, table)}
-    batches = {family: _batches("batches", table.pop("batches")) for family, table in own.items() if "batches" in table}
+    for family, table in tables.items():
+        if family not in PARAMETERS:
+            raise UsageError(f"'{family}' is not a family of networks", f"There are {', '.join(PARAMETERS)}")
+        if not isinstance(table, dict):
+            raise UsageError(f"families.{family} is not a table", f"Write [families.{family}] and its parameters below")
+    batches = {one: _batches("batches", table.pop("batches")) for one, table in tables.items() if "batches" in table}
     families = {
-        family: {name: _values(family, name, value) for name, value in table.items()} for family, table in own.items()
+        family: {name: _values(family, name, value) for name, value in table.items()}
+        for family, table in tables.items()
     }
     return Bench(families=families, own_batches=batches, **checked)
 
 
-def _is_family(name: str, table: object) -> bool:
-    if name not in PARAMETERS:
-        raise UsageError(f"'{name}' is not a family of networks", f"There are {', '.join(PARAMETERS)}")
-    if not isinstance(table, dict):
-        raise UsageError(f"families.{name} is not a table", f"Write [families.{name}] and its parameters below")
-    return True
+def _is_whole(value: object, least: float = -inf) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _values(family: str, name: str, value: object) -> Values:
@@ -111,35 +111,29 @@ def _values(family: str, name: str, value: object) -> Values:
         return _range(where, value)
     found = value if isinstance(value, list) else [value]
     if not found or any(isinstance(one, bool) or not isinstance(one, int | str) for one in found):
-        raise UsageError(
-            f"{where} = {value!r} is not a list of whole numbers or words",
-            f"Write for instance {name} = [1, 2, 3] or {name} = {{ from = 8, to = 64, step = 8 }}",
-        )
+        remedy = f"Write for instance {name} = [1, 2, 3] or {name} = {{ from = 8, to = 64, step = 8 }}"
+        raise UsageError(f"{where} = {value!r} is not a list of whole numbers or words", remedy)
     return tuple(found)
 
 
 def _range(where: str, value: dict[str, Any]) -> Values:
     given = [value.get("from"), value.get("to"), value.get("step", 1)]
-    whole = [one for one in given if isinstance(one, int) and not isinstance(one, bool)]
-    first, last, step = whole if len(whole) == 3 else (1, 0, 1)
+    first, last, step = given if all(map(_is_whole, given)) else (1, 0, 1)
     if set(value) - {"from", "to", "step"} or step < 1 or not 0 <= last - first < MOST_VALUES * step:
-        raise UsageError(
-            f"{where} = {value} is not a range of at most {MOST_VALUES:,} whole numbers",
-            "Write for instance { from = 8, to = 64, step = 8 }",
-        )
+        problem = f"{where} = {value} is not a range of at most {MOST_VALUES:,} whole numbers"
+        raise UsageError(problem, "Write for instance { from = 8, to = 64, step = 8 }")
     return tuple(range(first, last + 1, step))
 
 
 def _batches(name: str, value: object) -> tuple[int, ...]:
-    whole = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
-    if not isinstance(value, list) or not whole or not value or min(value) < 1:
+    if not isinstance(value, list) or not value or not all(_is_whole(one, least=1) for one in value):
         raise UsageError(f"{name} = {value!r} is not a list of batch sizes", "Write for instance batches = [1, 4, 16]")
     return tuple(sorted(set(value)))
 
 
 def _whole(least: int) -> Any:
     def check(name: str, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not _is_whole(value, least):
             raise UsageError(f"{name} = {value!r} must be a whole number of at least {least}", _EXAMPLE)
         return value
 
@@ -163,19 +157,15 @@ def _seconds(name: str, value: object) -> float:
 
 def _limits(name: str, value: object) -> tuple[float, float]:
     numbers = value if isinstance(value, list) else []
-    if (
-        len(numbers) != 2
-        or any(not isinstance(one, int | float) for one in numbers)
-        or not 0 <= numbers[0] < numbers[1]
-    ):
-        raise UsageError(
-            f"{name} = {value!r} must be the least and the most of a step", "Write for instance [0.05, 40]"
-        )
+    known = len(numbers) == 2 and all(isinstance(one, int | float) for one in numbers)
+    if not known or not 0 <= numbers[0] < numbers[1]:
+        problem = f"{name} = {value!r} must be the least and the most of a step"
+        raise UsageError(problem, "Write for instance [0.05, 40]")
     return float(numbers[0]), float(numbers[1])
 
 
 _KEYS: Mapping[str, Any] = {
-    "design": _word(*DESIGNS),
+    "design": _word("latin", "grid"),
     "samples": _whole(1),
     "seed": _whole(0),
     "batches": _batches,

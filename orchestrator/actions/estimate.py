@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
@@ -61,21 +62,13 @@ def estimate(
 def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute capability, for memory."""
     ops = tuple(on_paper(op) for op in traced.ops)
+    memory = memory_of(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
-        calls=work_out(ops),
-        modules=traced.modules,
-        ops=ops,
-        problem=traced.problem,
-        memory=memory_of(traced.memory, gpu) if traced.memory is not None else None,
-        data_dependent=traced.data_dependent,
-        input_bytes=traced.input_bytes,
-        memory_trace=traced.memory,
-    )
+        calls=work_out(ops), modules=traced.modules, ops=ops, problem=traced.problem, memory=memory,
+        data_dependent=traced.data_dependent, input_bytes=traced.input_bytes, memory_trace=traced.memory,
+    )  # fmt: skip
 
 
-MODES = ("train", "infer")
-OPTIMIZER_NAMES = ("sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
-DEVICES = ("meta", "cpu", "cuda")
 _NAMED = 20
 """Layers that an error lists."""
 
@@ -99,12 +92,12 @@ class Request:
 
     def check(self) -> None:
         """Raises UsageError for a mode, optimizer or device that is not known."""
-        for name, known in (("mode", MODES), ("optimizer", (None, *OPTIMIZER_NAMES)), ("device", DEVICES)):
+        optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
+        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda")}
+        for name, known in known_of.items():
             value = getattr(self, name)
             if value not in known:
-                raise UsageError(
-                    f"`{name}`: '{value}' is not known", f"Use {', '.join(word for word in known if word)}"
-                )
+                raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(filter(None, known))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,34 +148,26 @@ class Session:
             InputShape(sizes, 0, dtype) for sizes, dtype in zip(self.source.shapes, self.source.dtypes, strict=True)
         )
         if not self.shapes:
-            raise UsageError(
-                f"{request.model}: the shape of its input is not known",
-                "Give the shape of one sample: `inputs` 3x224x224",
-            )
+            remedy = "Give the shape of one sample: `inputs` 3x224x224"
+            raise UsageError(f"{request.model}: the shape of its input is not known", remedy)
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
         from perfctl.workloads.tracing import recorder
 
         source, request = self.source, self.request
-        inputs = recorder.make_inputs(
-            [shape.at(batch) for shape in self.shapes], [shape.dtype for shape in self.shapes], request.device
-        )
+        sizes, dtypes = [shape.at(batch) for shape in self.shapes], [shape.dtype for shape in self.shapes]
+        inputs = recorder.make_inputs(sizes, dtypes, request.device)
         loss: Callable[[Any], Any] | None = None
         held: tuple[Any, ...] = ()
         if source.loss is not None and source.target is not None:
-            sizes, dtype = source.target
-            held = recorder.make_inputs([(batch, *sizes)], [dtype], request.device)
+            each, dtype = source.target
+            held = recorder.make_inputs([(batch, *each)], [dtype], request.device)
             loss = _with_target(source.loss, held[0])
         source.model.zero_grad(set_to_none=True)
+        optimizer, memory = request.optimizer or source.optimizer, request.memory if memory is None else memory
         traced = recorder.trace(
-            source.model,
-            inputs,
-            mode=request.mode,
-            optimizer=request.optimizer or source.optimizer,
-            loss=loss,
-            held=held,
-            memory=request.memory if memory is None else memory,
+            source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory
         )
         return from_trace(traced, request.gpu)
 
@@ -204,8 +189,7 @@ def _with_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any]
 
 @contextmanager
 def without_driver_warning() -> Iterator[None]:
-    """Silence torch's warning about an old CUDA driver; a CUDA build says so in the first backward, and estimates need
-    no CUDA."""
+    """Silence torch's warning about an old CUDA driver, in the first backward of a CUDA build: estimates need no CUDA."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
         yield
@@ -222,6 +206,13 @@ def open_session(request: Request) -> Session:
     except ModelError as error:
         kind = PerfctlError if error.raised else UsageError
         raise kind(error.message, error.remedy) from error
+
+
+@lru_cache(maxsize=8)
+def estimate_at(request: Request, batch: int) -> Estimate:
+    """A model that is given by its name at one batch size; raises what :func:`open_session` raises."""
+    with without_driver_warning():
+        return open_session(request).at(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +284,8 @@ def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding
     findings = {}
     for size, sheet in sheets.items():
         if sheet.facts is None:
-            raise UsageError(
-                f"`check`: {sheet.layer or '(model)'} ({sheet.kind}) has no multiply-adds",
-                "Choose a layer that has some",
-            )
+            problem = f"`check`: {sheet.layer or '(model)'} ({sheet.kind}) has no multiply-adds"
+            raise UsageError(problem, "Choose a layer that has some")
         findings[size] = checking.check(value, sheet.facts)
     return findings
 

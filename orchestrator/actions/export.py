@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.tables import DEFAULT, rows_of_ledger
 from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.store import database, query, read
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from perfctl.orchestrator.report.files.tables import Table
 
 FORMATS = ("csv", "parquet", "json", "xlsx")
@@ -61,34 +61,37 @@ def export(
     the library of a format is not installed, StoreError when there is no store.
     """
     from perfctl.orchestrator.report.files import tables as files_tables
-    from perfctl.orchestrator.store import database, read
-    from perfctl.orchestrator.store import query as stored
 
     form = _form(format, out)
-    wanted = _wanted(tables, all_tables, (LEDGER, *stored.table_names()))
+    known = (LEDGER, *query.table_names())
+    for name in tables:
+        if name not in known:
+            raise UsageError(f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}")
+    wanted = known if all_tables else tuple(dict.fromkeys(tables or (LEDGER,)))
     is_file = out is not None and out.suffix.lower() == f".{form}"
-    alone = form in ("csv", "parquet") and len(wanted) == 1 and is_file
-    target = out or Path("perfctl-export" + (f".{form}" if form in ("json", "xlsx") else ""))
-    folder = form in ("csv", "parquet") and not alone
+    single = form in ("json", "xlsx")
+    alone = not single and len(wanted) == 1 and is_file
+    folder = not single and not alone
+    target = out or Path("perfctl-export" + (f".{form}" if single else ""))
     if folder and is_file:
-        raise UsageError(
-            f"`out` {out}: several tables as {form} go into a folder", "Name a folder, or a file .xlsx or .json"
-        )
+        problem = f"`out` {out}: several tables as {form} go into a folder"
+        raise UsageError(problem, "Name a folder, or a file .xlsx or .json")
     check_free(target, force=force, folder=folder)
     files_tables.need(form)
     with database.reading(store) as connection:
         chosen = _runs(connection, sweep, runs)
-        ledger_runs = chosen if chosen is not None else read.run_ids(connection, latest_of_each=True)
-        if form == "xlsx":
-            _check_sheets(connection, wanted, chosen)
-        found = [_table(connection, name, chosen, ledger_runs) for name in wanted]
+        for name in wanted if form == "xlsx" else ():
+            rows = query.count_rows(connection, name, chosen) if name != LEDGER else 0
+            if rows >= files_tables.SHEET_ROWS:
+                problem = f"{name} has {rows:,} rows, an Excel sheet holds {files_tables.SHEET_ROWS - 1:,}"
+                raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
+        found = [_table(connection, name, chosen) for name in wanted]
         with replacing(target, force=force, folder=folder) as partial:
             _write(partial, form, found, alone=alone, raw=raw)
     return Exported(target, form, wanted)
 
 
 def _form(asked: str | None, out: Path | None) -> str:
-    """The format that was asked for, or that the name of the file says."""
     ending = out.suffix.removeprefix(".").lower() if out is not None else ""
     named = ending if ending in FORMATS else None
     if asked is not None and asked not in FORMATS:
@@ -98,62 +101,31 @@ def _form(asked: str | None, out: Path | None) -> str:
     return asked or named or "csv"
 
 
-def _wanted(asked: Sequence[str], everything: bool, known: Sequence[str]) -> tuple[str, ...]:
-    for name in asked:
-        if name not in known:
-            raise UsageError(f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}")
-    return tuple(known) if everything else tuple(dict.fromkeys(asked or (LEDGER,)))
-
-
 def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int]) -> list[int] | None:
     """Numbers of the runs asked for; None for all."""
-    from perfctl.orchestrator.store import read
-
     if sweep is not None and asked:
         raise UsageError("`sweep` and `runs` together", "Choose one")
     if sweep is None and not asked:
         return None
     known = read.run_ids(connection, sweep=sweep)
     if not known:
-        raise UsageError(
-            f"`sweep`: no run is of sweep {sweep}", "See them with 'perfctl query \"select * from sweep\"'"
-        )
+        remedy = "See them with 'perfctl query \"select * from sweep\"'"
+        raise UsageError(f"`sweep`: no run is of sweep {sweep}", remedy)
     for number in asked:
         if number not in known:
             raise UsageError(f"there is no run {number} in this store", "See which there are with 'perfctl runs'")
     return list(dict.fromkeys(asked)) if asked else known
 
 
-def _check_sheets(connection: sqlite3.Connection, wanted: Sequence[str], runs: list[int] | None) -> None:
-    """Raises UsageError for a table that is longer than a sheet."""
-    from perfctl.orchestrator.report.files.tables import SHEET_ROWS
-    from perfctl.orchestrator.store import query
-
-    for name in wanted:
-        rows = query.count_rows(connection, name, runs) if name != LEDGER else 0
-        if rows >= SHEET_ROWS:
-            raise UsageError(
-                f"{name} has {rows:,} rows, an Excel sheet holds {SHEET_ROWS - 1:,}",
-                "Use `format` parquet or csv, or fewer `runs`",
-            )
-
-
-def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None, ledger_runs: list[int]) -> Table:
+def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None) -> Table:
     from perfctl.orchestrator.report.files.tables import Column, Table, ledger_table
-    from perfctl.orchestrator.store import query, read
+    from perfctl.parsers import no_collection
 
     if name == LEDGER:
-        from perfctl.orchestrator.analyse.analysis import analyse
-        from perfctl.orchestrator.analyse.ledger.studies import studies
-        from perfctl.orchestrator.report.ledger.rows import ledger_rows
-        from perfctl.parsers import no_collection
-
         with no_collection():
-            return ledger_table(ledger_rows([analyse(study) for study in studies(read.load(connection, ledger_runs))]))
-    shape = query.table_shape(name)
-    columns = (
-        Column(c.name, kind, c.meaning, c.unit, c.null) for c, kind in zip(shape.columns, shape.types, strict=True)
-    )
+            ids = runs if runs is not None else read.run_ids(connection, latest_of_each=True)
+            return ledger_table(rows_of_ledger(read.load(connection, ids)))
+    columns = (Column(one.name, kind, one.meaning, one.unit, one.null) for one, kind in query.columns_of(name))
     return Table(name, tuple(columns), query.table_rows(connection, name, runs))
 
 
@@ -204,7 +176,6 @@ def trace(
     Raises UsageError for a request that makes no sense, StoreError when there is no store or no such run.
     """
     from perfctl.orchestrator.report.files import trace as files_trace
-    from perfctl.orchestrator.store import database, read
 
     if whole and step is not None:
         raise UsageError("`whole` and `step` together", "Choose one")
@@ -215,19 +186,15 @@ def trace(
     with database.reading(store) as connection:
         (found,) = read.load(connection, [run])
     known = files_trace.steps(found)
-    if step is None and not whole and known:
-        step = known[-1]
     if step is None and not whole:
-        messages.note(f"run {run} has no measured steps: everything that was captured is written")
+        step = known[-1] if known else None
+        if step is None:
+            messages.note(f"run {run} has no measured steps: everything that was captured is written")
     content = files_trace.trace(found, step)
-    with replacing(target, force=force) as partial:
-        _write_trace(partial, content, packed=target.suffix == ".gz")
-    return Trace(target, run, step, sum(event["ph"] != "M" for event in content["traceEvents"]))
-
-
-def _write_trace(path: Path, content: dict[str, Any], *, packed: bool) -> None:
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-    path.write_bytes(gzip.compress(text, mtime=0) if packed else text)
+    with replacing(target, force=force) as partial:
+        partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
+    return Trace(target, run, step, sum(event["ph"] != "M" for event in content["traceEvents"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +203,6 @@ class TensorBoard:
 
     command: tuple[str, ...]
     traces: int
-    """How many the folder holds."""
 
 
 def tensorboard(folder: Path, *, port: int = 6006, host: str = LOCAL, messages: Messages = SILENT) -> TensorBoard:
@@ -254,13 +220,9 @@ def tensorboard(folder: Path, *, port: int = 6006, host: str = LOCAL, messages: 
     program = find("tensorboard")
     if program is None:
         raise ToolMissing("TensorBoard is not installed", "pip install tensorboard torch-tb-profiler")
-    if not (has_package("torch_tb_profiler") or _beside(Path(program))):
+    own_plugins = Path(program).parent.parent.glob("lib/python*/site-packages/torch_tb_profiler")
+    if not has_package("torch_tb_profiler") and not any(own_plugins):  # its environment may be another than perfctl's
         messages.note("torch-tb-profiler, which shows the traces, is not installed: pip install torch-tb-profiler")
     if host != LOCAL:
         messages.warning(f"everybody who reaches {host} can read the traces in {folder}")
     return TensorBoard((program, f"--logdir={folder.resolve()}", f"--host={host}", f"--port={port}"), traces)
-
-
-def _beside(program: Path) -> bool:
-    """Whether TensorBoard's own environment, which may not be perfctl's, has the plugin."""
-    return any(program.parent.parent.glob("lib/python*/site-packages/torch_tb_profiler"))

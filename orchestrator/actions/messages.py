@@ -18,11 +18,8 @@ class Messages(Protocol):
 class Silent:
     """Drops every line."""
 
-    def note(self, text: str) -> None:
-        pass
-
-    def warning(self, text: str) -> None:
-        pass
+    def note(self, text: str) -> None: ...
+    def warning(self, text: str) -> None: ...
 
 
 SILENT: Messages = Silent()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,11 @@ from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.speedup import ASKED, EVERY_WAY, Study, allowed_facts, named_arms, roofs_of
-from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.speedup import Arm, Speedup
     from perfctl.orchestrator.report.charts.files import Drawn
 
 _PARTS = ("work", "operations")
@@ -74,9 +73,8 @@ def plot(
         raise UsageError(f"`out`: '{target}' does not end with .pdf, .png or .svg", "Use for instance ratio.pdf")
     check_free(target, force=force)
     if source.pie and not set(_PARTS) & set(name.split("-")):
-        raise UsageError(
-            f"`pie`: '{name}' shows no parts of a whole", f"Charts whose names have {' or '.join(_PARTS)} do"
-        )
+        problem = f"`pie`: '{name}' shows no parts of a whole"
+        raise UsageError(problem, f"Charts whose names have {' or '.join(_PARTS)} do")
     if not source.runs and name.startswith("bench-"):
         from perfctl.orchestrator.actions.bench import bench_charts
 
@@ -97,16 +95,17 @@ def charts(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]
     Raises PerfctlError when there is nothing to draw, StoreError when there is no store.
     """
     if source.runs:
-        return _of_runs(source, messages)
-    from perfctl.orchestrator.actions.bench import bench_charts
+        arms = named_arms(source.runs, source.store, messages)
+        found = _drawn("", arms, source, allowed_facts(source.allow), messages)
+        what, remedy = f"`runs` {','.join(source.runs)}", "A chart needs whole runs of two devices"
+    else:
+        from perfctl.orchestrator.actions.bench import bench_charts
 
-    speedups = _speedups_of_store(source, messages)
-    found = _of_page(source, messages) | speedups | (bench_charts(source.store) if source.sweep is None else {})
+        speedups = _speedups_of_store(source, messages)
+        found = _of_page(source, messages) | speedups | (bench_charts(source.store) if source.sweep is None else {})
+        what, remedy = str(source.store), "A chart needs a workload at several batch sizes, counters, or a speed-up"
     if not found:
-        raise PerfctlError(
-            f"{source.store}: there is nothing to draw",
-            "A chart needs a workload at several batch sizes, counters, or a speed-up",
-        )
+        raise PerfctlError(f"{what}: there is nothing to draw", remedy)
     return found
 
 
@@ -114,10 +113,8 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import study as charts_study
     from perfctl.orchestrator.report.page.sections import page_view
-    from perfctl.orchestrator.store import database, read
 
-    with database.reading(source.store) as connection:
-        runs = read.load(connection, read.run_ids(connection, sweep=source.sweep, latest_of_each=True))
+    runs = newest_runs(source.store, source.sweep)
     with charts_files.drawn() as found:
         roofs = measured_peaks.roofs(source.peaks, source.store, runs, messages)
         page_view(runs, generated_at="", title=None, peaks=roofs)
@@ -126,17 +123,6 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
     return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
-
-
-def _of_runs(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
-    """Charts of the speed-ups of ``source.runs``. Raises PerfctlError when nothing can be compared."""
-    arms = named_arms(source.runs, source.store, messages)
-    found = _drawn("", arms, source, allowed_facts(source.allow), messages)
-    if not found:
-        raise PerfctlError(
-            f"`runs` {','.join(source.runs)}: there is nothing to draw", "A chart needs whole runs of two devices"
-        )
-    return found
 
 
 def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
@@ -153,38 +139,29 @@ def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Dra
 
 
 def _studies(store: Path) -> dict[str, dict[str, str]]:
-    """Workload -> device -> sweep: the sweeps whose names perfctl speedup makes, from a workload and a device."""
-    from perfctl.orchestrator.store import database, read
-
+    """Workload -> device -> sweep: the sweeps that perfctl speedup made, named after both ("lstm_cpu_bf16" for cpu:bf16)."""
     found: dict[str, dict[str, str]] = {}
     with database.reading(store) as connection:
         whole = [row for row in read.run_rows(connection) if row["status"] == "ok"]
     for row in whole:
-        workload, label = _way(str(row["sweep_name"]))
-        if workload is not None and workload == row["workload"]:
-            found.setdefault(workload, {})[label] = str(row["sweep_name"])
+        for label in EVERY_WAY:
+            if row["workload"] and row["sweep_name"] == f"{row['workload']}_{label.replace(':', '_')}":
+                found.setdefault(row["workload"], {})[label] = row["sweep_name"]
     return {workload: ways for workload, ways in found.items() if len(ways) > 1}
-
-
-def _way(sweep: str) -> tuple[str | None, str]:
-    """ "lstm_cpu_bf16" -> ("lstm", "cpu:bf16"); (None, "") for sweeps that perfctl speedup did not make."""
-    for label in EVERY_WAY:
-        workload = sweep.removesuffix(f"_{label.replace(':', '_')}")
-        if workload not in (sweep, ""):
-            return workload, label
-    return None, ""
 
 
 def _drawn(
     before: str, study: Study, source: ChartSource, allowed: frozenset[str], messages: Messages
 ) -> dict[str, Drawn]:
+    from perfctl.orchestrator.analyse import speedup as analysis
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import speedup
 
     found: dict[str, Drawn] = {}
     for batch, arms in study.items():
-        one = _compared(arms, source, allowed, messages)
-        if one is None:
+        try:
+            one = analysis.speedup(arms, allowed=allowed, peaks=roofs_of(arms, source.store, source.peaks, messages))
+        except ValueError:  # fewer than two arms with a whole run: no speed-up to draw
             continue
         for other in one.against:
             for why in other.refused:
@@ -194,12 +171,3 @@ def _drawn(
             speedup.charts(one, "s1", pie=source.pie)
         found |= {f"{before}{size}{drawing.name.partition('-')[2]}": drawing for drawing in drawings}
     return found
-
-
-def _compared(arms: Sequence[Arm], source: ChartSource, allowed: frozenset[str], messages: Messages) -> Speedup | None:
-    from perfctl.orchestrator.analyse import speedup as analysis
-
-    try:
-        return analysis.speedup(arms, allowed=allowed, peaks=roofs_of(arms, source.store, source.peaks, messages))
-    except ValueError:  # fewer than two arms with a whole run: no speed-up to draw
-        return None

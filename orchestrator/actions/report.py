@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-
-if TYPE_CHECKING:
-    from perfctl.records.run import Run
+from perfctl.orchestrator.store import database, read
 
 STUDIES = 12
 """Studies on a page by default: more than a reader goes through, and several MB already."""
@@ -33,15 +30,8 @@ class Page:
     """Which older studies are not on it, in one sentence; None when all are."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    runs: list[Run]
-    left_out: str | None
-    last_change: str
-
-
 def report(
-    store: Path | str = "perfctl.db",
+    store: Path | str = DEFAULT,
     out: Path | str = "perfctl-report.html",
     *,
     sweep: int | None = None,
@@ -66,48 +56,28 @@ def report(
 
     if studies < 1:
         raise UsageError(f"`studies` must be at least 1, got {studies}")
-    store, out = Path(store), Path(out)
-    chosen = _choose(store, sweep, runs, studies)
-    roofs = measured_peaks.roofs(peaks, store, chosen.runs, messages)
-    text = page.render(chosen.runs, generated_at=chosen.last_change, title=title, peaks=roofs, left_out=chosen.left_out)
-    write_text(out, text)
-    return Page(out, out.stat().st_size, tuple(run.id for run in chosen.runs), chosen.left_out)
-
-
-def _choose(store: Path, sweep: int | None, asked: Sequence[int], studies: int) -> _Chosen:
-    """The runs of the page. Raises PerfctlError when there are none."""
-    from perfctl.orchestrator.store import database, read
-
+    store, out, others = Path(store), Path(out), 0
     with database.reading(store) as connection:
-        ids = list(asked) or _default_ids(connection, sweep)
-        kept, others = (ids, 0) if asked else read.newest_studies(connection, ids, studies)
-        runs = read.load(connection, kept)
+        kept = ids = list(runs) or read.run_ids(connection, sweep=sweep, latest_of_each=True)
+        if not runs:
+            if sweep is None:
+                fastest, slower = read.fastest_bench_runs(connection)
+                ids = sorted({*ids, *fastest} - {*slower})
+            kept, others = read.newest_studies(connection, ids, studies)
+        chosen = read.load(connection, kept)
         last_change = read.last_change(connection)
-    if not runs:
-        if sweep is not None:
-            raise PerfctlError(
-                f"{store}: it holds no run of a sweep {sweep}", "'perfctl runs --json' has the sweep_id of each"
-            )
+    if not chosen and sweep is not None:
+        remedy = "'perfctl runs --json' has the sweep_id of each"
+        raise PerfctlError(f"{store}: it holds no run of a sweep {sweep}", remedy)
+    if not chosen:
         raise PerfctlError(f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'")
     left_out = _left_out(others, len(ids) - len(kept), studies) if others else None
-    return _Chosen(runs, left_out, last_change)
-
-
-def _default_ids(connection: sqlite3.Connection, sweep: int | None) -> list[int]:
-    """The newest run of each kind; of a bench the fastest run of each point."""
-    from perfctl.orchestrator.store import read
-
-    ids = read.run_ids(connection, sweep=sweep, latest_of_each=True)
-    if sweep is not None:
-        return ids
-    fastest, slower = read.fastest_bench_runs(connection)
-    return sorted({*ids, *fastest} - {*slower})
+    roofs = measured_peaks.roofs(peaks, store, chosen, messages)
+    write_text(out, page.render(chosen, generated_at=last_change, title=title, peaks=roofs, left_out=left_out))
+    return Page(out, out.stat().st_size, tuple(run.id for run in chosen), left_out)
 
 
 def _left_out(studies: int, runs: int, most: int) -> str:
-    said = (
-        f"{studies:,} older studies ({runs:,} runs) of the store are not in this page"
-        if studies > 1
-        else f"1 older study ({runs:,} runs) of the store is not in this page"
-    )
+    what = "1 older study" if studies == 1 else f"{studies:,} older studies"
+    said = f"{what} ({runs:,} runs) of the store {'is' if studies == 1 else 'are'} not in this page"
     return f"{said}: 'perfctl runs' lists them, 'perfctl report --studies {most + studies}' shows all"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ ASKED = frozenset({"precision", "compile"})
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
 EVERY_WAY = tuple(f"{device}{also}" for device, more in _WITH.items() for also in ("", *(f":{one}" for one in more)))
 """Every entry that a list of devices may have."""
-DEFAULT_WORKLOAD = "unet"
 COLUMN_MM = 84
 """Width of a chart for a paper: one column."""
-FULL = ("fp32", "tf32")
-"""Precisions in which a tensor takes what the model says; autocast keeps copies that no estimate has."""
 Study = Mapping[int | None, "Sequence[Arm]"]
 """Batch size -> arms; the others are compared with the first."""
 
@@ -96,7 +94,7 @@ def speedup(
     store = store_of(options)
     allowed = allowed_facts(allow) | ASKED
     ways = default_ways(messages) if devices == "auto" else ways_of(devices)
-    options = replace(options, workload=options.workload or DEFAULT_WORKLOAD)
+    options = replace(options, workload=options.workload or "unet")
     requests = [(way, request_of(way, epochs, options, tuple(arguments))) for way in ways]
     for way, request in requests:
         check(way, request)
@@ -167,7 +165,7 @@ def write_speedup(result: SpeedupResult, page: Path | None = None, charts: Path 
 
 def store_of(options: SweepOptions) -> Path:
     """The store of a study: the one that was named, else perfctl.db inside ``out``."""
-    return options.store or options.out / "perfctl.db"
+    return options.store or options.out / DEFAULT
 
 
 def allowed_facts(names: Iterable[str]) -> frozenset[str]:
@@ -188,9 +186,8 @@ def ways_of(text: str) -> tuple[Way, ...]:
             raise UsageError(f"`devices`: '{piece}' is not known", f"Use {known}")
         found.append(Way(device, also or None))
     if len(found) < 2:
-        raise UsageError(
-            "`devices` needs two or more: the others are compared with the first", "Use for instance `devices` cpu,cuda"
-        )
+        problem = "`devices` needs two or more: the others are compared with the first"
+        raise UsageError(problem, "Use for instance `devices` cpu,cuda")
     if len(set(found)) < len(found):
         raise UsageError(f"`devices`: {text} names a device twice", "Name each once; `repeat` runs each several times")
     return tuple(found)
@@ -200,14 +197,14 @@ def default_ways(messages: Messages = SILENT) -> tuple[Way, ...]:
     """CPU and GPU; without a GPU the CPU in several ways, with a note that says so."""
     if resolve_device("auto") == "cuda":
         return (Way("cpu"), Way("cuda"))
-    if compiler_here():
+    if _has_compiler():
         messages.note("no GPU here: comparing cpu with cpu:bf16 and cpu:compile")
         return (Way("cpu"), Way("cpu", "bf16"), Way("cpu", "compile"))
     messages.note("no GPU and no C++ compiler (which cpu:compile needs) here: comparing cpu with cpu:bf16")
     return (Way("cpu"), Way("cpu", "bf16"))
 
 
-def compiler_here() -> bool:
+def _has_compiler() -> bool:
     """Whether torch.compile finds a C++ compiler."""
     return bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
 
@@ -229,23 +226,17 @@ def check(way: Way, request: SweepRequest) -> None:
     from perfctl.orchestrator.launch.sweep.folders import read_json
 
     if way.device == "cuda" and resolve_device("auto") != "cuda":
-        raise UsageError(
-            f"{way.label}: there is no NVIDIA GPU here",
-            "Leave it out, or run it on a machine that has one and name both with `runs`",
-        )
-    if way.label == "cpu:compile" and not compiler_here():
-        raise UsageError(
-            "cpu:compile needs a C++ compiler, and neither g++ nor clang++ is on PATH",
-            "Install one (Debian: apt-get install g++), or leave it out",
-        )
+        remedy = "Leave it out, or run it on a machine that has one and name both with `runs`"
+        raise UsageError(f"{way.label}: there is no NVIDIA GPU here", remedy)
+    if way.label == "cpu:compile" and not _has_compiler():
+        problem = "cpu:compile needs a C++ compiler, and neither g++ nor clang++ is on PATH"
+        raise UsageError(problem, "Install one (Debian: apt-get install g++), or leave it out")
     if find_spec("torch") is None:
         check_ready(request)
     there = read_json(request.folder / "request.json")
     if there is not None and there.get("request") != _identity(request):
-        raise UsageError(
-            f"{request.folder} holds runs of another request ({there.get('command')})",
-            "Choose another `out`, or remove that folder",
-        )
+        problem = f"{request.folder} holds runs of another request ({there.get('command')})"
+        raise UsageError(problem, "Choose another `out`, or remove that folder")
 
 
 def _identity(request: SweepRequest) -> str:
@@ -265,11 +256,9 @@ def _run(request: SweepRequest, store: Path, listening: Listening | None) -> Non
 
 def runs_of(request: SweepRequest, store: Path) -> list[Run]:
     """The request's runs in the store, oldest first; of each batch size only the newest ``repeat`` whole ones."""
-    from perfctl.orchestrator.store import database, read
+    from perfctl.orchestrator.actions.sweep.sweep import stored_runs
 
-    with database.reading(store) as connection:
-        number = next((row["id"] for row in read.sweeps(connection) if row["name"] == request.name), None)
-        runs = read.load(connection, read.run_ids(connection, sweep=number)) if number is not None else []
+    runs = stored_runs(store, [request.name], latest_of_each=False)
     kept: list[Run] = []
     for batch in request.batches:
         mine = [run for run in runs if run.batch_size == batch]
@@ -285,10 +274,11 @@ def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
 
     rows = []
     for run in runs:
-        about = {"batch_size": run.batch_size, "status": run.status, "reason": run.reason, "trace": run.artifact}
         figures = as_json(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
-        figures = {key: value for key, value in figures.items() if not key.startswith("paper_")}  # the page has it
-        rows.append({**about, **figures})
+        rows.append(
+            {"batch_size": run.batch_size, "status": run.status, "reason": run.reason, "trace": run.artifact}
+            | {key: value for key, value in figures.items() if not key.startswith("paper_")}  # the page has these
+        )
     return {"perfctl_results": 1, "name": request.name, "workload": request.workload, "runs": rows}
 
 
@@ -311,12 +301,11 @@ def named_arms(names: Sequence[str], store: Path, messages: Messages = SILENT) -
     if len(names) < 2:
         raise UsageError("`runs` needs two or more", "Use for instance `runs` unet_cpu,unet_cuda")
     sides = [side(name, store, messages) for name in names]
+    labels = distinct_labels([one.label for one in sides], names)
     batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
+    alone = len(batches) == 1
     return {
-        batch: [
-            Arm(label, _of_batch(one.runs, batch, alone=len(batches) == 1))
-            for label, one in zip(distinct_labels([one.label for one in sides], names), sides, strict=True)
-        ]
+        batch: [Arm(label, _of_batch(one.runs, batch, alone=alone)) for label, one in zip(labels, sides, strict=True)]
         for batch in batches
     }
 
@@ -336,28 +325,17 @@ def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
     ]
 
 
-Found = tuple[int | None, str | None]
-"""Bytes, or why they are not known."""
-
-
 def with_paper(study: Speedup, arms: Sequence[Arm]) -> Speedup:
     """The study with the estimated memory of a step (``paper_memory``) on each of its devices."""
-    newest = {arm.label: next(run for run in reversed(arm.runs) if run.status == "ok")
-              for arm in arms if any(run.status == "ok" for run in arm.runs)}  # fmt: skip
-    known: dict[tuple[str, ...], Found] = {}
-    return replace(study, arms=tuple(_with(facts, newest[facts.label], known) for facts in study.arms))
+    newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
+    return replace(study, arms=tuple(_with_memory(facts, newest[facts.label]) for facts in study.arms))
 
 
-def _with(facts: ArmFacts, run: Run, known: dict[tuple[str, ...], Found]) -> ArmFacts:
-    reason = _impossible(run)
+def _with_memory(facts: ArmFacts, run: Run) -> ArmFacts:
+    memory, reason = None, _impossible(run)
     if reason is None:
-        own = own_options(run)
-        key = (run.workload or "", str(run.batch_size), *own)
-        if key not in known:
-            known[key] = _worked_out(run, own)
-        found, reason = known[key]
-        return replace(facts, paper_memory=found, paper_memory_reason=reason)
-    return replace(facts, paper_memory_reason=reason)
+        memory, reason = _worked_out(run)
+    return replace(facts, paper_memory=memory, paper_memory_reason=reason)
 
 
 def _impossible(run: Run) -> str | None:
@@ -367,7 +345,7 @@ def _impossible(run: Run) -> str | None:
         return "known for built-in workloads only; perfctl estimate works out others"
     if run.mode != "train":
         return "known for training only"
-    if run.precision not in FULL:
+    if run.precision not in ("fp32", "tf32"):
         return f"{run.precision}: autocast keeps copies that an estimate does not have"
     if run.report.environment.get("option:compile") == "True":
         return "compiled: the compiler chooses which tensors are kept"
@@ -390,15 +368,15 @@ def own_options(run: Run) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _worked_out(run: Run, own: tuple[str, ...]) -> Found:
-    from perfctl.orchestrator.actions.estimate import Request, open_session, without_driver_warning
+def _worked_out(run: Run) -> tuple[int | None, str | None]:
+    """(bytes, why they are not known)"""
+    from perfctl.orchestrator.actions.estimate import Request, estimate_at
 
     assert run.workload is not None and run.batch_size is not None
-    with without_driver_warning():
-        try:
-            found = open_session(Request(run.workload, memory=True, own=own)).at(run.batch_size)
-        except PerfctlError as error:
-            return None, str(error)
+    try:
+        found = estimate_at(Request(run.workload, memory=True, own=own_options(run)), run.batch_size)
+    except PerfctlError as error:
+        return None, str(error)
     if found.memory is None or found.problem is not None:
         return None, found.problem or "no memory was followed"
     return found.memory.rounded_peak, None

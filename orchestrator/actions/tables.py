@@ -6,9 +6,9 @@ Columns and units are those of docs/schema.md. What is not known is missing (``p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,24 +16,34 @@ if TYPE_CHECKING:
     from perfctl.records.run import Run
 
 DEFAULT = Path("perfctl.db")
-"""The store, where none is named."""
+"""The store, where none is named; a sweep makes it beside its folder."""
 _TYPES = {"INTEGER": "Int64", "REAL": "float64", "NUMERIC": "float64"}
 
 
 def runs(store: Path | str = DEFAULT, *, sweep: int | None = None) -> list[Run]:
     """Every run of a store (or of one sweep), whole, oldest first. Raises StoreError when there is no store."""
-    from perfctl.orchestrator.store import database, read
-
-    with database.reading(Path(store)) as connection:
-        return read.load(connection, read.run_ids(connection, sweep=sweep))
+    return _runs(Path(store), sweep, latest_of_each=False)
 
 
-def newest_runs(store: Path) -> list[Run]:
+def newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
     """The newest run of each kind, whole: what a page shows. Raises StoreError when there is no store."""
+    return _runs(store, sweep, latest_of_each=True)
+
+
+def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
     from perfctl.orchestrator.store import database, read
 
     with database.reading(store) as connection:
-        return read.load(connection, read.run_ids(connection, latest_of_each=True))
+        return read.load(connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each))
+
+
+def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
+    """The rows of ``perfctl ledger --json``."""
+    from perfctl.orchestrator.analyse.analysis import analyse
+    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.report.ledger.rows import ledger_rows
+
+    return ledger_rows([analyse(study) for study in studies(runs)])
 
 
 def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:
@@ -46,12 +56,7 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from perfctl.orchestrator.analyse.analysis import analyse
-    from perfctl.orchestrator.analyse.ledger.studies import studies
-    from perfctl.orchestrator.report.ledger.rows import ledger_rows
-
-    found = newest_runs(Path(store)) if isinstance(store, (str, Path)) else store
-    rows = list(ledger_rows([analyse(study) for study in studies(found)]))
+    rows = list(rows_of_ledger(newest_runs(Path(store)) if isinstance(store, (str, Path)) else store))
     for row in rows:
         row["why"] = " ".join(verdict["sentence"] for verdict in row["verdicts"]) or None
     frame = pd.DataFrame(rows)
@@ -82,19 +87,14 @@ def _table(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataF
 
     from perfctl.orchestrator.store import database, query
 
-    kept = list(runs) if runs is not None else None
+    columns = query.columns_of(name)
     with database.reading(Path(store)) as connection:
-        shape = query.table_shape(name)
-        columns = [column.name for column in shape.columns]
-        frame = pd.DataFrame(list(query.table_rows(connection, name, kept)), columns=columns)
-    return frame.astype(
-        {column: _TYPES[kind] for column, kind in zip(columns, shape.types, strict=True) if kind in _TYPES}
-    )
+        rows = list(query.table_rows(connection, name, list(runs) if runs is not None else None))
+    frame = pd.DataFrame(rows, columns=[column.name for column, _ in columns])
+    return frame.astype({column.name: _TYPES[kind] for column, kind in columns if kind in _TYPES})
 
 
 def _with_run(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
-    """The run's profiler, workload and batch size in front."""
     about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(columns={"id": "run_id"})
     found = frame.merge(about, on="run_id", how="left")
-    first = ["run_id", "profiler", "workload", "batch_size"]
-    return found[[*first, *(column for column in found.columns if column not in first)]]
+    return found[[*about, *(column for column in found if column not in about)]]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import chain, islice
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, count, islice
 from typing import Any
 from urllib.parse import quote
 
-from perfctl.orchestrator.store import write
+from perfctl.orchestrator.store import clean_text
 from perfctl.records.bulk import NO_NAME, Columns, NumberedCounters, SqlKernels
 from perfctl.records.report import Counter, Kernel, Range, Report
 
@@ -36,16 +37,13 @@ _NOTHING = bytearray()
 _NOWHERE = (None, None, None)
 
 
-class _Numbers(dict[tuple[Any, ...], int]):
-    """Anything that can be a key -> a number, counted up from ``first`` as new ones are asked for."""
+_Numbers = defaultdict[tuple[Any, ...], int]
+"""Anything that can be a key -> a number."""
 
-    def __init__(self, first: int) -> None:
-        super().__init__()
-        self._first = first
 
-    def __missing__(self, key: tuple[Any, ...]) -> int:
-        number = self[key] = self._first + len(self)
-        return number
+def _counted_from(first: int) -> _Numbers:
+    """Each new key that is asked for gets the next number."""
+    return defaultdict(count(first).__next__)
 
 
 @contextmanager
@@ -59,15 +57,17 @@ def attached(connection: sqlite3.Connection, report: Report | None) -> Iterator[
         yield
         return
     path = quote(os.fsencode(report.kernels.path.absolute()))
-    try:
+    with suppress(sqlite3.Error):
         connection.execute(f"ATTACH ? AS {SCHEMA}", (f"file:{path}?mode=ro&immutable=1",))
-    except sqlite3.Error:
-        yield
-        return
     try:
         yield
     finally:
-        connection.execute(f"DETACH {SCHEMA}")
+        if _is_attached(connection):
+            connection.execute(f"DETACH {SCHEMA}")
+
+
+def _is_attached(connection: sqlite3.Connection) -> bool:
+    return any(row[1] == SCHEMA for row in connection.execute("PRAGMA database_list"))
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
@@ -93,10 +93,10 @@ def insert(
     where a value of the column stands. Python 3.11 binds None four times slower than anything else, so a column
     without values becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds.
     """
-    count = 0
+    rows = 0
     for columns in chunks:
         shown, bound = list(fixed), []
-        for value, column in zip(values, map(write.of_column, columns), strict=True):
+        for value, column in zip(values, map(clean_text.of_column, columns), strict=True):
             if None not in column:
                 shown.append(value)
                 bound.append(column)
@@ -106,20 +106,20 @@ def insert(
                 shown.append(value.replace("?", "nullif(?, x'')"))
                 bound.append([_NOTHING if item is None else item for item in column])
         _insert_rows(connection, f"INSERT INTO {into} VALUES ", f"({', '.join(shown)})", bound)
-        count += len(columns[0])
-    return count
+        rows += len(columns[0])
+    return rows
 
 
 def _insert_rows(connection: sqlite3.Connection, insert_into: str, row: str, columns: Sequence[Column]) -> None:
     """``row`` is the SQL of one, whose marks take the columns' values."""
-    width, count = len(columns), len(columns[0])
-    values: list[Any] = [None] * (width * count)
+    width, rows = len(columns), len(columns[0])
+    values: list[Any] = [None] * (width * rows)
     for at, column in enumerate(columns):
         values[at::width] = column
     limit = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # 999 up to SQLite 3.31, then 32,766
     together = max(1, min(TOGETHER, limit // width))
-    whole = count - count % together
-    for first, last, number in ((0, whole, together), (whole, count, 1)):
+    whole = rows - rows % together
+    for first, last, number in ((0, whole, together), (whole, rows, 1)):
         places = range(first * width, last * width, number * width)
         parts = (values[place : place + number * width] for place in places)
         connection.executemany(insert_into + ", ".join([row] * number), parts)
@@ -139,7 +139,7 @@ def _write_shared(
     """What the rows of a large table refer to; its number comes first."""
     marks = ", ".join("?" * len(columns))
     sql = f"INSERT INTO {table} (id, run_id, {', '.join(columns)}) VALUES (?, {run_id:d}, {marks})"
-    connection.executemany(sql, write.of_rows(rows))
+    connection.executemany(sql, clean_text.of_rows(rows))
 
 
 def write_kernels(
@@ -154,19 +154,18 @@ def write_kernels(
     names: Iterable[tuple[Any, ...]]
     layers: Iterable[tuple[Any, ...]]
     if isinstance(kernels, SqlKernels) and _is_attached(connection):
-        first_ids = (base, first_range, first_name, first_layer)
-        count, names = _copy_kernels(connection, run_id, kernels, *first_ids)
+        rows, names = _copy_kernels(connection, run_id, kernels, (base, first_range, first_name, first_layer))
         layers = ((number + first_layer, *layer) for number, layer in kernels.layers.items())
     else:
-        name_numbers, layer_numbers = _Numbers(first_name), _Numbers(first_layer)
+        name_numbers, layer_numbers = _counted_from(first_name), _counted_from(first_layer)
         values = [f"? + {base}", "?", "?", "?", "?", f"? + {first_range}", *["?"] * len(_AS_RECORDED)]
         columns = (_launch_columns(name_numbers, layer_numbers, *columns) for columns in columns_of(kernels))
-        count = insert(connection, f"kernel_launch (run_id, {_LAUNCH_COLUMNS})", [str(run_id)], values, columns)
+        rows = insert(connection, f"kernel_launch (run_id, {_LAUNCH_COLUMNS})", [str(run_id)], values, columns)
         names, layers = (((n, *key) for key, n in numbers.items()) for numbers in (name_numbers, layer_numbers))
     with_family = ((number, name, short, family(name)) for number, name, short in names)
     _write_shared(connection, "kernel_name", run_id, ("name", "short_name", "family"), with_family)
     _write_shared(connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers)
-    return count, base
+    return rows, base
 
 
 def _launch_columns(
@@ -181,7 +180,6 @@ def _launch_columns(
     source: Column,
     *rest: Column,
 ) -> list[Column]:
-    """Columns of Kernel as columns of kernel_launch."""
     name_ids = list(map(names.__getitem__, zip(name, short, strict=True)))
     places = zip(layer, direction, source, strict=True)
     layer_ids = [None if place == _NOWHERE else layers[place] for place in places]
@@ -189,24 +187,28 @@ def _launch_columns(
 
 
 def _copy_kernels(
-    connection: sqlite3.Connection,
-    run_id: int,
-    kernels: SqlKernels,
-    base: int,
-    first_range: int,
-    first_name: int,
-    first_layer: int,
+    connection: sqlite3.Connection, run_id: int, kernels: SqlKernels, first_ids: tuple[int, int, int, int]
 ) -> tuple[int, list[tuple[Any, ...]]]:
-    """From the attached report, without a row passing through Python: (how many, (number, name, short name) of all)."""
+    """From the attached report, without a row passing through Python: (how many, (number, name, short name) of all).
+
+    ``first_ids``: of launches, ranges, names and layers. Where the first key alone tells names apart, as it does in every
+    real report seen, a name's number is made of it: asking Python for each row takes a fifth of the whole time.
+    """
+    base, first_range, first_name, first_layer = first_ids
     columns = ", ".join(("launch", "name_key", "short_key", "layer", "step", *_FROM_RANGE_NUMBER))
     source = f"WITH k({columns}) AS ({kernels.select})"
-    rest = ", ".join(_FROM_RANGE_NUMBER[1:])
     try:
         keys = connection.execute(f"{source} SELECT DISTINCT name_key, short_key FROM k", kernels.parameters).fetchall()
-        name_id, numbers = _name_ids(connection, keys, first_name)
-        count = connection.execute(
+        plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
+        if plain and len(dict(keys)) == len(keys):
+            name_id, numbers = f"name_key + {first_name}", {pair: pair[0] + first_name for pair in keys}
+        else:
+            name_id, numbers = "name_number(name_key, short_key)", {pair: n for n, pair in enumerate(keys, first_name)}
+            connection.create_function("name_number", 2, lambda *pair: numbers[pair])
+        rows = connection.execute(
             f"INSERT INTO main.kernel_launch (run_id, {_LAUNCH_COLUMNS}) {source} SELECT {run_id:d}, launch + {base},"
-            f" {name_id}, launch, layer + {first_layer}, step, range_number + {first_range}, {rest} FROM k",
+            f" {name_id}, launch, layer + {first_layer}, step, range_number + {first_range},"
+            f" {', '.join(_FROM_RANGE_NUMBER[1:])} FROM k",
             kernels.parameters,
         ).rowcount
     except sqlite3.Error:
@@ -215,34 +217,18 @@ def _copy_kernels(
         raise
     texts = kernels.texts(chain.from_iterable(keys))
     names = {name: NO_NAME if texts[name] is None else texts[name] for name, _ in keys}
-    return max(count, 0), [(numbers[name, short], names[name], texts[short]) for name, short in keys]
-
-
-def _name_ids(
-    connection: sqlite3.Connection, keys: list[tuple[Any, ...]], first: int
-) -> tuple[str, Mapping[tuple[Any, ...], int]]:
-    """(SQL of a row's number in kernel_name, the number of each pair of keys)
-
-    Where the first key alone tells the names apart, as it does in every real report seen, the number is made
-    of it: asking Python for each row takes a fifth of the whole time.
-    """
-    plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
-    if plain and len({name for name, _ in keys}) == len(keys):
-        return f"name_key + {first}", {pair: pair[0] + first for pair in keys}
-    numbers = {pair: number for number, pair in enumerate(keys, first)}
-    connection.create_function("name_number", 2, lambda *pair: numbers[pair])
-    return "name_number(name_key, short_key)", numbers
+    return max(rows, 0), [(numbers[name, short], names[name], texts[short]) for name, short in keys]
 
 
 def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int) -> int:
     """How many. Kernels have to be there already."""
-    metrics = _Numbers(next_id(connection, "metric"))
+    metrics = _counted_from(next_id(connection, "metric"))
     columns: Iterable[Sequence[Column]]
     if isinstance(counters, NumberedCounters):
         ids = [metrics[metric] for metric in counters.metrics]
         columns = (
-            (launch, list(map(ids.__getitem__, number)), value, text)
-            for launch, number, value, text in counters.chunks()
+            (launch, list(map(ids.__getitem__, numbers)), value, text)
+            for launch, numbers, value, text in counters.chunks()
         )
     else:
         columns = (
@@ -250,13 +236,9 @@ def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterab
             for launch, name, value, unit, section, text in columns_of(counters)
         )
     values = [f"? + {first_kernel}", "?", "?", "?"]
-    count = insert(connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns)
+    rows = insert(connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns)
     _write_shared(connection, "metric", run_id, ("name", "unit", "section"), ((n, *key) for key, n in metrics.items()))
-    return count
-
-
-def _is_attached(connection: sqlite3.Connection) -> bool:
-    return any(row[1] == SCHEMA for row in connection.execute("PRAGMA database_list"))
+    return rows
 
 
 def next_id(connection: sqlite3.Connection, table: str) -> int:

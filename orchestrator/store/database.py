@@ -76,14 +76,11 @@ def reading(path: Path, *, as_it_is: bool = False) -> Iterator[sqlite3.Connectio
     Tables that their owner changed are read with perfctl's own columns and types, unless ``as_it_is``.
     """
     if path.is_dir():
-        raise StoreError(
-            f"{path}: this is a folder, not a store", "Name the file with --store, as in --store FOLDER/perfctl.db"
-        )
+        remedy = "Name the file with --store, as in --store FOLDER/perfctl.db"
+        raise StoreError(f"{path}: this is a folder, not a store", remedy)
     if not path.is_file():
-        raise StoreError(
-            f"{path}: there is no store here yet",
-            "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or name it with --store",
-        )
+        remedy = "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or name it with --store"
+        raise StoreError(f"{path}: there is no store here yet", remedy)
     connection = _open_read_only(path)
     try:
         with _as_store_error(path):
@@ -134,20 +131,16 @@ def _as_store_error(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
-            raise StoreError(
-                f"{path}: another process has been writing to it for over {WAIT_MS // 1000} s",
-                "Wait for it to end, then try again",
-            ) from error
+            problem = f"{path}: another process has been writing to it for over {WAIT_MS // 1000} s"
+            raise StoreError(problem, "Wait for it to end, then try again") from error
         if "interrupted" in str(error):  # by Ctrl-C; only that ends a statement here
             raise KeyboardInterrupt from error
         raise StoreError(f"{path}: {error}", "Check free disk space and permissions") from error
-    except sqlite3.IntegrityError as error:
-        remedy = (
-            "A constraint of this store does not allow what perfctl writes: drop it, or name another store with --store"
-        )
-        raise StoreError(f"{path}: {error}", remedy) from error
     except sqlite3.DatabaseError as error:
         remedy = "Name the store with --store, or move this file away and ingest the reports again"
+        if isinstance(error, sqlite3.IntegrityError):
+            refused = "A constraint of this store does not allow what perfctl writes"
+            remedy = f"{refused}: drop it, or name another store with --store"
         raise StoreError(f"{path}: {error}", remedy) from error
 
 
@@ -156,24 +149,19 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is not a store, and what a newer perfctl has written."""
     shape.distrust(connection)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     identity = connection.execute("PRAGMA application_id").fetchone()[0]
     if tables and identity != APPLICATION_ID:
-        raise StoreError(
-            f"{path}: this is a SQLite file, but not a perfctl store",
-            "A profiler's export goes in with 'perfctl ingest FILE'; name the store with --store",
-        )
+        remedy = "A profiler's export goes in with 'perfctl ingest FILE'; name the store with --store"
+        raise StoreError(f"{path}: this is a SQLite file, but not a perfctl store", remedy)
     version = _version(connection)
     if version < 0:
         raise StoreError(f"{path}: its schema has no version ({version})", "Name a store with --store")
     if version > len(MIGRATIONS):
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
-        wanted = f"perfctl {row[0]} or later" if row else "a newer perfctl"
-        raise StoreError(
-            f"{path}: its schema is version {version}, this perfctl knows {len(MIGRATIONS)}", f"Install {wanted}"
-        )
+        problem = f"{path}: its schema is version {version}, this perfctl knows {len(MIGRATIONS)}"
+        raise StoreError(problem, f"Install perfctl {row[0]} or later" if row else "Install a newer perfctl")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
@@ -220,10 +208,8 @@ def _is_done(store: Database, step: Migration, statement: str, path: Path) -> bo
     if made[1] == "TABLE" and not shape.made_by(step.number)[made[2]].columns.keys() <= {
         column.lower() for column in store.table(made[2]).columns_dict
     }:
-        raise StoreError(
-            f"{path}: this store has a table {made[2]} of your own, a name that perfctl {step.since} needs",
-            f"Rename yours: sqlite-utils rename-table {path.name} {made[2]} NEW_NAME",
-        )
+        problem = f"{path}: this store has a table {made[2]} of your own, a name that perfctl {step.since} needs"
+        raise StoreError(problem, f"Rename yours: sqlite-utils rename-table {path.name} {made[2]} NEW_NAME")
     return True
 
 

@@ -10,7 +10,6 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +47,7 @@ def answers(store: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str, 
             cursor = connection.execute(sql)
             if cursor.description is None:
                 raise UsageError("the query is empty", "Say for instance: perfctl query 'select * from run'")
-            yield tuple(column[0] for column in cursor.description), _rows(cursor)
-
-
-def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
-    while part := cursor.fetchmany(1000):
-        yield from part
+            yield tuple(column[0] for column in cursor.description), cursor
 
 
 def _fence(connection: sqlite3.Connection, seconds: float) -> None:
@@ -82,7 +76,6 @@ def _may(action: int, first: str | None, second: str | None, schema: str | None,
 
 @contextmanager
 def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
-    """SQLite's words, in ours where it matters."""
     try:
         yield
     except MemoryError as error:
@@ -94,9 +87,8 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
         if "one statement" in said:
             raise UsageError("there is more than one statement", "Give one SELECT at a time") from error
         if "authoriz" in said or "prohibited" in said or "readonly" in said:
-            raise UsageError(
-                f"the query may only read ({said})", "Use SELECT; sqlite-utils or sqlite3 can change the store"
-            ) from error
+            remedy = "Use SELECT; sqlite-utils or sqlite3 can change the store"
+            raise UsageError(f"the query may only read ({said})", remedy) from error
         if "no such table" in said:
             raise UsageError(said, f"There are {', '.join(table_names())}; docs/schema.md says more") from error
         if "locked" in said or "malformed" in said:
@@ -113,8 +105,6 @@ _WHERE = {
     " UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
     "counter": "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM json_each(:runs)))",
 }
-_ORDER = {"kernel": "id", "counter": "rowid"}
-
 
 FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
 """Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their time in all of them."""
@@ -147,9 +137,8 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
     with database.reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
     names = Database(memory=True).table("names")
-    names.insert_all(
-        ({"id": number, "name": row[1]} for number, row in enumerate(rows)), pk="id", columns={"name": str}
-    )
+    named = ({"id": number, "name": row[1]} for number, row in enumerate(rows))
+    names.insert_all(named, pk="id", columns={"name": str})
     names.enable_fts(["name"], tokenize="trigram")
     indexed = " ".join('"' + word.replace('"', '""') + '"' for word in words if len(word) >= _SHORTEST_WORD)
     found = names.search(indexed, columns=["id"]) if indexed else names.rows
@@ -157,26 +146,15 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
     return [row for row in hits if all(word.casefold() in row[1].casefold() for word in words)]
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
-    """One table as it leaves the store: its columns in order, what each means, and of which type it is."""
-
-    name: str
-    columns: tuple[Column, ...]
-    types: tuple[str, ...]
-    """INTEGER, REAL, NUMERIC (either) or TEXT, one a column."""
-
-
 def table_names() -> tuple[str, ...]:
     """The tables and views that hold what was measured, in the order of the schema."""
     return (*(name for name in tables() if name not in PARTS), *views())
 
 
-def table_shape(table: str) -> TableShape:
-    """Columns and types of one of ``table_names()``."""
-    columns = {**tables(), **views()}[table][1]
+def columns_of(table: str) -> list[tuple[Column, str]]:
+    """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of ``table_names()``, in order."""
     declared = shape.columns(table)
-    return TableShape(table, tuple(columns), tuple(declared[column.name] for column in columns))
+    return [(column, declared[column.name]) for column in (tables() | views())[table][1]]
 
 
 def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
@@ -190,11 +168,9 @@ def table_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] |
 
     A million rows are never in memory at once.
     """
-    chosen = ", ".join(column.name for column in {**tables(), **views()}[table][1])
     where, bound = _limits(table, runs)
-    cursor = connection.execute(f"SELECT {chosen} FROM {table}{where} ORDER BY {_ORDER.get(table, 'rowid')}", bound)
-    while part := cursor.fetchmany(5000):
-        yield from part
+    sql = f"SELECT {', '.join(shape.columns(table))} FROM {table}{where} ORDER BY {'id' if table == 'kernel' else 'rowid'}"
+    yield from connection.execute(sql, bound)
 
 
 def _limits(table: str, runs: Sequence[int] | None) -> tuple[str, dict[str, str]]:

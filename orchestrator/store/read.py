@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import shape
+from perfctl.records import report as records
 from perfctl.records.paper import LayerCall, OpShape, read_op_shape
-from perfctl.records.report import (
-    Copy,
-    Counter,
-    Device,
-    Diagnostic,
-    Feature,
-    Gap,
-    Kernel,
-    LayerTime,
-    MemoryFigure,
-    Operation,
-    Range,
-    Report,
-    Sample,
-    Step,
-    Summary,
-)
 from perfctl.records.run import Run
 
 R = TypeVar("R", bound=NamedTuple)
+TABLES: dict[str, tuple[str, type[Any]]] = {
+    "steps": ("step", records.Step),
+    "memory": ("memory", records.MemoryFigure),
+    "summaries": ("summary", records.Summary),
+    "layer_times": ("layer_time", records.LayerTime),
+    "features": ("feature", records.Feature),
+    "gaps": ("gap", records.Gap),
+    "diagnostics": ("diagnostic", records.Diagnostic),
+    "copies": ("copy", records.Copy),
+    "operations": ("operation", records.Operation),
+    "samples": ("sample", records.Sample),
+}
+"""Field of Report -> (its table, the record of one row), where both have the same names."""
+LARGE = ("copies", "operations", "samples")
+"""Fields of those that may have many rows."""
+SHAPE_COLUMNS = ("position", "layer", "op", "direction")
+"""Fields of OpShape that are columns; the others are in one record."""
 
 
 def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_of_each: bool = False) -> list[int]:
@@ -40,19 +42,17 @@ def run_ids(connection: sqlite3.Connection, *, sweep: int | None = None, latest_
     ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload, variant, batch size,
     mode, precision and device has replaced. Runs of unknown workload or batch size are never left out.
     """
-    where = "WHERE sweep_id = ?" if sweep is not None else ""
     rows = connection.execute(
-        f"SELECT id, profiler, workload, batch_size, mode, precision, device_id, variant, status FROM run {where} ORDER BY id",
-        (sweep,) if sweep is not None else (),
-    ).fetchall()
-    if not latest_of_each:
-        return [row[0] for row in rows]
+        "SELECT id, profiler, workload, batch_size, mode, precision, device_id, variant, status FROM run"
+        " WHERE :sweep IS NULL OR sweep_id = :sweep ORDER BY id",
+        {"sweep": sweep},
+    )
     newest: dict[tuple[Any, ...], int] = {}
-    for row in rows:
-        known = row[2] is not None and row[3] is not None
-        key = row[1:8] if known else row[:1]
-        if key not in newest or row[8] == "ok" or not known:
-            newest[key] = row[0]
+    for number, *key, status in rows:
+        known = latest_of_each and None not in key[1:3]
+        kind = tuple(key) if known else (number,)
+        if kind not in newest or status == "ok":
+            newest[kind] = number
     return sorted(newest.values())
 
 
@@ -105,11 +105,11 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     )
 
 
-_OF_REPORT = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
+OF_REPORT = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
 """Columns of run that are fields of Report under the same name."""
 _OF_RUN = (
     *("sweep_id", "sweep_name", "sweep_command", "profiler", "profiler_version", "status", "origin", "exit_code"),
-    *("reason", "artifact", "artifact_sha256", *_OF_REPORT),
+    *("reason", "artifact", "artifact_sha256", *OF_REPORT),
 )
 """Columns that are fields of Run under the same name."""
 
@@ -131,9 +131,8 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     row = found[0]
     report = _report(connection, row)
     families = connection.execute("SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
-    own = {name: row[name] for name in _OF_RUN}
     return Run(
-        **own,
+        **{name: row[name] for name in _OF_RUN},
         id=run_id,
         host=row["sweep_host"],
         device=report.devices[0] if report.devices else None,
@@ -141,34 +140,32 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
         families=tuple(family for (family,) in families),
         command=tuple(json.loads(row["command"] or "[]")),
-        repeats=tuple(tuple(_records(connection, Step, "step", other)) for other in repeat_ids(connection, run_id)),
+        repeats=tuple(
+            tuple(_records(connection, records.Step, "step", other)) for other in repeat_ids(connection, run_id)
+        ),
     )
 
 
-def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> Report:
+def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
     run_id = row["id"]
-    return Report(
+    ((base,),) = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,))
+    same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
+    for name, (table, record) in TABLES.items():
+        rows = _records(connection, record, table, run_id)
+        same[name] = rows if name in LARGE else tuple(rows)
+    numbers = {"number": f"id - {base:d}", "parent": f"parent - {base:d}", "range_number": f"range_id - {base:d}"}
+    return records.Report(
         tool=row["profiler"],
         path=Path(row["artifact"] or ""),
         form=row["form"] or "",
         tool_version=row["profiler_version"],
         devices=_devices(connection, run_id, row["device_id"]),
         environment=dict(connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))),
-        kernels=_kernels(connection, run_id),
+        kernels=_records(connection, records.Kernel, "kernel", run_id, "id", numbers),
         counters=_counters(connection, run_id),
-        copies=_records(connection, Copy, "copy", run_id),
-        ranges=_ranges(connection, run_id),
-        operations=_records(connection, Operation, "operation", run_id),
-        samples=_records(connection, Sample, "sample", run_id),
-        steps=tuple(_records(connection, Step, "step", run_id)),
-        memory=tuple(_records(connection, MemoryFigure, "memory", run_id)),
-        summaries=tuple(_records(connection, Summary, "summary", run_id)),
+        ranges=_records(connection, records.Range, "range", run_id, "id", numbers),
         ops=tuple(op_shapes(connection, run_id)),
-        layer_times=tuple(_records(connection, LayerTime, "layer_time", run_id)),
-        features=tuple(_records(connection, Feature, "feature", run_id)),
-        gaps=tuple(_records(connection, Gap, "gap", run_id)),
-        diagnostics=tuple(_records(connection, Diagnostic, "diagnostic", run_id)),
-        **{name: row[name] for name in _OF_REPORT},
+        **same,
     )
 
 
@@ -178,64 +175,45 @@ def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[d
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def _records(connection: sqlite3.Connection, record: type[R], table: str, run_id: int) -> list[R]:
-    """All of a table's rows of one run; its columns are named as the record's fields."""
-    columns = ", ".join(record._fields)
-    rows = connection.execute(f"SELECT {columns} FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
+def _records(
+    connection: sqlite3.Connection,
+    record: type[R],
+    table: str,
+    run_id: int,
+    order: str = "rowid",
+    instead: Mapping[str, str] = {},
+) -> list[R]:
+    """All of a table's rows of one run; its columns are named as the record's fields, but for those of ``instead``."""
+    columns = ", ".join(instead.get(field, field) for field in record._fields)
+    rows = connection.execute(f"SELECT {columns} FROM {table} WHERE run_id = ? ORDER BY {order}", (run_id,))
     return list(map(record._make, rows))
 
 
-def _kernels(connection: sqlite3.Connection, run_id: int) -> list[Kernel]:
-    base = _first(connection, "range", run_id)
-    columns = ["range_id - ? AS range_number" if f == "range_number" else f for f in Kernel._fields]
-    sql = f"SELECT {', '.join(columns)} FROM kernel WHERE run_id = ? ORDER BY id"
-    return list(map(Kernel._make, connection.execute(sql, (base, run_id))))
-
-
-def _counters(connection: sqlite3.Connection, run_id: int) -> list[Counter]:
+def _counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:
     sql = (
         "SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, counter.text"
         " FROM kernel JOIN counter ON counter.kernel_id = kernel.id WHERE kernel.run_id = ?"
         " ORDER BY kernel.id, counter.rowid"
     )
-    return list(map(Counter._make, connection.execute(sql, (run_id,))))
+    return list(map(records.Counter._make, connection.execute(sql, (run_id,))))
 
 
-def _ranges(connection: sqlite3.Connection, run_id: int) -> list[Range]:
-    base = _first(connection, "range", run_id)
-    special = {"number": f"id - {base:d}", "parent": f"parent - {base:d}"}
-    columns = ", ".join(special.get(field, field) for field in Range._fields)
-    sql = f"SELECT {columns} FROM range WHERE run_id = ? ORDER BY id"
-    return list(map(Range._make, connection.execute(sql, (run_id,))))
-
-
-def _first(connection: sqlite3.Connection, table: str, run_id: int) -> int:
-    row: Sequence[int] = connection.execute(
-        f"SELECT coalesce(min(id), 0) FROM {table} WHERE run_id = ?", (run_id,)
-    ).fetchone()
-    return row[0]
-
-
-def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> tuple[Device, ...]:
-    rows = _dicts(
-        connection,
-        f"SELECT {shape.selected('device')}, device_index FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
+def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> tuple[records.Device, ...]:
+    columns = ", ".join(
+        "device_index" if one.name == "index" else f"device.{one.name}" for one in fields(records.Device)
+    )
+    rows = connection.execute(
+        f"SELECT {columns} FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
         " ORDER BY device.id IS NOT ?, device_index",
-        run_id,
-        main,
+        (run_id, main),
     )
-    return tuple(
-        Device(**{**{k: v for k, v in row.items() if k not in ("id", "device_index")}, "index": row["device_index"]})
-        for row in rows
-    )
+    return tuple(records.Device(*row) for row in rows)
 
 
 def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
-    sql = "SELECT position, layer, op, direction, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
-    for position, layer, op, direction, record in connection.execute(sql, (run_id,)):
-        yield read_op_shape(
-            {**json.loads(record), "position": position, "layer": layer, "op": op, "direction": direction}
-        )
+    sql = f"SELECT {', '.join(SHAPE_COLUMNS)}, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
+    for *known, record in connection.execute(sql, (run_id,)):
+        yield read_op_shape(json.loads(record) | dict(zip(SHAPE_COLUMNS, known, strict=True)))
 
 
 def last_change(connection: sqlite3.Connection) -> str:
@@ -292,10 +270,7 @@ WHERE workload = 'families' AND profiler = 'none' AND status = 'ok' ORDER BY run
 
 def bench_run_ids(connection: sqlite3.Connection) -> list[int]:
     """Whole runs of networks of the families, without a profiler, oldest first."""
-    rows = connection.execute(
-        "SELECT id FROM run WHERE workload = 'families' AND profiler = 'none' AND status = 'ok' ORDER BY id"
-    )
-    return [number for (number,) in rows]
+    return [number for number, *_ in connection.execute(_BENCH_POINTS)]
 
 
 def fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[int]]:
@@ -308,13 +283,9 @@ def fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[
         if length:
             lengths.setdefault(run_id, []).append(length)
     best: dict[tuple[object, ...], int] = {}
-    every = []
-    for run_id, *point in connection.execute(_BENCH_POINTS):
-        if run_id not in lengths:
-            continue
-        every.append(run_id)
-        before = best.get(tuple(point))
-        if before is None or median(lengths[run_id]) < median(lengths[before]):
-            best[tuple(point)] = run_id
+    points = {run_id: tuple(point) for run_id, *point in connection.execute(_BENCH_POINTS) if run_id in lengths}
+    for run_id, point in points.items():
+        if point not in best or median(lengths[run_id]) < median(lengths[best[point]]):
+            best[point] = run_id
     fastest = sorted(best.values())
-    return fastest, sorted(set(every) - set(fastest))
+    return fastest, sorted(points.keys() - set(fastest))

@@ -60,30 +60,30 @@ def distrust(connection: sqlite3.Connection) -> None:
 
 
 @lru_cache(maxsize=4)
-def made_by(version: int) -> dict[str, Made]:
+def made_by(version: int = len(MIGRATIONS)) -> dict[str, Made]:
     """Name -> table or view after the first ``version`` migrations."""
+    found = {}
     with closing(sqlite3.connect(":memory:")) as empty:
         for step in MIGRATIONS[:version]:
             empty.executescript(step.sql)
-        return {name: _made(empty, name, kind, sql) for name, kind, sql in empty.execute(_SCHEMA).fetchall()}
-
-
-def _made(empty: sqlite3.Connection, name: str, kind: str, sql: str) -> Made:
-    types = {row[1]: row[2] for row in empty.execute(f"PRAGMA table_xinfo({name})")}
-    keys = empty.execute(f"PRAGMA foreign_key_list({name})").fetchall()
-    return Made(kind, _bare(sql), types, {key[3]: (key[2], key[4]) for key in keys if key[6] == "CASCADE"})
+        for name, kind, sql in empty.execute(_SCHEMA).fetchall():
+            types = {row[1]: row[2] for row in empty.execute(f"PRAGMA table_xinfo({name})")}
+            keys = empty.execute(f"PRAGMA foreign_key_list({name})").fetchall()
+            owners = {key[3]: (key[2], key[4]) for key in keys if key[6] == "CASCADE"}
+            found[name] = Made(kind, _bare(sql), types, owners)
+    return found
 
 
 def own_tables() -> frozenset[str]:
     """The tables that perfctl writes."""
-    return frozenset(name for name, made in made_by(len(MIGRATIONS)).items() if made.kind == "table")
+    return frozenset(name for name, made in made_by().items() if made.kind == "table")
 
 
 def belonging(table: str) -> set[tuple[str, str, str]]:
     """(table, column, key) of perfctl's tables whose rows go when the row they refer to goes."""
     return {
         (name, column, key)
-        for name, made in made_by(len(MIGRATIONS)).items()
+        for name, made in made_by().items()
         for column, (owner, key) in made.owners.items()
         if owner == table
     }
@@ -91,7 +91,7 @@ def belonging(table: str) -> set[tuple[str, str, str]]:
 
 def columns(table: str) -> Mapping[str, str]:
     """Column -> declared type of one of perfctl's tables or views, in the order of docs/schema.md."""
-    return made_by(len(MIGRATIONS))[table].columns
+    return made_by()[table].columns
 
 
 def selected(table: str) -> str:
@@ -107,15 +107,13 @@ def check_writable(connection: sqlite3.Connection, path: Path) -> None:
         if made.kind == "view":
             continue
         if found.kind != "table":
-            raise StoreError(
-                f"{path}: {name} is a {_KINDS[found.kind]} in this store; perfctl can read it, but not write to it",
-                f"Rename it and put the table {name} back, or name another store with --store",
-            )
+            kind = _KINDS[found.kind]
+            problem = f"{path}: {name} is a {kind} in this store; perfctl can read it, but not write to it"
+            raise StoreError(problem, f"Rename it and put the table {name} back, or name another store with --store")
         if computed := found.computed & made.columns.keys():
-            raise StoreError(
-                f"{path}: {name}.{min(computed)} is a computed column in this store; perfctl can read it, but not write to it",
-                "Make it a plain column, or name another store with --store",
-            )
+            column = f"{name}.{min(computed)}"
+            problem = f"{path}: {column} is a computed column in this store; perfctl can read it, but not write to it"
+            raise StoreError(problem, "Make it a plain column, or name another store with --store")
 
 
 def stand_in(connection: sqlite3.Connection, path: Path) -> None:
@@ -179,19 +177,14 @@ def _look_at(connection: sqlite3.Connection, name: str, kind: str | None, sql: s
 
 def _need(path: Path, name: str, made: Made, found: Changed) -> None:
     if found.kind == "missing":
-        raise StoreError(
-            f"{path}: the table {name} is missing",
-            "Put it back (docs/schema.md has its columns), or ingest the reports into a new store",
-        )
+        remedy = "Put it back (docs/schema.md has its columns), or ingest the reports into a new store"
+        raise StoreError(f"{path}: the table {name} is missing", remedy)
     for column, declared in made.columns.items():
         if column in found.types:
             continue
         add = f"sqlite-utils add-column {path.name} {name} {column} {'float' if declared == 'NUMERIC' else declared.lower()}"
-        remedy = (
-            f"Rename it back, or add it empty: {add}"
-            if found.kind == "table"
-            else f"Let the {_KINDS[found.kind]} show it"
-        )
+        its_table = found.kind == "table"
+        remedy = f"Rename it back, or add it empty: {add}" if its_table else f"Let the {_KINDS[found.kind]} show it"
         raise StoreError(f"{path}: {name} has no column {column}", remedy)
 
 

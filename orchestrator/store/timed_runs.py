@@ -56,9 +56,10 @@ WHERE profiler = 'none' AND status = 'ok' AND origin <> 'synthetic' AND workload
   AND mode IS NOT NULL AND precision IS NOT NULL AND device.name IS NOT NULL
 ORDER BY run.id
 """
-_PEAK = """
-SELECT max(bytes) FROM memory WHERE run_id = ? AND moment = 'peak' AND quantity = ?
-"""
+_PEAK = "SELECT max(bytes) FROM memory WHERE run_id = ? AND moment = 'peak' AND quantity = ?"
+_STEPS = f"SELECT {', '.join(Step._fields)} FROM step WHERE run_id = ? ORDER BY rowid"
+_LAYERS = "SELECT layer, direction, duration_ns FROM layer_time WHERE run_id = ?"
+_THREADS = "SELECT value FROM environment WHERE run_id = ? AND key = 'threads'"
 _POWER = """
 SELECT run.id, workload, variant, batch_size, device.name, avg(power_w), count(*)
 FROM sample JOIN run ON run.id = sample.run_id JOIN device ON device.id = run.device_id
@@ -72,23 +73,13 @@ GROUP BY run.id ORDER BY run.id
 def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
     """Every whole run of the plain profiler that knows its workload, batch size and device, oldest first."""
     for row in connection.execute(_RUNS).fetchall():
-        run_id, workload, variant, batch, mode, precision, device, kind, stamp = row
-        steps = connection.execute(
-            f"SELECT {', '.join(Step._fields)} FROM step WHERE run_id = ? ORDER BY rowid", (run_id,)
-        )
+        run_id, *_, kind, stamp = row
         (peak,) = connection.execute(_PEAK, (run_id, "allocated" if kind == "gpu" else "host_resident")).fetchone()
-        layers = connection.execute("SELECT layer, direction, duration_ns FROM layer_time WHERE run_id = ?", (run_id,))
-        yield TimedRun(
-            run_id, workload, variant, batch, mode, precision, device, kind, tuple(map(Step._make, steps)),
-            tuple(op_shapes(connection, run_id)), peak,
-            {(layer, direction): duration for layer, direction, duration in layers},
-            _threads(connection, run_id) if kind == "cpu" else None, stamp,
-        )  # fmt: skip
-
-
-def _threads(connection: sqlite3.Connection, run_id: int) -> int | None:
-    row = connection.execute("SELECT value FROM environment WHERE run_id = ? AND key = 'threads'", (run_id,)).fetchone()
-    return int(row[0]) if row is not None and str(row[0]).isdecimal() else None
+        layers = {(layer, direction): length for layer, direction, length in connection.execute(_LAYERS, (run_id,))}
+        (said,) = connection.execute(_THREADS, (run_id,)).fetchone() or (None,)
+        threads = int(str(said)) if kind == "cpu" and str(said).isdecimal() else None
+        steps, ops = tuple(map(Step._make, connection.execute(_STEPS, (run_id,)))), tuple(op_shapes(connection, run_id))
+        yield TimedRun._make((*row[:-1], steps, ops, peak, layers, threads, stamp))
 
 
 def power_readings(connection: sqlite3.Connection) -> list[PowerReading]:

@@ -38,22 +38,19 @@ def set_aside(connection: sqlite3.Connection) -> Iterator[None]:
     After an error there is nothing to do: the ROLLBACK brings them back. Warns (StoreNote) once of triggers that
     would have fired.
     """
-    found = [
-        Trigger(*row)
-        for row in connection.execute(
-            "SELECT name, tbl_name, sql FROM main.sqlite_master WHERE type = 'trigger' ORDER BY rowid"
-        )
-    ]
-    if not found:
-        yield
-        return
+    kept = "SELECT name, tbl_name, sql FROM main.sqlite_master WHERE type = 'trigger' ORDER BY rowid"
+    found = list(map(Trigger._make, connection.execute(kept)))
     for trigger in found:
         connection.execute(f"DROP TRIGGER main.{quoted(trigger.name)}")
     before = connection.total_changes
     yield
     silent = [trigger for trigger in found if trigger.table.lower() in own_tables()]
     if silent and connection.total_changes != before:
-        _warn(connection, silent, _refresh(connection, silent))
+        refreshed = _refresh(connection, silent)
+        path = connection.execute("PRAGMA database_list").fetchone()[2]
+        names = ", ".join(f"{trigger.name} on {trigger.table}" for trigger in silent)
+        brought = f"; brought up to date instead: {', '.join(refreshed)}" if refreshed else ""
+        warnings.warn(f"{path}: triggers do not fire while perfctl writes ({names}){brought}", StoreNote, stacklevel=1)
     for trigger in found:
         connection.execute(trigger.sql)
 
@@ -81,10 +78,3 @@ def _refresh(connection: sqlite3.Connection, silent: Sequence[Trigger]) -> list[
             store.table("_counts").upsert_all(rows, pk="table")
             refreshed.append("_counts")
     return refreshed
-
-
-def _warn(connection: sqlite3.Connection, silent: Sequence[Trigger], refreshed: Sequence[str]) -> None:
-    path = connection.execute("PRAGMA database_list").fetchone()[2]
-    names = ", ".join(f"{trigger.name} on {trigger.table}" for trigger in silent)
-    brought = f"; brought up to date instead: {', '.join(refreshed)}" if refreshed else ""
-    warnings.warn(f"{path}: triggers do not fire while perfctl writes ({names}){brought}", StoreNote, stacklevel=1)

@@ -4,56 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store import bulk, shape
+from perfctl.orchestrator.store import bulk, clean_text, shape
 from perfctl.orchestrator.store.database import now, transaction
+from perfctl.orchestrator.store.read import LARGE, OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.report import Copy, Device, Diagnostic, Feature, Gap, LayerTime, Operation, Report, Sample, Step
-from perfctl.redact import is_clean, masked, masked_fact, masked_line, masked_words
-
-
-def of_sweep(sweep: SweepFacts) -> SweepFacts:
-    command = sweep.command if sweep.command is None else masked_line(sweep.command)
-    return replace(sweep, name=masked(sweep.name), command=command)
-
-
-def of_run(run: RunFacts) -> RunFacts:
-    reason = run.reason if run.reason is None else masked(run.reason)
-    return replace(run, command=masked_words(run.command), reason=reason)
-
-
-def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One row by column."""
-    return {name: masked(value) if isinstance(value, str) else value for name, value in row.items()}
-
-
-def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(key, value) of what is known of a run's software."""
-    return [(masked(key), masked_fact(key, str(value))) for key, value in facts.items() if value is not None]
-
-
-def of_column(column: Sequence[Any]) -> Sequence[Any]:
-    """Some rows of one column; what holds no text is given back as it is, at once."""
-    if not isinstance(next((value for value in column if value is not None), None), str):
-        return column
-    texts = {value for value in set(column) if isinstance(value, str)}
-    if is_clean(texts):
-        return column
-    clean = {text: masked(text) for text in texts}
-    return [clean.get(value, value) if isinstance(value, str) else value for value in column]
-
-
-def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows that are few: the names that many rows of a large table share."""
-    held = list(rows)
-    return list(zip(*map(of_column, zip(*held, strict=True)), strict=True))
-
+from perfctl.records.report import Device, Gap, Report
+from perfctl.redact import masked, masked_line, masked_words
 
 _NEVER_NEGATIVE = {
     "run": ("duration_ns",),
@@ -125,7 +88,7 @@ class Written:
 
 def holds_artifacts(connection: sqlite3.Connection) -> bool:
     """Is there any run that ``find_artifact`` could find?"""
-    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL)").fetchone()[0])
+    return connection.execute("SELECT 1 FROM run WHERE artifact_sha256 IS NOT NULL LIMIT 1").fetchone() is not None
 
 
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
@@ -151,20 +114,20 @@ def write_run(
     stream) leave the store as it was. The same artifact is written once, unless ``again``. ``beside``: it
     belongs to the run just written (another rank of it), and takes no other's place.
     """
-    sweep, run = of_sweep(sweep), of_run(run)
+    sweep = replace(sweep, name=masked(sweep.name), command=sweep.command and masked_line(sweep.command))
+    run = replace(run, command=masked_words(run.command), reason=run.reason and masked(run.reason))
     with _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection):
-        if run.artifact_sha256 and not again:
-            known = find_artifact(connection, run.artifact_sha256)
-            if known is not None:
-                return Written(known, new=False)
+        if run.artifact_sha256 and not again and (known := find_artifact(connection, run.artifact_sha256)) is not None:
+            return Written(known, new=False)
         sweep_id = _sweep(connection, sweep)
-        if not beside:
-            _forget_failures(connection, sweep_id, run)
+        if not beside:  # a new attempt at a batch size replaces the failed or partial one before it in the same sweep
+            failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
+            forget(connection, "run", failed, (sweep_id, run.profiler, run.batch_size))
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
             return Written(run_id, new=True, reason=run.reason)
         _small_tables(connection, run_id, report, layer_calls)
-        return replace(_bulk_tables(connection, run_id, report, family), reason=run.reason)
+        return replace(_large_tables(connection, run_id, report, family), reason=run.reason)
 
 
 @contextmanager
@@ -174,9 +137,8 @@ def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
         yield
     except OverflowError as error:
         place = report.path if report is not None else Path(run.artifact or "")
-        raise ReportError(
-            place, run.profiler, f"a number in it is beyond 64 bits ({error})", "Make it again"
-        ) from error
+        problem = f"a number in it is beyond 64 bits ({error})"
+        raise ReportError(place, run.profiler, problem, "Make it again") from error
 
 
 def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
@@ -186,32 +148,23 @@ def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
     return _insert(connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()})
 
 
-def _forget_failures(connection: sqlite3.Connection, sweep_id: int, run: RunFacts) -> None:
-    """A new attempt at a batch size replaces the failed or partial one before it in the same sweep."""
-    where = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
-    forget(connection, "run", where, (sweep_id, run.profiler, run.batch_size))
-
-
 def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None) -> int:
     row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": now()}
     row["command"] = json.dumps(run.command) if run.command else None
     if report is None:
         return _insert(connection, "run", row)
     row |= {"profiler_version": report.tool_version, "form": report.form, "clock": report.environment.get("clock")}
-    for field in ("workload", "variant", "batch_size", "mode", "precision", "started_at", "duration_ns"):
-        row[field] = row[field] if row[field] is not None else getattr(report, field)
+    row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
     devices = dict.fromkeys((device.index, _device(connection, device)) for device in report.devices)
     row["device_id"] = next((number for _, number in devices), None)
     run_id = _insert(connection, "run", row)
-    connection.executemany(
-        "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)",
-        [(run_id, i, d) for i, d in devices],
-    )
+    into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
+    connection.executemany(into, [(run_id, *device) for device in devices])
     return run_id
 
 
 def _device(connection: sqlite3.Connection, device: Device) -> int:
-    facts = of_row(asdict(device))
+    facts = clean_text.of_row(asdict(device))
     del facts["index"]
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
@@ -221,9 +174,8 @@ def _device(connection: sqlite3.Connection, device: Device) -> int:
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
     """The row's id; said outright, as a table that was rebuilt may count no ids by itself."""
     row = {"id": bulk.next_id(connection, table), **row}
-    names = ", ".join(row)
     values = ", ".join(f":{name}" for name in row)
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", of_row(row))
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", clean_text.of_row(row))
     return int(row["id"])
 
 
@@ -238,36 +190,36 @@ def _rows(
 def _small_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
 ) -> None:
-    _rows(connection, "environment", ("key", "value"), run_id, of_facts(report.environment))
-    _rows(connection, "step", Step._fields, run_id, report.steps)
-    _rows(connection, "memory", ("moment", "quantity", "bytes"), run_id, report.memory)
-    _rows(connection, "summary", ("name", "value", "unit", "text"), run_id, report.summaries)
-    _rows(connection, "layer_time", LayerTime._fields, run_id, report.layer_times)
-    _rows(connection, "feature", Feature._fields, run_id, report.features)
-    _rows(connection, "gap", Gap._fields, run_id, report.gaps)
-    _rows(connection, "diagnostic", Diagnostic._fields, run_id, report.diagnostics)
+    _rows(connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment))
+    _tables_of_report(connection, run_id, report, TABLES.keys() - set(LARGE))
     _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
     shapes = [(op.position, op.layer, op.op, op.direction, _shape_json(op)) for op in report.ops]
-    _rows(connection, "op_shape", ("position", "layer", "op", "direction", "record"), run_id, shapes)
+    _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
+
+
+def _tables_of_report(
+    connection: sqlite3.Connection, run_id: int, report: Report, fields: Collection[str]
+) -> list[int]:
+    """The tables that hold what these fields of a report hold; how many rows each got, in the order of ``TABLES``."""
+    return [
+        _rows(connection, table, record._fields, run_id, getattr(report, field))
+        for field, (table, record) in TABLES.items()
+        if field in fields
+    ]
 
 
 def _shape_json(op: OpShape) -> str:
-    kept = asdict(op)
-    for column in ("position", "layer", "op", "direction"):
-        del kept[column]
-    return json.dumps(kept, sort_keys=True)
+    return json.dumps({name: value for name, value in asdict(op).items() if name not in SHAPE_COLUMNS}, sort_keys=True)
 
 
-def _bulk_tables(
+def _large_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, family: Callable[[str], str | None]
 ) -> Written:
     """Ranges, kernels and counters refer to each other by their order in the report: id = base + order."""
     ranges, first_range = bulk.write_ranges(connection, run_id, report.ranges)
     kernels, first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
     counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
-    copies = _rows(connection, "copy", Copy._fields, run_id, report.copies)
-    operations = _rows(connection, "operation", Operation._fields, run_id, report.operations)
-    samples = _rows(connection, "sample", Sample._fields, run_id, report.samples)
+    copies, operations, samples = _tables_of_report(connection, run_id, report, LARGE)
     _refuse_impossible(connection, run_id, {"range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"})
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples)
 

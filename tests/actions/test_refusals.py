@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perfctl
 from perfctl.orchestrator.actions import setup
+from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.ingest import scan_file
+from perfctl.orchestrator.actions.plot import ChartSource, plot
+from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import gather, infer, slurm
+from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Task
 from perfctl.orchestrator.launch.images.definition import Definition
 
-RECORDED = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch"
+NET = "mlp:depth=3,width=16"
 
 
 def plan(folder: Path) -> Plan:
@@ -49,49 +56,113 @@ def test_an_image_definition_is_replaced_only_by_force(tmp_path: Path) -> None:
         setup.render_image(asked, out)
 
 
-def test_the_doctor_returns_findings_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_returns_findings() -> None:
     found = setup.doctor()
     assert {"ok", "warning", "missing"} >= {finding.state for finding in found}
     assert len(found) > 5
-    assert capsys.readouterr() == ("", "")
+
+
+Refused = Callable[[Path], object]
+"""Takes a store."""
+
+
+def asked(**said: Any) -> perfctl.SweepOptions:
+    return perfctl.SweepOptions(**{"batches": (4,), "out": Path("runs"), **said})
+
+
+def placed(said: dict[str, Any], **places: Any) -> Refused:
+    return lambda store: perfctl.sweep("torch", asked(**said), placement=LocalPlacement(**places))
+
+
+def hinted(**said: Any) -> Refused:
+    return lambda store: perfctl.ingest(store, "new.db", hints=perfctl.UserHints(**said))
+
+
+def predicted(**said: Any) -> Refused:
+    return lambda store: perfctl.predict(NET, batch=8, **said)
+
+
+def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
+    return lambda store: estimate_model(Request(NET, **said), batches)
 
 
 @pytest.mark.parametrize(
-    ("models", "profiler", "message"),
+    ("call", "said"),
     [
-        ((), "none", "`models` names no model"),
-        (("resnet18", "resnet18"), "none", "stands twice"),
-        (("resnet18",), "ncu", "`profiler`: 'ncu' is not known"),
+        (estimated(mode="learn"), "`mode`: 'learn' is not known"),
+        (estimated(optimizer="magic"), "`optimizer`: 'magic' is not known"),
+        (estimated(device="tpu"), "`device`: 'tpu' is not known"),
+        (estimated((0,)), "`batches`: a batch size must be at least 1"),
+        (estimated(()), "`batches`: a batch size must be at least 1"),
+        (predicted(), "no device"),
+        (predicted(device="A100", device_spec="name=X"), "`device` and `device_spec` together"),
+        (predicted(device="cuda"), "`device`: 'cuda' does not say which product"),
+        (predicted(device="A100", threads=2), "`threads` is for `device` cpu"),
+        (predicted(device="T4", optimizer="lion"), "`optimizer`: 'lion' is not known"),
+        (hinted(mode="bogus"), "`mode`: 'bogus' is not known"),
+        (hinted(precision="int3"), "`precision`: 'int3' is not known"),
+        (hinted(batch_size=0), "`batch_size` must be at least 1, got 0"),
+        (hinted(guess_layers=True), "`guess_layers`: of which network"),
+        (placed({"device": "tpu"}), "`device`: 'tpu' is not known"),
+        (placed({"sweep_name": "a/b"}), "`sweep_name`: invalid folder name 'a/b'"),
+        (placed({"step_marker": "optimizer"}), "`step_marker` is for a program of your own"),
+        (placed({"device": "cuda"}, devices="cpu:0"), "`device` cuda and `devices` cpu:0 (sets of cores) do not agree"),
+        (placed({"no_store": True}, devices="cpu:0"), "`devices` and `no_store` do not go together"),
+        (placed({}, bind=("/data",)), "`bind` and `container_runtime` are for an image"),
+        (placed({"batches": (0,)}), "0"),
+        (lambda store: perfctl.sweep("perf", asked()), "`profiler`: 'perf' is not known"),
+        (lambda store: perfctl.sweep("torch", asked(mode="infer"), program=["python", "train.py", "{batch}"]),
+         "`mode` is for built-in workloads"),
+        (lambda store: infer.infer_requests((), "none", asked()), "`models` names no model"),
+        (lambda store: infer.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
+        (lambda store: infer.infer_requests(("resnet18",), "ncu", asked()), "`profiler`: 'ncu' is not known"),
+        (lambda store: export(("nothing",), store=store), "`tables`: there is no table 'nothing'"),
+        (lambda store: export(format="doc", store=store), "`format`: 'doc' is not known"),
+        (lambda store: export(sweep=1, runs=(1,), store=store), "`sweep` and `runs` together"),
+        (lambda store: trace(1, step=1, whole=True, store=store), "`whole` and `step` together"),
+        (lambda store: plot("sample", ChartSource(store), out=Path("s.doc")), "`out`: 's.doc' does not end with"),
+        (lambda store: plot("sample", ChartSource(store, pie=True)), "`pie`: 'sample' shows no parts"),
+        (lambda store: speedup_of(["one"], store=store), "`runs` needs two or more"),
+        (lambda store: speedup_of(["1", "2"], store=store, allow=["all"]), "`allow`: 'all' is not known"),
+        (lambda store: perfctl.report(store, "page.html", studies=0), "`studies` must be at least 1, got 0"),
+        (lambda store: perfctl.report(store, "page.html", peaks="guessed"), "`peaks`: 'guessed' is not known"),
+        (lambda store: perfctl.compare(store, store, gate=-0.1), "`gate` must be 0 or more"),
+        (lambda store: perfctl.compare(store, store, gate=float("nan")), "`gate` must be 0 or more"),
+        (lambda store: perfctl.compare(store, store, gate=float("inf")), "`gate` must be 0 or more"),
+        (lambda store: perfctl.compare("nothing", store, store=store), "neither a file nor a sweep or run"),
+        (lambda store: perfctl.compare("nothing", store, store=store), "sweep:1"),
+        (lambda store: perfctl.compare("nothing", store, store="none.db"), "Name another `store`"),
     ],
-)
-def test_models_and_profiler_of_an_inference_sweep_are_checked(
-    models: tuple[str, ...], profiler: str, message: str, tmp_path: Path
+)  # fmt: skip
+def test_a_request_that_makes_no_sense_names_the_field_and_nothing_is_written(
+    call: Refused, said: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match=message):
-        infer.infer_requests(models, profiler, perfctl.SweepOptions(batches=(1,), out=tmp_path / "runs"))
-
-
-def test_a_task_that_an_array_does_not_have_is_named_by_field(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"`tasks`: there is no task '2'\. They are numbered 0 to 1"):
-        slurm.submit(plan(tmp_path).folder, [0, 2])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as error:
+        call(store)
+    assert said in str(error.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_slurm_the_folders_alone_say_how_far_an_array_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    found = slurm.status(plan(tmp_path).folder)
+    folder = plan(tmp_path).folder
+    found = slurm.status(folder)
     assert (found.asked_squeue, found.gather, [state.state for state in found.tasks]) == (False, None, ["missing"] * 2)
     assert found.repeat == [0, 1]
+    with pytest.raises(UsageError, match=r"`tasks`: there is no task '2'\. They are numbered 0 to 1"):
+        slurm.submit(folder, [0, 2])
 
 
 def test_gathering_names_what_is_missing_and_counts_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     made = plan(tmp_path)
     options = perfctl.SweepOptions(batches=(16,), out=tmp_path, sweep_name="torch-mnist_cnn-1", store=tmp_path / "a.db")
-    swept = perfctl.replay(RECORDED, options, all_batches=False)
+    swept = perfctl.replay(recorded, options, all_batches=False)
     assert json.loads((swept.folder / "sweep.json").read_text())["name"] == "torch-mnist_cnn-1"
     done = gather.gather([made.folder], tmp_path / "b.db")
     assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), "one whole run, and one that says what is missing"
@@ -102,4 +173,3 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
     assert (again.new, again.known) == (0, 1)
     with pytest.raises(UsageError, match="nothing of a sweep is there"):
         gather.gather([tmp_path / "no"], tmp_path / "b.db")
-    assert capsys.readouterr() == ("", "")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +21,6 @@ from tests.parsers.nsys_builder import NsysBuilder, training_step
 
 SWEEP = SweepFacts("an ingest", "ingest", "perfctl ingest r.sqlite", "host")
 SECRET = "TOKEN=not-a-kernel-name"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with database.writing(tmp_path / "perfctl.db") as connection:
-        yield connection
 
 
 def write(connection: sqlite3.Connection, report: Report) -> Written:
@@ -50,51 +43,44 @@ def stored(connection: sqlite3.Connection, run_id: int) -> tuple[list[Kernel], t
     return list(run.report.kernels), run.families
 
 
-def test_kernels_copied_by_sql_are_those_written_one_by_one(store: sqlite3.Connection, tmp_path: Path) -> None:
+def test_kernels_copied_by_sql_are_those_written_one_by_one(writing: sqlite3.Connection, tmp_path: Path) -> None:
     report = parse(export(tmp_path / "r.sqlite"))
     assert isinstance(report.kernels, SqlKernels)
-    one_by_one = write(store, replace(report, kernels=list(report.kernels)))
-    copied = write(store, report)
+    one_by_one = write(writing, replace(report, kernels=list(report.kernels)))
+    copied = write(writing, report)
     assert (copied.kernels, copied.ranges) == (one_by_one.kernels, one_by_one.ranges) == (8, 6)
-    assert stored(store, copied.run_id) == stored(store, one_by_one.run_id)
-    kernels, families = stored(store, copied.run_id)
+    assert stored(writing, copied.run_id) == stored(writing, one_by_one.run_id)
+    kernels, families = stored(writing, copied.run_id)
     assert kernels == list(report.kernels)
     assert [(k.layer, k.step, k.range_number) for k in kernels[:2]] == [("conv1", 4, 3), ("conv1", 4, 2)]
     assert [k.short_name for k in kernels[:1] + kernels[6:7]] == ["gemm", "other"]
     assert families[0] == "gemm"
 
 
-def test_names_that_their_first_id_tells_apart_come_out_right(store: sqlite3.Connection, tmp_path: Path) -> None:
+def test_names_that_their_first_id_tells_apart_come_out_right(writing: sqlite3.Connection, tmp_path: Path) -> None:
     builder = NsysBuilder()
     for name in ("first(int)", "second(int)", "first(int)"):
         builder.kernel(1, name=name)
     report = parse(builder.write(tmp_path / "r.sqlite"))
-    numbers = [write(store, report).run_id for _ in range(2)]
+    numbers = [write(writing, report).run_id for _ in range(2)]
     for number in numbers:
-        assert [k.name for k in stored(store, number)[0]] == ["first(int)", "second(int)", "first(int)"]
-    assert store.execute("SELECT count(*) FROM kernel_name").fetchone() == (4,)
-
-
-def test_of_the_strings_of_an_export_only_names_of_kernels_reach_the_store(
-    store: sqlite3.Connection, tmp_path: Path
-) -> None:
-    write(store, parse(export(tmp_path / "r.sqlite")))
-    assert not any(SECRET in line for line in store.iterdump())
+        assert [k.name for k in stored(writing, number)[0]] == ["first(int)", "second(int)", "first(int)"]
+    assert writing.execute("SELECT count(*) FROM kernel_name").fetchone() == (4,)
 
 
 def test_rows_that_were_taken_out_of_the_export_do_not_shift_the_layers(
-    store: sqlite3.Connection, tmp_path: Path
+    writing: sqlite3.Connection, tmp_path: Path
 ) -> None:
     path = export(tmp_path / "r.sqlite")
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 2")
     report = parse(path)
-    kernels, _ = stored(store, write(store, report).run_id)
+    kernels, _ = stored(writing, write(writing, report).run_id)
     assert [(k.start_ns, k.layer) for k in kernels[:3]] == [(140, "conv1"), (300, None), (610, "conv1")]
 
 
 def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as_it_was(
-    store: sqlite3.Connection, tmp_path: Path
+    writing: sqlite3.Connection, tmp_path: Path
 ) -> None:
     builder = NsysBuilder()
     for number in range(3000):
@@ -102,22 +88,22 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
     path = builder.write(tmp_path / "r.sqlite")
     whole = path.read_bytes()
     report = parse(path)
-    before = list(store.iterdump())
+    before = list(writing.iterdump())
     refused = 0
     for offset in range(4096, len(whole), 4096):
         path.write_bytes(whole[:offset] + b"\xff" * 4096 + whole[offset + 4096 :])
         try:
-            run_id = write(store, report).run_id
+            run_id = write(writing, report).run_id
         except ReportError as error:
             assert "damaged or cut off" in str(error)
             refused += 1
-            assert list(store.iterdump()) == before
+            assert list(writing.iterdump()) == before
         else:  # the page holds nothing that is still needed
-            assert store.execute("SELECT count(*) FROM kernel").fetchone() == (3000,)
-            store.execute("DELETE FROM run WHERE id = ?", (run_id,))
-            store.execute("DELETE FROM sweep")
+            assert writing.execute("SELECT count(*) FROM kernel").fetchone() == (3000,)
+            writing.execute("DELETE FROM run WHERE id = ?", (run_id,))
+            writing.execute("DELETE FROM sweep")
     assert refused > 5
-    assert [row[1] for row in store.execute("PRAGMA database_list")] == ["main"]
+    assert [row[1] for row in writing.execute("PRAGMA database_list")] == ["main"]
 
 
 def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
@@ -128,42 +114,44 @@ def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
         write(connection, replace(report, kernels=kernels))
 
 
-def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_again(tmp_path: Path) -> None:
-    path, store_path = export(tmp_path / "r.sqlite"), tmp_path / "perfctl.db"
-    writer = multiprocessing.get_context("spawn").Process(target=_die_after_the_copy, args=(path, store_path))
-    writer.start()
-    writer.join(120)
-    assert writer.exitcode == -signal.SIGKILL
-    with database.writing(store_path) as connection:
+def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_again(
+    is_killed: Callable[..., None], path: Path, tmp_path: Path
+) -> None:
+    export_path = export(tmp_path / "r.sqlite")
+    is_killed(_die_after_the_copy, export_path, path)
+    with database.writing(path) as connection:
         for table in ("run", "kernel_launch", "range"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
-        assert write(connection, parse(path)).kernels == 8
+        assert write(connection, parse(export_path)).kernels == 8
 
 
-def test_deleting_a_run_takes_its_names_and_values_along(store: sqlite3.Connection, tmp_path: Path) -> None:
-    write(store, parse(export(tmp_path / "r.sqlite")))
-    store.execute("DELETE FROM run")
+def test_of_the_strings_of_an_export_only_names_of_kernels_reach_the_store_and_go_with_the_run(
+    writing: sqlite3.Connection, tmp_path: Path
+) -> None:
+    write(writing, parse(export(tmp_path / "r.sqlite")))
+    assert not any(SECRET in line for line in writing.iterdump())
+    writing.execute("DELETE FROM run")
     for table in ("kernel", "kernel_name", "kernel_layer", "kernel_launch", "range", "gap"):
-        assert store.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+        assert writing.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
-def test_a_column_with_values_here_and_none_there_keeps_both(store: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_column_with_values_here_and_none_there_keeps_both(writing: sqlite3.Connection, tmp_path: Path) -> None:
     copies = [Copy("HtoD", size, None, 0, layer) for size, layer in ((1, None), (None, "conv1"), (0, ""), (None, None))]
     report = Report("nsys", tmp_path, "a list", copies=copies)
-    (run,) = read.load(store, [write(store, report).run_id])
+    (run,) = read.load(writing, [write(writing, report).run_id])
     assert run.report.copies == copies
 
 
 @pytest.mark.parametrize("limit", [40, 999, 32766])
 @pytest.mark.parametrize("count", [1, 99, 100, 101, 250, 1001])
 def test_rows_come_back_in_their_order_however_many_go_in_together(
-    store: sqlite3.Connection, count: int, limit: int
+    writing: sqlite3.Connection, count: int, limit: int
 ) -> None:
     copies = [Copy("HtoD", 7 * n, None if n % 3 else n, n + 1, f"layer{n % 5}", n % 2, None) for n in range(count)]
     report = Report(tool="nsys", path=Path("r"), form="made", copies=copies)
-    before = store.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, limit)
-    run_id = write(store, report).run_id
-    store.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, before)
+    before = writing.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, limit)
+    run_id = write(writing, report).run_id
+    writing.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, before)
     columns = ", ".join(Copy._fields)
-    rows = store.execute(f"SELECT {columns} FROM copy WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
+    rows = writing.execute(f"SELECT {columns} FROM copy WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
     assert [Copy(*row) for row in rows] == copies

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import re
 import signal
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,8 @@ import pytest
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
-from perfctl.orchestrator.store.schema.v1 import FIRST
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
-from perfctl.records.report import Copy, Counter, Gap, Kernel, Operation, Range, Report, Step
+from perfctl.records.report import Copy, Counter, Gap, Kernel, Operation, Range, Report, Sample, Step
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 KERNELS = [Kernel(0, "gemm", None, "conv1", "forward", 0, "range", duration_ns=10), Kernel(1, "relu", duration_ns=2.5)]
@@ -29,8 +29,7 @@ REPORT = Report(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "perfctl.db"
+def store(path: Path) -> Path:
     write(path)
     return path
 
@@ -90,7 +89,16 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> N
     assert asked(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
 
 
-def test_after_an_error_in_the_middle_the_triggers_are_where_they_were(store: Path) -> None:
+def _die_while_triggers_are_away(path: Path) -> None:
+    with database.writing(path) as connection, database.transaction(connection):
+        connection.execute("DELETE FROM step")
+        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (0,)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were(
+    store: Path, is_killed: Callable[..., None]
+) -> None:
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
     before = asked(store, "SELECT name, sql FROM sqlite_master")
     with database.writing(store) as connection:
@@ -99,33 +107,15 @@ def test_after_an_error_in_the_middle_the_triggers_are_where_they_were(store: Pa
             raise KeyError
         assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)
     assert asked(store, "SELECT name, sql FROM sqlite_master") == before
-
-
-def _die_while_triggers_are_away(path: Path) -> None:
-    with database.writing(path) as connection, database.transaction(connection):
-        connection.execute("DELETE FROM step")
-        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (0,)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_after_a_kill_in_the_middle_the_triggers_are_where_they_were(store: Path) -> None:
-    change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
-    before = asked(store, "SELECT name, sql FROM sqlite_master")
-    writer = multiprocessing.get_context("spawn").Process(target=_die_while_triggers_are_away, args=(store,))
-    writer.start()
-    writer.join(120)
-    assert writer.exitcode == -signal.SIGKILL
+    is_killed(_die_while_triggers_are_away, store)
     assert asked(store, "SELECT name, sql FROM sqlite_master") == before
     assert is_read_as_written(store)
 
 
 def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(store: Path) -> None:
     failed = write(store, None, "failed")
-    change(
-        store,
-        "CREATE TABLE seen (id)",
-        "CREATE TRIGGER t AFTER DELETE ON run BEGIN INSERT INTO seen VALUES (old.id); END",
-    )
+    trigger = "CREATE TRIGGER t AFTER DELETE ON run BEGIN INSERT INTO seen VALUES (old.id); END"
+    change(store, "CREATE TABLE seen (id)", trigger)
     with pytest.warns(StoreNote, match="t on run"):
         write(store)
     assert asked(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
@@ -141,46 +131,41 @@ def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(store:
     assert asked(store, "SELECT count(*) FROM kernel") == [(3,)]
 
 
-def test_a_view_of_perfctls_that_is_gone_is_not_missed(store: Path) -> None:
-    change(store, "DROP VIEW kernel", "DROP VIEW counter")
-    assert is_read_as_written(store)
-
-
-def test_comments_and_blanks_make_no_other_view(store: Path) -> None:
+def test_comments_and_blanks_make_no_other_view_and_one_that_is_gone_is_not_missed(store: Path) -> None:
     ((own,),) = asked(store, "SELECT sql FROM sqlite_master WHERE name = 'kernel'")
     place = str(own).index("FROM")
     change(store, "DROP VIEW kernel", f"{str(own)[:place]}/* why not */ -- 'quoted'\n {str(own)[place:]}")
     assert is_read_as_written(store)  # and warns of nothing
+    change(store, "DROP VIEW kernel", "DROP VIEW counter")
+    assert is_read_as_written(store)
 
 
 @pytest.mark.parametrize(
-    "of", ["VIEW gap AS SELECT * FROM kept", "VIRTUAL TABLE gap USING fts4(run_id, quantity, state, reason, scope)"]
-)
-def test_a_view_in_place_of_a_table_is_read_and_named_and_cannot_be_written(store: Path, of: str) -> None:
-    put_in = ("INSERT INTO gap SELECT * FROM kept",) if of.startswith("VIRTUAL") else ()
-    change(store, "ALTER TABLE gap RENAME TO kept", f"CREATE {of}", *put_in)
-    with pytest.warns(StoreNote, match="gap is a (view|virtual table), not a table"):
+    ("made", "note", "said"),
+    [
+        (["VIEW gap AS SELECT * FROM kept"], "gap is a view, not a table", "gap is a view in this store; perfctl can read "
+         "it, but not write to it. Rename it and put the table gap back"),
+        (["VIRTUAL TABLE gap USING fts4(run_id, quantity, state, reason, scope)", "INSERT INTO gap SELECT * FROM kept"],
+         "gap is a virtual table, not a table", "gap is a virtual table in this store; perfctl can read it, but not write"),
+        (["TABLE gap (run_id, quantity TEXT, state TEXT, reason TEXT, own TEXT, scope TEXT AS (own))",
+          "INSERT INTO gap SELECT * FROM kept"], None, "gap.scope is a computed column"),
+    ],
+)  # fmt: skip
+def test_a_view_or_computed_column_in_place_of_perfctls_is_read_and_cannot_be_written(
+    store: Path, made: list[str], note: str | None, said: str
+) -> None:
+    change(store, "ALTER TABLE gap RENAME TO kept", f"CREATE {made[0]}", *made[1:])
+    with pytest.warns(StoreNote, match=note) if note else nullcontext():
         assert is_read_as_written(store)
-    with pytest.raises(StoreError, match=r"can read it, but not write to it\. Rename it and put the table gap back"):
+    with pytest.raises(StoreError, match=re.escape(said)):
         write(store)
     assert asked(store, "SELECT count(*) FROM kept") == [(2,)]
-
-
-def test_a_computed_column_is_read_and_cannot_be_written(store: Path) -> None:
-    change(
-        store, "ALTER TABLE gap RENAME TO kept",
-        "CREATE TABLE gap (run_id, quantity TEXT, state TEXT, reason TEXT, own TEXT, scope TEXT AS (own))",
-        "INSERT INTO gap SELECT * FROM kept",
-    )  # fmt: skip
-    assert is_read_as_written(store)
-    with pytest.raises(StoreError, match=r"gap\.scope is a computed column"):
-        write(store)
 
 
 def test_ctrl_c_ends_a_view_that_never_ends(store: Path) -> None:
     endless = f"SELECT n AS run_id, '' AS quantity, '' AS state, '' AS reason, '' AS scope FROM ({ENDLESS}) WHERE n < 0"
     change(store, "DROP TABLE gap", f"CREATE VIEW gap AS {endless}")
-    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.warns(StoreNote), pytest.raises(KeyboardInterrupt), database.reading(store) as connection:
         timer.start()
         read.load(connection, [1])
@@ -250,19 +235,16 @@ def test_text_in_a_column_of_numbers_is_not_known_rather_than_zero(store: Path) 
 def test_a_run_is_forgotten_whole_where_tables_were_rebuilt_without_foreign_keys(store: Path) -> None:
     write(store, REPORT, "failed")
     for table in ("kernel_launch", "gap", "metric_value"):
-        change(
-            store,
-            "PRAGMA legacy_alter_table = ON",
-            f"CREATE TABLE kept AS SELECT * FROM {table}",
-            f"DROP TABLE {table}",
-            f"ALTER TABLE kept RENAME TO {table}",
-        )
+        rebuilt = (f"CREATE TABLE kept AS SELECT * FROM {table}", f"DROP TABLE {table}")
+        change(store, "PRAGMA legacy_alter_table = ON", *rebuilt, f"ALTER TABLE kept RENAME TO {table}")
     change(store, 'CREATE TABLE "my notes" (run_id INTEGER REFERENCES run(id) ON DELETE CASCADE, "a text" TEXT)')
     change(store, 'INSERT INTO "my notes" SELECT id, status FROM run')
     write(store)
     for table in ("kernel_launch", "gap", "metric_value"):
         assert asked(store, f"SELECT count(*) FROM {table}") == [(2 * (1 if table == "metric_value" else 2),)], table
     assert asked(store, 'SELECT "a text" FROM "my notes"') == [("ok",)]
+    assert asked(store, "SELECT 1 FROM kernel_name WHERE run_id NOT IN (SELECT id FROM run)") == []
+    assert asked(store, "SELECT 1 FROM metric_value WHERE kernel_id NOT IN (SELECT id FROM kernel_launch)") == []
 
 
 def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(store: Path) -> None:
@@ -273,35 +255,43 @@ def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as
     assert asked(store, "SELECT * FROM run") == before
 
 
-def test_a_schema_may_call_nothing_that_does_more_than_compute(store: Path) -> None:
-    for mode in (database.reading, database.writing):
-        with mode(store) as connection:
-            assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
-            assert connection.execute("PRAGMA cell_size_check").fetchone() == (1,)
-
-
-def first_version(path: Path, *more: str) -> Path:
+def first_version(path: Path, *more: str) -> None:
     with closing(sqlite3.connect(path)) as db:
-        db.executescript(FIRST.replace("CREATE TABLE", "CREATE  TABLE"))
+        db.executescript(MIGRATIONS[0].sql.replace("CREATE TABLE", "CREATE  TABLE"))
         for statement in (*more, f"PRAGMA application_id = {database.APPLICATION_ID}", "PRAGMA user_version = 1"):
             db.execute(statement)
         db.commit()
-    return path
 
 
-def test_an_older_store_is_brought_up_to_date_around_what_its_user_added(tmp_path: Path) -> None:
-    old = first_version(
-        tmp_path / "old.db", "ALTER TABLE sample ADD COLUMN Energy_J REAL", "ALTER TABLE sample ADD COLUMN mine TEXT",
+def test_an_older_store_is_brought_up_to_date_around_what_its_user_added(path: Path) -> None:
+    first_version(
+        path, "ALTER TABLE sample ADD COLUMN Energy_J REAL", "ALTER TABLE sample ADD COLUMN mine TEXT",
         "CREATE TRIGGER t BEFORE INSERT ON store_info BEGIN SELECT RAISE(ABORT, 'no'); END",
         "CREATE TABLE feature (value REAL, unit TEXT, name TEXT, run_id INTEGER)",
     )  # fmt: skip
-    with pytest.warns(StoreNote, match="t on store_info"), database.reading(old) as connection:
+    with pytest.warns(StoreNote, match="t on store_info"), database.reading(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone() == ("0.3.0",)
-    assert asked(old, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") == [(1,)]
+    assert asked(path, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") == [(1,)]
     with pytest.warns(StoreNote, match="t on store_info"):
-        assert write(old) == 1
-    assert is_read_as_written(old)
+        assert write(path) == 1
+    assert is_read_as_written(path)
+
+
+def test_a_store_of_version_1_keeps_its_samples_and_takes_new_ones(path: Path) -> None:
+    first_version(
+        path, "INSERT INTO sweep VALUES (1, 's', 'sweep', '2026-01-01T00:00:00Z', NULL, NULL)",
+        "INSERT INTO run (id, sweep_id, profiler, status, origin, ingested_at)"
+        " VALUES (1, 1, 'nvidia-smi', 'ok', 'ingested', '2026-01-01T00:00:00Z')",
+        "INSERT INTO sample VALUES (1, 7, 0.25, 10, 20, 30.5, 40.0, 50, 0)",
+    )  # fmt: skip
+    full = Sample(5, 0.5, 1, 2, 70.5, 41.0, 10**9, 0, 10**8, 1234.5, "idle+sw_power_cap", 3, 0.25)
+    host = Sample(6, None, None, None, None, None, None, host_cpu=1.5, host_memory_bytes=4096)
+    number = write(path, Report("torch", Path("x"), "synthetic", samples=[full, host]))
+    with database.reading(path) as connection:
+        before, after = read.load(connection, [1, number])
+    assert list(before.report.samples) == [Sample(7, 0.25, 10, 20, 30.5, 40.0, 50, 0)]
+    assert list(after.report.samples) == [full, host]
 
 
 def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:

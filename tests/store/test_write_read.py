@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,23 +12,10 @@ import pytest
 
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
+from perfctl.records import report as records
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.report import (
-    Copy,
-    Counter,
-    Device,
-    Diagnostic,
-    Gap,
-    Kernel,
-    MemoryFigure,
-    Operation,
-    Range,
-    Report,
-    Sample,
-    Step,
-    Summary,
-)
+from perfctl.records.report import Counter, Device, Kernel, Range, Report
 
 SWEEP = SweepFacts("a sweep", "sweep", "perfctl ncu --batches 16", "host")
 FACTS = RunFacts("ncu", "ok", "measured", "mnist_cnn", 16, artifact="r.csv", artifact_sha256="ab" * 32)
@@ -52,16 +39,16 @@ def full_report() -> Report:
             Kernel(1, "other"),
         ],
         counters=[Counter(0, FFMA, BIG, None), Counter(0, "x", None, None, "s", "text"), Counter(1, FFMA, 0, "inst")],
-        copies=[Copy("HtoD", 4096, 1, 2, None, 0, 7)],
-        operations=[Operation("aten::conv2d", "cpu_op", 3, 30, 20, None, None, None, "conv1", "forward")],
-        samples=[Sample(1, 0.5, 10, 20, 100.5, 40.0, 10**9, 0)],
-        steps=(Step(0, "step", 0, 100, 2.3, None),),
-        memory=(MemoryFigure("peak", "allocated", 18_037_080),),
-        summaries=(Summary("GPU Utilization", 8.0, "%"), Summary("GPU Name", None, None, "V100")),
+        copies=[records.Copy("HtoD", 4096, 1, 2, None, 0, 7)],
+        operations=[records.Operation("aten::conv2d", "cpu_op", 3, 30, 20, None, None, None, "conv1", "forward")],
+        samples=[records.Sample(1, 0.5, 10, 20, 100.5, 40.0, 10**9, 0)],
+        steps=(records.Step(0, "step", 0, 100, 2.3, None),),
+        memory=(records.MemoryFigure("peak", "allocated", 18_037_080),),
+        summaries=(records.Summary("GPU Utilization", 8.0, "%"), records.Summary("GPU Name", None, None, "V100")),
         ops=(OpShape("conv1", "Conv2d", "aten.convolution", "forward", ((16, 1, 28, 28), None), ((16, 32, 26, 26),),
                      ("float32",), {"stride": [1, 1]}, 320),),
-        gaps=(Gap("counter:x", "not_available", "n/a", "gemm"),),
-        diagnostics=(Diagnostic("warning", "ncu", "a warning"),),
+        gaps=(records.Gap("counter:x", "not_available", "n/a", "gemm"),),
+        diagnostics=(records.Diagnostic("warning", "ncu", "a warning"),),
         mode="train",
         precision="fp32",
         started_at="2026-01-01T00:00:00Z",
@@ -72,22 +59,16 @@ def full_report() -> Report:
 CALLS = (LayerCall("conv1", "Conv2d", "forward", 3_115_008, 6_230_016, 320, 1, 2, 3, "N*P*Q*K"),)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with database.writing(tmp_path / "perfctl.db") as connection:
-        yield connection
-
-
 def write(
     connection: sqlite3.Connection, facts: RunFacts = FACTS, report: Report | None = None, **more: bool
 ) -> Written:
     return write_run(connection, SWEEP, facts, report, CALLS if report else (), family=lambda name: name[:4], **more)
 
 
-def test_everything_that_goes_in_comes_out_again(store: sqlite3.Connection) -> None:
-    write(store, replace(FACTS, artifact_sha256="cd" * 32), full_report())  # so that ids do not start at 1
-    written = write(store, report=full_report())
-    (run,) = read.load(store, [written.run_id])
+def test_everything_that_goes_in_comes_out_again(writing: sqlite3.Connection) -> None:
+    write(writing, replace(FACTS, artifact_sha256="cd" * 32), full_report())  # so that ids do not start at 1
+    written = write(writing, report=full_report())
+    (run,) = read.load(writing, [written.run_id])
     expected = full_report()
     for field in Report.__dataclass_fields__:
         if field in ("path", "workload", "batch_size"):
@@ -98,50 +79,37 @@ def test_everything_that_goes_in_comes_out_again(store: sqlite3.Connection) -> N
     assert run.families == ("gemm", "othe")
     assert (run.workload, run.batch_size, run.device) == ("mnist_cnn", 16, expected.devices[0])
     assert (written.kernels, written.counters, written.ranges, written.copies, written.operations) == (2, 3, 2, 1, 1)
+    values = [counter.value for counter in run.report.counters]
+    assert values == [BIG, None, 0] and isinstance(values[0], int), "exact, zero stays zero, and unknown stays unknown"
 
 
-def test_large_counts_stay_exact_and_zero_stays_zero_and_unknown_stays_null(store: sqlite3.Connection) -> None:
-    write(store, report=full_report())
-    rows = store.execute("SELECT value FROM counter ORDER BY rowid").fetchall()
-    assert rows == [(BIG,), (None,), (0,)]
-    assert isinstance(rows[0][0], int)
+def test_the_same_artifact_goes_in_once_unless_asked_again(writing: sqlite3.Connection) -> None:
+    first = write(writing, report=full_report())
+    assert write(writing, report=full_report()) == Written(first.run_id, new=False)
+    assert write(writing, report=full_report(), again=True).new
+    with pytest.raises(sqlite3.IntegrityError):  # foreign keys are checked again once a run is written
+        writing.execute("INSERT INTO diagnostic (run_id, severity, source, text) VALUES (77, 'info', 'x', 'y')")
+    assert writing.execute("SELECT count(*) FROM run").fetchone() == (2,)
 
 
-def test_the_same_artifact_goes_in_once_unless_asked_again(store: sqlite3.Connection) -> None:
-    first = write(store, report=full_report())
-    assert write(store, report=full_report()) == Written(first.run_id, new=False)
-    assert write(store, report=full_report(), again=True).new
-    assert store.execute("SELECT count(*) FROM run").fetchone() == (2,)
-
-
-def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(store: sqlite3.Connection) -> None:
+def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(writing: sqlite3.Connection) -> None:
     def broken() -> Iterator[Kernel]:
         yield Kernel(0, "first")
         raise ReportError(Path("r"), "nsys", "row 2 is damaged", "Export it again")
 
-    before = list(store.iterdump())
+    before = list(writing.iterdump())
     with pytest.raises(ReportError):
-        write(store, report=replace(full_report(), kernels=broken()))
-    assert list(store.iterdump()) == before
+        write(writing, report=replace(full_report(), kernels=broken()))
+    assert list(writing.iterdump()) == before
 
 
-def test_a_failed_batch_size_is_kept_with_its_reason_and_replaced_by_the_next_attempt(
-    store: sqlite3.Connection,
-) -> None:
-    failed = replace(FACTS, status="failed", reason="out of memory", artifact=None, artifact_sha256=None)
-    number = write(store, failed).run_id
-    assert read.load(store, [number])[0].reason == "out of memory"
-    write(store, report=full_report())
-    assert store.execute("SELECT status FROM run").fetchall() == [("ok",)]
-
-
-def test_the_newest_run_of_each_kind_stands_for_the_older_ones(store: sqlite3.Connection) -> None:
-    old = write(store, replace(FACTS, artifact_sha256="1"), full_report()).run_id
-    new = write(store, replace(FACTS, artifact_sha256="2"), full_report()).run_id
-    other = write(store, replace(FACTS, artifact_sha256="3", batch_size=32), full_report()).run_id
-    foreign = [write(store, RunFacts("ncu", "ok", "ingested", artifact_sha256=s), full_report()).run_id for s in "45"]
-    assert read.run_ids(store, latest_of_each=True) == [new, other, *foreign]
-    assert read.run_ids(store) == [old, new, other, *foreign]
+def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing: sqlite3.Connection) -> None:
+    old = write(writing, replace(FACTS, artifact_sha256="1"), full_report()).run_id
+    new = write(writing, replace(FACTS, artifact_sha256="2"), full_report()).run_id
+    other = write(writing, replace(FACTS, artifact_sha256="3", batch_size=32), full_report()).run_id
+    foreign = [write(writing, RunFacts("ncu", "ok", "ingested", artifact_sha256=s), full_report()).run_id for s in "45"]
+    assert read.run_ids(writing, latest_of_each=True) == [new, other, *foreign]
+    assert read.run_ids(writing) == [old, new, other, *foreign]
 
 
 def _write_many(path: Path, mark: str) -> None:
@@ -150,8 +118,7 @@ def _write_many(path: Path, mark: str) -> None:
             write(connection, replace(FACTS, artifact_sha256=f"{mark}{number}"), full_report())
 
 
-def test_two_processes_write_one_store_and_nothing_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "perfctl.db"
+def test_two_processes_write_one_store_and_nothing_is_lost(path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=_write_many, args=(path, mark)) for mark in "ab"]
     for writer in writers:
@@ -175,38 +142,33 @@ def _die_in_the_middle(path: Path) -> None:
         write(connection, report=replace(full_report(), kernels=kernels(), counters=()))
 
 
-def test_after_a_kill_in_the_middle_the_store_holds_none_of_it_and_takes_it_again(tmp_path: Path) -> None:
-    path = tmp_path / "perfctl.db"
-    writer = multiprocessing.get_context("spawn").Process(target=_die_in_the_middle, args=(path,))
-    writer.start()
-    writer.join(120)
-    assert writer.exitcode == -signal.SIGKILL
+def test_after_a_kill_in_the_middle_the_store_holds_none_of_it_and_takes_it_again(
+    is_killed: Callable[..., None], path: Path
+) -> None:
+    is_killed(_die_in_the_middle, path)
     with database.writing(path) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM kernel").fetchone() == (0,)
         assert write(connection, report=full_report()).new
 
 
-def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another(store: sqlite3.Connection) -> None:
-    kept = write(store, replace(FACTS, batch_size=8, artifact_sha256="ab" * 32), full_report())
-    tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another(writing: sqlite3.Connection) -> None:
+    kept = write(writing, replace(FACTS, batch_size=8, artifact_sha256="ab" * 32), full_report())
+    tables = [name for (name,) in writing.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
 
     def counts() -> dict[str, int]:
-        return {name: store.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
+        return {name: writing.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
 
     alone = counts()
     assert alone["metric_value"] and alone["kernel_launch"] and alone["layer_call"]
     partial = replace(FACTS, status="partial", reason="stopped", artifact_sha256="cd" * 32)
-    lost = write(store, partial, full_report())
+    lost = write(writing, partial, full_report())
     assert counts()["metric_value"] == 2 * alone["metric_value"]
-    found = write(store, replace(FACTS, status="failed", reason="out of memory", artifact=None, artifact_sha256=None))
+    found = write(writing, replace(FACTS, status="failed", reason="out of memory", artifact=None, artifact_sha256=None))
     assert counts() == {**alone, "run": 2}
-    assert [row[0] for row in store.execute("SELECT id FROM run ORDER BY id")] == [kept.run_id, found.run_id]
+    assert [row[0] for row in writing.execute("SELECT id FROM run ORDER BY id")] == [kept.run_id, found.run_id]
     assert lost.run_id != kept.run_id
-    assert store.execute("PRAGMA foreign_key_check").fetchall() == []
-
-
-def test_a_store_refuses_rows_of_no_run_again_once_a_run_is_written(store: sqlite3.Connection) -> None:
-    write(store, report=full_report())
-    with pytest.raises(sqlite3.IntegrityError):
-        store.execute("INSERT INTO diagnostic (run_id, severity, source, text) VALUES (77, 'info', 'x', 'y')")
+    assert read.load(writing, [found.run_id])[0].reason == "out of memory"
+    write(writing, replace(FACTS, artifact_sha256="ef" * 32), full_report())
+    assert writing.execute("SELECT status FROM run ORDER BY id").fetchall() == [("ok",), ("ok",)]
+    assert writing.execute("PRAGMA foreign_key_check").fetchall() == []

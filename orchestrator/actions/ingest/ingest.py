@@ -8,24 +8,24 @@ import shlex
 import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from perfctl import parsers
+from perfctl.orchestrator.actions.estimate import Request, estimate_at
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
 from perfctl.orchestrator.actions.messages import Messages, Silent
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, holds_artifacts, write_run
 from perfctl.parsers import ReportError
+from perfctl.parsers.text.doubts import SOURCE
 from perfctl.records.report import Device, Diagnostic, Gap, Report
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.workloads.spec import MODES, PRECISIONS
 
 _BATCH_IN_NAME = re.compile(
     r"(?<![a-z0-9])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?![a-z0-9])|(?<![a-z0-9])(\d+)_batch(?![a-z0-9])", re.IGNORECASE
@@ -93,17 +93,10 @@ class IngestListener(Messages, Protocol):
 
 
 class _Silent(Silent):
-    def found(self, total: int) -> None:
-        pass
-
-    def begin(self, path: Path, what: str = "reading") -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    def failed(self, text: str) -> None:
-        pass
+    def found(self, total: int) -> None: ...
+    def begin(self, path: Path, what: str = "reading") -> None: ...
+    def end(self) -> None: ...
+    def failed(self, text: str) -> None: ...
 
 
 SILENT: IngestListener = _Silent()
@@ -112,7 +105,7 @@ SILENT: IngestListener = _Silent()
 
 def ingest(
     paths: Path | str | Iterable[Path | str],
-    store: Path | str = "perfctl.db",
+    store: Path | str = DEFAULT,
     *,
     hints: UserHints = UserHints(),
     again: bool = False,
@@ -143,15 +136,16 @@ def ingest(
 
 def check_hints(hints: UserHints) -> None:
     """Everything that can be wrong before any report is read. Raises UsageError, ToolMissing or PerfctlError."""
-    from perfctl.workloads.spec import MODES, PRECISIONS
-
     for field_name, value, known in (("mode", hints.mode, MODES), ("precision", hints.precision, PRECISIONS)):
         if value is not None and value not in known:
             raise UsageError(f"`{field_name}`: '{value}' is not known", f"Use one of {', '.join(known)}")
     if hints.batch_size is not None and hints.batch_size < 1:
         raise UsageError(f"`batch_size` must be at least 1, got {hints.batch_size}")
+    if hints.guess_layers and hints.workload is None:
+        remedy = "Name it with `workload`: mnist_cnn, torchvision:resnet18, ..."
+        raise UsageError("`guess_layers`: of which network?", remedy)
     if hints.guess_layers:
-        _check_guessing(hints.workload, hints.mode)
+        estimate_at(Request(str(hints.workload), mode=hints.mode or "train"), 1)
 
 
 @dataclass(slots=True)
@@ -180,10 +174,15 @@ class _Intake:
     def _take(self, path: Path) -> None:
         try:
             if path.is_dir() and read_run_record(path) is not None:
-                written = take_run(self.connection, path, self.sweep, store=self.store, again=self.again)
+                self._note(path, take_run(self.connection, path, self.sweep, store=self.store, again=self.again))
+                return
+            with FileScan(path) as scan, parsers.no_collection():
+                written = take_report(
+                    self.connection, path, scan.digest, self.sweep, self.hints, store=self.store, again=self.again
+                )
                 self._note(path, written)
-            else:
-                self._take_report(path)
+                self.listener.begin(path, "looking for secrets")
+                self._warn_of_secrets(path, scan.secrets())
         except FileNotFoundError:
             self._failed(f"{path}: there is no such file. Check the path")
         except OSError as error:
@@ -191,55 +190,40 @@ class _Intake:
         except ReportError as error:
             self._failed(str(error))
 
-    def _take_report(self, path: Path) -> None:
-        with FileScan(path) as scan, parsers.no_collection():
-            written = take_report(
-                self.connection, path, scan.digest, self.sweep, self.hints, store=self.store, again=self.again
-            )
-            self._note(path, written)
-            self.listener.begin(path, "looking for secrets")
-            self._warn_of_secrets(path, scan.secrets())
-
     def _note(self, path: Path, written: Written) -> None:
+        """Warn of what was not understood of a format newer than perfctl, in one line; the store keeps it too."""
         self.taken.append((path, written))
-        if written.new:
-            self._warn_of_unknown(path, written.run_id)
+        query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
+        said = self.connection.execute(query, (written.run_id, SOURCE)).fetchall() if written.new else []
+        if said:
+            self.listener.warning(f"{path}: {'; '.join(text for (text,) in said)}")
 
     def _failed(self, why: str) -> None:
         self.failed.append(why)
         self.listener.failed(why)
 
-    def _warn_of_unknown(self, path: Path, run_id: int) -> None:
-        """One line that names what was not understood of a format newer than perfctl; the store keeps it too."""
-        from perfctl.parsers.text.doubts import SOURCE
-
-        query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
-        if said := [text for (text,) in self.connection.execute(query, (run_id, SOURCE))]:
-            self.listener.warning(f"{path}: {'; '.join(said)}")
-
     def _warn_of_secrets(self, path: Path, names: list[str]) -> None:
         """Name what looks like a secret in a report, so that nobody shares the file without knowing."""
         if names:
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            held = f"{', '.join(names[:_NAMED])}{more}"
-            command = f"perfctl scrub {shlex.quote(str(path))}"
+            held, command = f"{', '.join(names[:_NAMED])}{more}", f"perfctl scrub {shlex.quote(str(path))}"
             self.listener.warning(f"{path}: holds what looks like secrets ({held}): {command}")
 
-    def _name_others(self, folder: Path, found: list[Path]) -> list[str]:
-        """Name the files of a folder that are not reports; those that should be one, by their name, count as failed."""
+    def _name_others(self, folder: Path, found: list[Path]) -> bool:
+        """Name the files of a folder that are not reports; whether some should be one, by their name: these failed."""
         if not folder.is_dir() or found == [folder]:
-            return []
+            return False
         others = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
         taken = set(found)
-        others = [file for file in others if file not in taken and taken.isdisjoint(file.parents)]
-        wrong = {file: said for file in others if (said := _why_broken(file)) is not None}
-        for said in wrong.values():
+        why = {file: _why_broken(file) for file in others if file not in taken and taken.isdisjoint(file.parents)}
+        broken = [said for said in why.values() if said is not None]
+        for said in broken:
             self._failed(said)
-        if others := [file for file in others if file not in wrong]:
-            names = ", ".join(file.name for file in others[:5]) + (", ..." if len(others) > 5 else "")
-            files = "1 file that is not a report" if len(others) == 1 else f"{len(others)} files that are not reports"
-            self.listener.note(f"{folder}: skipped {files}: {names}")
-        return list(wrong.values())
+        if names := [file.name for file, said in why.items() if said is None]:
+            files = "1 file that is not a report" if len(names) == 1 else f"{len(names)} files that are not reports"
+            more = ", ..." if len(names) > 5 else ""
+            self.listener.note(f"{folder}: skipped {files}: {', '.join(names[:5])}{more}")
+        return bool(broken)
 
 
 def _why_broken(path: Path) -> str | None:
@@ -279,37 +263,29 @@ def take_report(
     report = replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
     if hints.guess_layers:
         report = _with_guesses(report)
-    facts = RunFacts(
-        profiler=report.tool,
-        status="partial" if _errors(report) else "ok",
-        origin="ingested",
-        reason=_errors(report),
-        artifact=relative(path, store),
-        artifact_sha256=digest(),
-    )
+    reason, place = _errors(report), relative(path, store)
+    status = "partial" if reason else "ok"
+    facts = RunFacts(report.tool, status, "ingested", reason=reason, artifact=place, artifact_sha256=digest())
     return write_run(connection, sweep, facts, report, estimate_shapes(path, report), family=family, again=again)
 
 
 def _with_hints(report: Report, hints: UserHints, path: Path) -> Report:
     """The report completed from the user's hints, then from its file name; each such value is marked."""
-    changes: dict[str, object] = {
-        field: getattr(hints, field)
-        for field in ("batch_size", "workload", "mode", "precision")
-        if getattr(hints, field) is not None
-    }
+    given = {field: getattr(hints, field) for field in ("batch_size", "workload", "mode", "precision")}
+    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
     notes = [f"{field} was given by the user" for field in changes]
     if report.batch_size is None and hints.batch_size is None and (batch := batch_in_name(path)) is not None:
         changes["batch_size"] = batch
         notes.append(f"batch_size {batch} was read from the name {path.name}")
     if hints.device_name is not None:
-        first, rest = (report.devices[:1] or (Device(None, "gpu"),))[0], report.devices[1:]
+        first, *rest = report.devices or (Device(None, "gpu"),)
         changes["devices"] = (replace(first, name=hints.device_name), *rest)
         notes.append("device name was given by the user")
     said = tuple(Diagnostic("info", "perfctl ingest", note) for note in notes)
     gaps = report.gaps
     if report.batch_size is None and "batch_size" not in changes:
         gaps = (*gaps, Gap("batch_size", "not_available", "the file does not say; give it with perfctl ingest --batch"))
-    return replace(report, diagnostics=(*report.diagnostics, *said), gaps=gaps, **changes)  # type: ignore[arg-type]
+    return replace(report, diagnostics=(*report.diagnostics, *said), gaps=gaps, **changes)
 
 
 def batch_in_name(path: Path) -> int | None:
@@ -329,14 +305,6 @@ def _errors(report: Report) -> str | None:
     return None if not said else said[0] + (f" (and {len(said) - 1} more)" if len(said) > 1 else "")
 
 
-def _check_guessing(workload: str | None, mode: str | None) -> None:
-    if workload is None:
-        raise UsageError(
-            "`guess_layers`: of which network?", "Name it with `workload`: mnist_cnn, torchvision:resnet18, ..."
-        )
-    _on_paper(workload, mode or "train", 1)
-
-
 def _with_guesses(report: Report) -> Report:
     """The report with layers, directions and steps guessed, and the shapes they were guessed from; else with a gap."""
     if report.workload is None or report.batch_size is None:
@@ -344,17 +312,8 @@ def _with_guesses(report: Report) -> Report:
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
     from perfctl.orchestrator.analyse.kernels.guess_layers import guess
 
-    paper = _on_paper(report.workload, report.mode or "train", report.batch_size)
+    mode = report.mode or "train"
+    paper = estimate_at(Request(report.workload, mode=mode), report.batch_size)
     made = guess(report.kernels, paper.calls)
-    gaps = (*report.gaps, *made.gaps)
-    if not made.guessed:
-        return replace(report, kernels=made.kernels, gaps=gaps)
-    return replace(report, kernels=made.kernels, ops=report.ops or paper.ops, mode=report.mode or "train", gaps=gaps)
-
-
-@lru_cache(maxsize=8)
-def _on_paper(workload: str, mode: str, batch: int) -> Estimate:
-    from perfctl.orchestrator.actions.estimate import Request, open_session, without_driver_warning
-
-    with without_driver_warning():
-        return open_session(Request(workload, mode=mode)).at(batch)
+    report = replace(report, kernels=made.kernels, gaps=(*report.gaps, *made.gaps))
+    return replace(report, ops=report.ops or paper.ops, mode=mode) if made.guessed else report

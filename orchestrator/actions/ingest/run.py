@@ -6,12 +6,11 @@ with a variant that names the rank, so that nothing adds them up.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
-from perfctl.orchestrator.launch.sweep.folders import read_run_record
+from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Feature, Gap, Report
 
-_RANK = re.compile(r"\.rank(\d+)\.")
+_RANK = re.compile(r"(workload|report)(?=\.).*?\.rank(\d+)\.")
 _ONE_REPORT = ("nsys", "ncu", "dlprof")
 """Profilers that put all ranks into one report, unless each rank was told to start its own (--under)."""
 _LEFT_OVER = (".nsys-rep", ".qdrep", ".qdstrm", ".tmp")
@@ -66,10 +65,19 @@ def take_run(
     digest = sha256(artifact) if artifact else None
     if digest and not again and (known := find_artifact(connection, digest)) is not None:
         return Written(known, new=False)
-    facts = replace(_facts(record, artifact, digest, store), origin=_origin(folder, record))
+    # The record of the run that a replay put in place: transcribed and synthetic figures stay so when they are replayed.
+    first = (read_json(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
+    facts = RunFacts(
+        **{name: record[name] for name in _NEEDED if name not in ("artifact", "commands", "origin")},
+        origin=str(first["origin"] if first.get("origin") in ("transcribed", "synthetic") else record["origin"]),
+        artifact=relative(artifact, store) if artifact else None,
+        artifact_sha256=digest,
+        command=tuple(record["commands"][0]) if record["commands"] else (),
+        variant=record.get("variant"),
+    )
     others = _ranks(folder)
     world = others[-1].number + 1 if others else 1
-    report, own = _whole_report(folder, record, artifact, facts)
+    report, own = _whole_report(folder, record, _dictionary(first.get("profiler_options")), artifact, facts)
     each_its_own = any("--under" in command for command in record["commands"][:1])  # a profiler for each rank
     shared = record["profiler"] in _ONE_REPORT and not each_its_own
     if others:
@@ -84,7 +92,7 @@ def take_run(
 
 
 def _whole_report(
-    folder: Path, record: dict[str, Any], artifact: Path | None, facts: RunFacts
+    folder: Path, record: dict[str, Any], options: dict[str, Any], artifact: Path | None, facts: RunFacts
 ) -> tuple[Report | None, RunFacts]:
     """The report with what was recorded beside it, and the facts with what went wrong. Raises ReportError."""
     workload = folder / "workload.json"
@@ -92,80 +100,35 @@ def _whole_report(
     if report is None:
         return None, own
     if report.batch_size not in (None, own.batch_size):
-        raise parsers.ReportError(
-            folder, "perfctl", f"run.json says batch size {own.batch_size}, the workload ran {report.batch_size}",
-            _AGAIN,
-        )  # fmt: skip
+        problem = f"run.json says batch size {own.batch_size}, the workload ran {report.batch_size}"
+        raise parsers.ReportError(folder, "perfctl", problem, _AGAIN)
     report = with_samples(report, folder / "samples.csv")
-    report = replace(report, environment={**report.environment, **_environment(record)})
-    return _narrowed(report, _profiler_options(folder, record)), own
-
-
-def _facts(record: dict[str, Any], artifact: Path | None, digest: str | None, store: Path) -> RunFacts:
-    """The facts in run.json."""
-    return RunFacts(
-        **{name: record[name] for name in _NEEDED if name not in ("artifact", "commands")},
-        artifact=relative(artifact, store) if artifact else None,
-        artifact_sha256=digest,
-        command=tuple(record["commands"][0]) if record["commands"] else (),
-        variant=record.get("variant"),
-    )
-
-
-def _origin(folder: Path, record: dict[str, Any]) -> str:
-    """Transcribed and synthetic figures stay so when they are replayed."""
-    first = _recorded(folder).get("origin") if record["origin"] == "recorded" else None
-    return first if first in ("transcribed", "synthetic") else str(record["origin"])
-
-
-def _recorded(folder: Path) -> dict[str, Any]:
-    """run.json of the run that a replay put in place; empty where there is none."""
-    try:
-        found = json.loads((folder / RECORD_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _profiler_options(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """Options of the profiler; for a replay, those of the recorded run."""
-    options = record.get("profiler_options")
-    if record["origin"] == "recorded":
-        options = _recorded(folder).get("profiler_options")
-    return options if isinstance(options, dict) else {}
-
-
-def _environment(record: dict[str, Any]) -> dict[str, str]:
-    """Container, and GPU or cores: what the launcher wrote about the run's environment."""
-    said = record.get("environment")
-    return {str(name): str(value) for name, value in said.items()} if isinstance(said, dict) else {}
-
-
-def _narrowed(report: Report, options: dict[str, Any]) -> Report:
-    """Launches that the profiler was told to leave out are not zero: the report gets a gap for them."""
-    layers = options.get("layers")
-    if not layers:
-        return report
-    names = ", ".join(map(str, layers))
+    container = {str(name): str(value) for name, value in _dictionary(record.get("environment")).items()}
+    report = replace(report, environment={**report.environment, **container})
+    if not (layers := options.get("layers")):
+        return report, own
+    names = ", ".join(map(str, layers))  # launches that the profiler was told to leave out are not zero
     gap = Gap("kernel", "not_collected", f"ncu was told to count only in these layers: {names}")
-    return replace(report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap))
+    return replace(report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap)), own
+
+
+def _dictionary(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _ranks(folder: Path) -> list[Rank]:
     """Ranks beside the first, by the files that carry their number: workload.rank1.json, report.rank1.pt.trace.json.gz."""
     found: dict[int, Rank] = {}
     for path in sorted(folder.iterdir()):
-        number = _RANK.search(path.name)
-        if number is None or not path.is_file() or not path.name.startswith(("workload.", "report.")):
+        named = _RANK.match(path.name)
+        if named is None or not path.is_file():
             continue
-        rank = found.get(int(number[1]), Rank(int(number[1]), None, None))
-        is_record = path.name.startswith("workload.")
-        if is_record:
-            found[rank.number] = replace(rank, record=path)
+        number = int(named[2])
+        rank = found.setdefault(number, Rank(number, None, None))
+        if named[1] == "workload":
+            found[number] = replace(rank, record=path)
         elif path.suffix not in _LEFT_OVER and not (path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()):
-            found[rank.number] = replace(rank, trace=path)
-        else:
-            found[rank.number] = rank
+            found[number] = replace(rank, trace=path)
     return [found[number] for number in sorted(found)]
 
 
@@ -179,11 +142,8 @@ def _take_rank(
     shared: bool,
 ) -> None:
     """A run of its own; partial where its record or its trace cannot be read."""
-    own = replace(
-        facts,
-        artifact=relative(rank.trace, store) if rank.trace else None,
-        artifact_sha256=sha256(rank.trace) if rank.trace else None,
-    )
+    place, digest = (relative(rank.trace, store), sha256(rank.trace)) if rank.trace else (None, None)
+    own = replace(facts, artifact=place, artifact_sha256=digest)
     try:
         report, own = _read_files(rank.record, rank.trace, own)
     except parsers.ReportError as error:
@@ -210,10 +170,8 @@ def _as_rank(
         return None, facts
     gaps = report.gaps
     if rank == 0 and shared:
-        reason = (
-            f"{facts.profiler} wrote one report of all {world} ranks, so that times and counts of a layer are sums over "
-            "them; perfctl torch keeps ranks apart"
-        )
+        sums = "so that times and counts of a layer are sums over them; perfctl torch keeps ranks apart"
+        reason = f"{facts.profiler} wrote one report of all {world} ranks, {sums}"
         gaps = (*gaps, Gap("rank", "ambiguous", reason))
         if facts.status == "ok":
             facts = replace(facts, status="partial", reason=reason)
@@ -278,11 +236,8 @@ def _devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device
     same = next((device for device in seen if device.kind == first.kind and device.index == first.index), None)
     if same is None:
         return used
-    facts = {
-        field: getattr(first, field) if getattr(first, field) is not None else getattr(same, field)
-        for field in Device.__dataclass_fields__
-    }
-    return (Device(**facts), *(device for device in seen if device is not same))
+    missing = {field: value for field, value in asdict(same).items() if getattr(first, field) is None}
+    return (replace(first, **missing), *(device for device in seen if device is not same))
 
 
 def run_record(folder: Path) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.files import check_free
@@ -59,9 +58,7 @@ class FileScan:
         self._hashed = self._worker.submit(sha256, self._path, self._stopped)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stopped.set()
         self._worker.shutdown()
         if self._process is not None:
@@ -82,11 +79,9 @@ class FileScan:
 
 
 def _start(path: Path) -> subprocess.Popen[bytes] | None:
-    command = (sys.executable, "-P", "-m", WORKER, os.fspath(path))
+    command, pipe = (sys.executable, "-P", "-m", WORKER, os.fspath(path)), subprocess.PIPE
     try:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True)
     except OSError:  # no more processes: it is done in this one
         return None
 
@@ -113,21 +108,20 @@ def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubb
     Raises UsageError, before anything is written, where the copy cannot be made or is there and ``force`` is not given;
     ReportError for a format that cannot be edited.
     """
+    from perfctl.parsers.scrub import scrub as write_copy
+
     target = out or scrubbed_name(file)
     if not file.exists():
         raise UsageError(f"{file}: there is no such file", "Check the path")
     if target.exists() and target.samefile(file):
         raise UsageError(f"`out`: {target} is the report itself", "Name another file")
     check_free(target, force=force)
-    from perfctl.parsers.scrub import scrub as write_copy
-
     return write_copy(file, target)
 
 
 def scrubbed_name(file: Path) -> Path:
     """Where the copy goes: report.sqlite -> report.scrubbed.sqlite, trace.json.gz -> trace.scrubbed.json.gz."""
-    endings = file.suffixes[-2:] if file.suffix == ".gz" else file.suffixes[-1:]
-    ending = "".join(endings)
+    ending = "".join(file.suffixes[-2 if file.suffix == ".gz" else -1 :])
     return file.with_name(f"{file.name.removesuffix(ending)}.scrubbed{ending}")
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib import metadata, resources
 from importlib.util import find_spec
@@ -22,34 +22,25 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl.orchestrator.actions.estimate import without_driver_warning
+from perfctl.orchestrator.actions.estimate import Request, Session, without_driver_warning
 from perfctl.orchestrator.actions.files import user_folder, write_text
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
-from perfctl.orchestrator.actions.predict.measurements import known_of, power_of
+from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
 from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
 from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.memory.by_batch import (
-    STATE,
-    LinesError,
-    MemoryLine,
-    lines_by_part,
-    lines_of_plan,
-    upper,
-)
+from perfctl.orchestrator.analyse.memory import by_batch
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.predict.grid import Network
-from perfctl.orchestrator.analyse.predict.operations import (
-    OPTIMIZERS,
-    Operation,
-    operations_of,
-    operations_of_plan,
-)
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data
+from perfctl.workloads.models.find import ModelError
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 
@@ -73,7 +64,7 @@ def gather(store: Path, models: str, progress: Progress) -> Known:
     prices = load()
     learned, devices = store_and_devices(store)
     planned = [planned_model(family) for family in PARAMETERS]
-    traced, failed = trace_all(names, progress, _cache_file())
+    traced, failed = trace_all(names, progress, user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json")
     return Known(
         models=(*planned, *traced),
         places=tuple(places(learned, devices, prices.prices)),
@@ -117,7 +108,7 @@ def planned_model(spec: str) -> Model:
     planned = plan(spec)
     names = {one: canonical(planned.family, {**planned.settings, "optimizer": one}) for one in OPTIMIZERS}
     network = Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names)
-    return Model(network, {name: lines_of_plan(planned, name) for name in OPTIMIZERS})
+    return Model(network, {name: by_batch.lines_of_plan(planned, name) for name in OPTIMIZERS})
 
 
 def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
@@ -134,9 +125,6 @@ def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
 
 def _this_cpu(store: Path) -> Device | None:
     """With as many threads as most of the store's runs on it had; None where it has none: nothing is measured then."""
-    from perfctl.orchestrator.actions.predict.measurements import measurements_from_store
-    from perfctl.orchestrator.launch.machine.doctor import host_facts
-
     name = host_facts().get("cpu") or ""
     seen = Counter(machines.threads_of(name, one.machine) for one in measurements_from_store(store).measured)
     most = next((threads for threads, _ in seen.most_common() if threads is not None), None)
@@ -155,8 +143,6 @@ def places(learned: Learned, devices: Sequence[Device], prices: Sequence[Price])
 
 def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
     """By model where it was measured, and "" for every other."""
-    from perfctl.orchestrator.actions.predict.measurements import model_name
-
     models = {"", *(model_name(one.workload, one.variant) for one in learned.power if one.workload is not None)}
     found = {model: power_of(learned, device, model, None) for model in sorted(models)}
     return {model: watts for model, watts in found.items() if watts is not None and (not model or watts != found[""])}
@@ -166,32 +152,28 @@ def trace_all(
     names: Sequence[str], progress: Progress, cache: Path | None = None
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """(models, why others are not among them). ``cache``: a file that keeps them for the next time."""
-    kept = _Kept(cache)
-    with without_driver_warning():
-        try:
-            all_of_them = [(name, _kept_or_traced(kept, name, place, len(names), progress))
-                           for place, name in enumerate(names, 1)]  # fmt: skip
-        finally:
-            kept.write()
-    models = tuple(model for _, model in all_of_them if isinstance(model, Model))
-    return models, tuple(f"{name} is not among them: {why}." for name, why in all_of_them if isinstance(why, str))
-
-
-def _kept_or_traced(kept: _Kept, name: str, place: int, total: int, progress: Progress) -> Model | str:
-    known = kept.get(name)
-    if known is not None:
-        return known
-    progress(f"torchvision:{name}", place, total)
-    model = _traced(f"torchvision:{name}")
-    kept.add(name, model)
-    return model
+    key = _versions() if cache is not None else ""
+    kept, new = _kept(cache, key), dict[str, Any]()
+    found: list[tuple[str, Model | str]] = []
+    try:
+        with without_driver_warning():
+            for place, name in enumerate(names, 1):
+                model: Model | str | None = _model_from(kept.get(name))
+                if model is None:
+                    progress(f"torchvision:{name}", place, len(names))
+                    model = _traced(f"torchvision:{name}")
+                    new |= {name: _model_record(model)} if isinstance(model, Model) else {}
+                found.append((name, model))
+    finally:  # a cache that cannot be written costs time and nothing else
+        if cache is not None and new:
+            with suppress(OSError, PerfctlError):
+                cache.parent.mkdir(parents=True, exist_ok=True)
+                write_text(cache, json.dumps({"key": key, "models": kept | new}))
+    models = tuple(model for _, model in found if isinstance(model, Model))
+    return models, tuple(f"{name} is not among them: {why}." for name, why in found if isinstance(why, str))
 
 
 def _traced(model: str) -> Model | str:
-    """The model, or why it cannot be worked out."""
-    from perfctl.orchestrator.actions.estimate import Request, Session
-    from perfctl.workloads.models.find import ModelError
-
     try:
         session = Session(Request(model, optimizer="adam", memory=True))
     except ModelError as error:
@@ -205,9 +187,9 @@ def _traced(model: str) -> Model | str:
     lines: dict[str, tuple[MemoryLine, ...]] | None = None
     if first.memory_trace is not None and second.memory_trace is not None:
         try:
-            parts = lines_by_part(first.memory_trace, second.memory_trace, TRACED_AT)
+            parts = by_batch.lines_by_part(first.memory_trace, second.memory_trace, TRACED_AT)
             lines = {name: _with_state(parts, name, first.parameters) for name in OPTIMIZERS}
-        except LinesError as error:
+        except by_batch.LinesError as error:
             notes.append(f"memory is not known at other batch sizes than traced: {error}")
     return Model(Network(model, model.partition(":")[0], merged(works), first.parameters), lines, tuple(notes))
 
@@ -217,48 +199,18 @@ def _with_state(
 ) -> tuple[MemoryLine, ...]:
     """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs memory beside its state."""
     before, step = parts
-    change = FLOAT * parameters * (STATE[optimizer] - STATE["adam"])
+    change = FLOAT * parameters * (by_batch.STATE[optimizer] - by_batch.STATE["adam"])
     lines = (*before, *step) if optimizer == "adam" else before
-    return upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
+    return by_batch.upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
 
 
-class _Kept:
+def _kept(cache: Path | None, key: str) -> dict[str, Any]:
     """Traced models of before. They hold for these versions of perfctl, torch and torchvision alone."""
-
-    def __init__(self, file: Path | None) -> None:
-        self.file, self.changed = file, False
-        self.key = _versions() if file is not None else ""
-        self.models: dict[str, Any] = {}
-        if file is None:
-            return
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            if found["key"] == self.key:
-                self.models = dict(found["models"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # none yet, or not what was written here: traced anew
-
-    def get(self, name: str) -> Model | None:
-        try:
-            return _model_from(self.models[name])
-        except (KeyError, ValueError, TypeError):
-            return None
-
-    def add(self, name: str, model: Model | str) -> None:
-        if isinstance(model, Model):
-            self.models[name], self.changed = _model_record(model), True
-
-    def write(self) -> None:
-        """A cache that cannot be written costs time and nothing else."""
-        if self.file is None or not self.changed:
-            return
-        with suppress(OSError, PerfctlError):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self.file, json.dumps({"key": self.key, "models": self.models}))
-
-
-def _cache_file() -> Path:
-    return user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
+    if cache is not None:
+        with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not what was written here
+            found = json.loads(cache.read_text(encoding="utf-8"))
+            return dict(found["models"]) if found["key"] == key else {}
+    return {}
 
 
 def _versions() -> str:
@@ -267,9 +219,8 @@ def _versions() -> str:
     for library in ("torch", "torchvision"):
         digest.update(f"{library} {metadata.version(library)}\n".encode())
     for package in ("perfctl.workloads", "perfctl.orchestrator.analyse"):
-        for file in sorted(resources.files(package).iterdir(), key=lambda one: one.name):
-            if file.name.endswith(".py"):
-                digest.update(file.read_bytes())
+        for file in sorted(Path(str(resources.files(package))).rglob("*.py")):
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
@@ -281,14 +232,15 @@ def _model_record(model: Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _model_from(found: Mapping[str, Any]) -> Model:
-    """Raises KeyError, TypeError or ValueError for what :func:`_model_record` did not make."""
-    works = tuple(Operation(*row) for row in found["works"])
-    lines = found["lines"]
-    if lines is not None:
-        lines = {name: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in lines[name]) for name in OPTIMIZERS}
-    network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
-    return Model(network, lines, tuple(map(str, found["notes"])))
+def _model_from(found: Any) -> Model | None:
+    """None for what :func:`_model_record` did not make."""
+    with suppress(KeyError, TypeError, ValueError):
+        works, lines = tuple(Operation(*row) for row in found["works"]), found["lines"]
+        if lines is not None:
+            lines = {one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in lines[one]) for one in OPTIMIZERS}
+        network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
+        return Model(network, lines, tuple(map(str, found["notes"])))
+    return None
 
 
 @cache
@@ -315,18 +267,17 @@ class FamilyAnswers:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._lock = Lock()
-        self._known: tuple[Learned, tuple[Device, ...]] | None = None
-        self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._known = lru_cache(store_and_devices)
+        self._grid = lru_cache(KEPT)(self._worked_out)
 
     def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
         """Of a request: ``model=SPEC`` gives :meth:`network`, nothing :func:`families`, everything else an error."""
         if not query:
             return HTTPStatus.OK, {"families": families()}
-        try:
+        key = spec = ""
+        with suppress(ValueError):
             given = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=1)
-        except ValueError:
-            return HTTPStatus.BAD_REQUEST, {"error": "the request is not model=FAMILY:NAME=VALUE,..."}
-        ((key, spec),) = given
+            ((key, spec),) = given
         if key != "model" or len(spec) > LONGEST or not (spec.isascii() and spec.isprintable()):
             return HTTPStatus.BAD_REQUEST, {"error": "the request is not model=FAMILY:NAME=VALUE,..."}
         try:
@@ -345,18 +296,11 @@ class FamilyAnswers:
         family, settings = read_settings(spec)
         asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default
         name = canonical(family, {**settings, "optimizer": own})
-        with self._lock:
-            if name not in self._answers:
-                self._answers[name] = self._worked_out(name)
-                while len(self._answers) > KEPT:
-                    self._answers.popitem(last=False)
-            self._answers.move_to_end(name)
-            return {"name": name, "optimizer": asked if asked != own else None, "grid": self._answers[name]}
+        with self._lock:  # so that none is worked out twice at a time
+            return {"name": name, "optimizer": asked if asked != own else None, "grid": self._grid(name)}
 
     def _worked_out(self, name: str) -> dict[str, Any]:
         model = planned_model(name)
-        if self._known is None:
-            self._known = store_and_devices(self._store)
-        learned, devices = self._known
+        learned, devices = self._known(self._store)
         measured = tuple(one for one in learned.measured if one.case.training)
         return grid_data([model], [device.machine for device in devices], measured, learned.fits)

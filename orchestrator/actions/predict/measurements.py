@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from perfctl import __version__
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import records_beside
@@ -24,22 +25,16 @@ from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import meant
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name
 from perfctl.orchestrator.analyse.predict.fit import computed_ns
-from perfctl.orchestrator.analyse.predict.operations import (
-    Measured,
-    Operation,
-    StepSpec,
-    operations_of,
-    operations_of_plan,
-)
+from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of, operations_of_plan
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun, power_readings, timed_runs
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.predict.step_model import StepFitted
-    from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun
     from perfctl.records.paper import OpShape
-    from perfctl.records.report import Step
 
 FORMAT = "perfctl fits 1"
 FIT_FILE = "perfctl-fit.json"
@@ -70,9 +65,6 @@ def measurements_from_store(store: Path) -> Measurements:
     """Empty when there is no store. Raises StoreError when it is damaged."""
     if not store.exists():
         return Measurements()
-    from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.timed_runs import power_readings, timed_runs
-
     best: dict[tuple[object, ...], Measured] = {}
     kinds, stamps = {}, []
     with database.reading(store) as connection:
@@ -84,8 +76,7 @@ def measurements_from_store(store: Path) -> Measurements:
             kinds[measured.machine] = run.device_kind
             case = measured.case
             key = (case.model, case.batch, case.training, case.precision, case.optimizer, measured.machine)
-            if key not in best or measured.seconds < best[key].seconds:
-                best[key] = measured
+            best[key] = min(best.get(key, measured), measured, key=lambda one: one.seconds)
         readings = power_readings(connection)
     return Measurements(tuple(best.values()), kinds, tuple(readings), tuple(stamps))
 
@@ -96,41 +87,36 @@ def measured_of(run: TimedRun) -> Measured | None:
     if not seconds or not run.ops or min(seconds) <= 0 or "compile=True" in (run.variant or "").split(" "):
         return None
     low, middle, high = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
-    phase = {name: _phase(run.steps, name) for name in ("forward", "backward", "optimizer")}
+    phases: dict[str, list[float]] = {"forward": [], "backward": [], "optimizer": []}
+    for step in run.steps:
+        if step.phase in phases and step.duration_ns is not None:
+            phases[step.phase].append(step.duration_ns * SECOND)
+    name, works = model_name(run.workload, run.variant), None
+    if run.workload == "families":  # from its plan, as it is predicted; every other model from what was traced
+        with suppress(SpecError):
+            works = operations_of_plan(plan(name))
+    stepped = sum(prod(shape) for op in run.ops if op.direction == "optimizer" for shape in op.outputs[:1] if shape)
+    training = run.mode == "train"
     return Measured(
-        case=case_of(run),
+        case=StepSpec(
+            model=name,
+            family=name.partition(":")[0],
+            works=works if works is not None else operations_of(run.ops, run.batch_size),
+            batch=run.batch_size,
+            training=training,
+            precision=run.precision,
+            optimizer=optimizer_of(run.ops) if training else "",
+            # What the optimizer updates; without an optimizer, those of every layer.
+            parameters=stepped or sum({op.layer: op.parameters for op in run.ops if op.parameters}.values()),
+        ),
         machine=machine_name(run.device, run.device_kind, run.threads),
         seconds=middle,
         low=low,
         high=high,
-        **phase,
+        **{phase: median(lengths) if lengths else None for phase, lengths in phases.items()},
         peak_bytes=run.peak_bytes,
         layer_seconds={key: value * SECOND for key, value in run.layer_ns.items()},
     )
-
-
-def case_of(run: TimedRun) -> StepSpec:
-    """What ran, under the name that ``perfctl predict --model`` uses for it."""
-    name = model_name(run.workload, run.variant)
-    training = run.mode == "train"
-    return StepSpec(
-        model=name,
-        family=name.partition(":")[0],
-        works=_works(name, run),
-        batch=run.batch_size,
-        training=training,
-        precision=run.precision,
-        optimizer=optimizer_of(run.ops) if training else "",
-        parameters=_parameters(run.ops),
-    )
-
-
-def _works(name: str, run: TimedRun) -> tuple[Operation, ...]:
-    """A network of a family from its plan, as it is predicted; every other model from what was traced."""
-    if run.workload == "families":
-        with suppress(SpecError):
-            return operations_of_plan(plan(name))
-    return operations_of(run.ops, run.batch_size)
 
 
 def model_name(workload: str, variant: str | None) -> str:
@@ -140,34 +126,19 @@ def model_name(workload: str, variant: str | None) -> str:
         from perfctl.workloads.models.families import MODEL
 
         options.setdefault("model", MODEL)
-    if workload in ("families", "torchvision_infer") and set(options) <= {"model", ""} and "model" in options:
-        return _in_full(options["model"]) if workload == "families" else f"torchvision:{options['model']}"
-    return f"{workload} {variant}" if variant else workload
-
-
-def _in_full(spec: str) -> str:
-    """As the plan writes it, so that equal networks have equal names; unchanged when this version does not know it."""
-    try:
-        return plan(spec).spec
-    except SpecError:
-        return spec
+    if workload not in ("families", "torchvision_infer") or not {"model"} <= options.keys() <= {"model", ""}:
+        return f"{workload} {variant}" if variant else workload
+    if workload == "torchvision_infer":
+        return f"torchvision:{options['model']}"
+    with suppress(SpecError):  # as the plan writes it, so that equal networks have equal names
+        return plan(options["model"]).spec
+    return options["model"]
 
 
 def optimizer_of(ops: Iterable[OpShape]) -> str:
     """ "sgd", "momentum" or "adam" by how many values it keeps for each parameter; "" without one."""
     states = [state_values(op) for op in ops if op.direction == "optimizer" and op.op.startswith("optim.")]
     return BY_STATE[min(max(states), 2)] if states else ""
-
-
-def _parameters(ops: Sequence[OpShape]) -> int:
-    """Elements that the optimizer updates; without an optimizer, those of every layer."""
-    stepped = sum(prod(shape) for op in ops if op.direction == "optimizer" for shape in op.outputs[:1] if shape)
-    return stepped or sum({op.layer: op.parameters for op in ops if op.parameters}.values())
-
-
-def _phase(steps: Sequence[Step], name: str) -> float | None:
-    lengths = [step.duration_ns * SECOND for step in steps if step.phase == name and step.duration_ns is not None]
-    return median(lengths) if lengths else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +170,6 @@ def known_of(store: Path, device: Device, messages: Messages = SILENT) -> Known:
 
 
 def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
-    """Notes on runs of the same CPU with another number of threads, and how to use them."""
     cpu = asked.rpartition(", ")[0]
     for name in sorted(names - {asked}):
         if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):
@@ -210,34 +180,33 @@ def _fits(
     store: Path, groups: Mapping[Group, list[Measured]], stamps: Sequence[str], device: Device, messages: Messages
 ) -> tuple[tuple[StepFitted, ...], tuple[str, ...]]:
     """Fits from the file beside the store when its runs are the same; else new ones, which are kept there."""
-    from perfctl import __version__
     from perfctl.orchestrator.analyse.predict.fit import fit_steps
+    from perfctl.orchestrator.analyse.predict.step_model import to_json
 
     machine_of = {key: _machine(key[0], device, store) for key in groups}
-    token = hashlib.sha256(
-        json.dumps(
-            [__version__, sorted(stamps), [repr(item) for item in sorted(machine_of.items(), key=repr)]]
-        ).encode()
-    ).hexdigest()
+    runs = [__version__, sorted(stamps), [repr(item) for item in sorted(machine_of.items(), key=repr)]]
+    token = hashlib.sha256(json.dumps(runs).encode()).hexdigest()
     file = store.parent / FIT_FILE
-    kept = _kept(file, token)
-    if kept is not None:
+    if (kept := _kept(file, token)) is not None:
         return kept
     fits, notes = [], []
     for key, machine in machine_of.items():
         name, precision, training = key
         said = f"{len(groups[key])} steps measured on {name}, {precision}, {'training' if training else 'inference'}"
         if machine is None:
-            notes.append(
-                f"{said}: not fitted, because its peaks are unknown ('perfctl predict --device cpu --threads N' measures a CPU's)"
-            )
+            how = "'perfctl predict --device cpu --threads N' measures a CPU's"
+            notes.append(f"{said}: not fitted, because its peaks are unknown ({how})")
             continue
         try:
             messages.note(f"fitting {said}")
             fits.append(fit_steps(said, groups[key], machine))
         except (UsageError, ToolMissing) as error:
             notes.append(f"{said}: {error}")
-    _keep(file, token, fits, notes, messages)
+    record = {"format": FORMAT, "runs": token, "fits": [to_json(fit) for fit in fits], "notes": notes}
+    try:
+        write_text(file, json.dumps(record) + "\n")
+    except PerfctlError as error:
+        messages.warning(f"{error.message}; the fit is repeated next time")
     return tuple(fits), tuple(notes)
 
 
@@ -256,28 +225,11 @@ def _kept(file: Path, token: str) -> tuple[tuple[StepFitted, ...], tuple[str, ..
     """None when there is no file, or one of other runs, or one that cannot be read."""
     from perfctl.orchestrator.analyse.predict.step_model import from_json
 
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         found = json.loads(file.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT or found["runs"] != token:
-            return None
-        return tuple(map(from_json, found["fits"])), tuple(map(str, found["notes"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _keep(file: Path, token: str, fits: Sequence[StepFitted], notes: Sequence[str], messages: Messages) -> None:
-    from perfctl.orchestrator.analyse.predict.step_model import to_json
-
-    record: dict[str, Any] = {
-        "format": FORMAT,
-        "runs": token,
-        "fits": [to_json(fit) for fit in fits],
-        "notes": list(notes),
-    }
-    try:
-        write_text(file, json.dumps(record) + "\n")
-    except PerfctlError as error:
-        messages.warning(f"{error.message}; the fit is repeated next time")
+        if found["format"] == FORMAT and found["runs"] == token:
+            return tuple(map(from_json, found["fits"])), tuple(map(str, found["notes"]))
+    return None
 
 
 def power_of(known: Known, device: Device, model: str, said: float | None) -> tuple[float, str] | None:

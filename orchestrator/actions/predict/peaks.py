@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.hardware.peaks import Peaks
     from perfctl.records.run import Run
 
-KINDS = ("published", "measured")
-
 ASKED = "threads_asked"
 """Key of a record that was measured with a number of CPU threads that the user gave."""
 
@@ -28,24 +27,30 @@ def roofs(kind: str, store: Path, runs: Sequence[Run], messages: Messages = SILE
     Peaks that are not in the file beside the store are measured now, which takes about 20 s. Raises UsageError for
     another ``kind``, PerfctlError when the file is damaged or the runs are of a GPU that is not here.
     """
-    if kind not in KINDS:
-        raise UsageError(f"`peaks`: '{kind}' is not known", f"Use {' or '.join(KINDS)}")
+    if kind not in ("published", "measured"):
+        raise UsageError(f"`peaks`: '{kind}' is not known", "Use published or measured")
     if kind == "published":
         return []
     from perfctl.orchestrator.analyse.hardware.peaks import read_measured
 
-    file = file_beside(store)
     everything = records_beside(store)
     kept = [record for record in everything if ASKED not in record]  # peaks of the whole machine
     names = {run.device.name or run.device.kind for run in runs if run.device}
     if not any(record.get("device") in names for record in kept):
-        measured = _measure(runs, messages)
-        _add(file, everything, measured, messages)
-        kept = [*kept, measured]
-    try:
+        kept.append(_measure(runs, messages))
+        _add(file_beside(store), everything, kept[-1], messages)
+    with as_peaks(store):
         return [read_measured(record) for record in kept]
+
+
+@contextmanager
+def as_peaks(store: Path) -> Iterator[None]:
+    """For what reads a record of the file beside the store: raises PerfctlError where it is damaged."""
+    try:
+        yield
     except (KeyError, TypeError, ValueError) as error:
-        raise PerfctlError(f"{file}: not what perfctl wrote ({error})", "Delete it to measure again") from error
+        problem = f"{file_beside(store)}: not what perfctl wrote ({error})"
+        raise PerfctlError(problem, "Delete it to measure again") from error
 
 
 def for_cpu(store: Path, threads: int | None = None, messages: Messages = SILENT) -> dict[str, Any]:
@@ -98,14 +103,10 @@ def _add(file: Path, kept: list[dict[str, Any]], record: dict[str, Any], message
 def _measure(runs: Sequence[Run], messages: Messages) -> dict[str, Any]:
     from perfctl.orchestrator.launch.machine.peaks import measure
 
-    if any(run.device is not None and run.device.kind == "gpu" for run in runs):
-        if resolve_device("auto") != "cuda":
-            raise PerfctlError(
-                "`peaks` measured: the runs are of a GPU and there is none here",
-                "Measure on the machine that they ran on, or leave `peaks` out for the published figures",
-            )
-        device = "cuda"
-    else:
-        device = "cpu"
+    on_gpu = any(run.device is not None and run.device.kind == "gpu" for run in runs)
+    if on_gpu and resolve_device("auto") != "cuda":
+        problem = "`peaks` measured: the runs are of a GPU and there is none here"
+        remedy = "Measure on the machine that they ran on, or leave `peaks` out for the published figures"
+        raise PerfctlError(problem, remedy)
     messages.note("measuring peaks, about 20 s")
-    return measure(device)
+    return measure("cuda" if on_gpu else "cpu")

@@ -13,42 +13,28 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator.actions.estimate import Request, need_torch, open_session, without_driver_warning
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
-from perfctl.orchestrator.actions.predict.peaks import file_beside, for_cpu
+from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
 from perfctl.orchestrator.actions.predict.prices import load
-from perfctl.orchestrator.analyse.answer import (
-    DEFAULT_OPTIMIZER,
-    LIKE,
-    OPTIMIZERS,
-    Answer,
-    AnswerPoint,
-    Question,
-    Subject,
-)
-from perfctl.orchestrator.analyse.cost import (
-    GRADIENT_BYTES,
-    Choice,
-    Frontier,
-    Job,
-    Room,
-    Span,
-    Training,
-    frontier,
-    room_of,
-    training,
-)
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.analyse import answer as answers
+from perfctl.orchestrator.analyse import cost
+from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, Subject
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import Board
 from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
-from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_of
-from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of
+from perfctl.orchestrator.analyse.memory.by_batch import LinesError, inference_lines, lines_of, lines_of_plan
+from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.workloads import WORKLOADS
+from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
+from perfctl.workloads.models.plan import canonical, family_of, plan
+from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.memory.estimate import Estimate
-    from perfctl.records.paper import MemoryTrace
 
 NETWORK_FROM = 8
 """More GPUs than this are in several machines, whatever the link between two of them is."""
@@ -68,7 +54,7 @@ def predict(
     optimizer: str | None = None,
     gpus: int = 1,
     infer: bool = False,
-    store: Path | str = "perfctl.db",
+    store: Path | str = DEFAULT,
     tariff: float | None = None,
     power: float | None = None,
     interconnect: float | None = None,
@@ -96,26 +82,12 @@ def predict(
     Raises UsageError for what makes no sense, ToolMissing without torch where the model needs it, PerfctlError when the
     model's own code fails, StoreError for a damaged store.
     """
+    batches = (batch,) if isinstance(batch, int) else tuple(batch)
     question = Question(
-        model=model,
-        batches=(batch,) if isinstance(batch, int) else tuple(batch),
-        device=device,
-        device_spec=device_spec,
-        samples=dataset_size,
-        epochs=epochs,
-        precision=precision,
-        optimizer=optimizer,
-        gpus=gpus,
-        infer=infer,
-        store=Path(store),
-        tariff=tariff,
-        power=power,
-        link_gbs=interconnect,
-        overlap=overlap,
-        efficiency=efficiency,
-        inputs=tuple(inputs),
-        threads=threads,
-    )
+        model=model, batches=batches, device=device, device_spec=device_spec, samples=dataset_size, epochs=epochs,
+        precision=precision, optimizer=optimizer, gpus=gpus, infer=infer, store=Path(store), tariff=tariff, power=power,
+        link_gbs=interconnect, overlap=overlap, efficiency=efficiency, inputs=tuple(inputs), threads=threads,
+    )  # fmt: skip
     return answer(question, messages)[0]
 
 
@@ -125,12 +97,9 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     prices = load()
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     known = known_of(question.store, device, messages)
+    training, inputs = not question.infer, question.inputs
     subject = find_subject(
-        question.model,
-        training=not question.infer,
-        optimizer=question.optimizer,
-        inputs=question.inputs,
-        messages=messages,
+        question.model, training=training, optimizer=question.optimizer, inputs=inputs, messages=messages
     )
     points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
     notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points))))
@@ -141,16 +110,16 @@ def _point(
     question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int
 ) -> AnswerPoint:
     step = step_on(device.machine, question, subject, known, batch)
-    job = job_on(device.board, question, subject, batch)
+    lines, memory = subject.lines, device.machine.memory_bytes
     try:
-        found = training(
-            Span(step.seconds, step.low, step.high),
-            job,
+        found = cost.training(
+            cost.Span(step.seconds, step.low, step.high),
+            job_on(device.board, question, subject, batch),
             backward=step.phases.get("backward"),
             prices=for_board(prices.prices, device.board) if device.board is not None else (),
             power=power_of(known, device, subject.model, question.power),
             tariff=question.tariff,
-            room=_room(subject, device, batch),
+            room=cost.room_of(lines, batch, memory) if lines is not None else None,
         )
     except ValueError as error:
         raise UsageError(f"`gpus` {question.gpus}: {error}", "Give `interconnect` in GB/s, or `efficiency`") from error
@@ -165,16 +134,12 @@ def step_on(machine: Machine, question: Question, subject: Subject, known: Known
         raise UsageError(str(error), "Choose another `precision`, or give the peaks with `device_spec`") from error
 
 
-def _room(subject: Subject, device: Device, batch: int) -> Room | None:
-    return room_of(subject.lines, batch, device.machine.memory_bytes) if subject.lines is not None else None
-
-
-def job_on(board: Board | None, question: Question, subject: Subject, batch: int) -> Job:
+def job_on(board: Board | None, question: Question, subject: Subject, batch: int) -> cost.Job:
     """The training that a step is part of; ``board`` is None for a device that is not in the table of devices."""
     link_gbs, link = question.link_gbs, "as said"
     if link_gbs is None and board is not None:
         link_gbs, link = board.sheet.link_gbs, f"{board.sheet.link}, data sheet"
-    return Job(
+    return cost.Job(
         batch, question.samples, question.epochs, question.gpus, subject.parameters, link_gbs, link, question.overlap,
         question.efficiency,
     )  # fmt: skip
@@ -185,14 +150,12 @@ def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
     if question.precision in ("bf16", "fp16"):
         yield "memory is worked out in fp32; under autocast activations take less, so a step needs less than this"
     if question.gpus > NETWORK_FROM and question.link_gbs is None and question.efficiency is None:
-        yield (
-            f"more than {NETWORK_FROM} GPUs are in several machines: give the speed of the network between them "
-            "with 'perfctl predict --interconnect GB/s'"
-        )
+        network = "give the speed of the network between them with 'perfctl predict --interconnect GB/s'"
+        yield f"more than {NETWORK_FROM} GPUs are in several machines: {network}"
     if question.gpus > 1:
         job = points[0].training.job
         yield f"the batch size is that of each GPU: a step has {job.batch * question.gpus:,} samples"
-        more = job.parameters * GRADIENT_BYTES / 1e6
+        more = job.parameters * cost.GRADIENT_BYTES / 1e6
         yield f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on each GPU"
 
 
@@ -215,27 +178,17 @@ def find_device(
             return machines.by_hand(spec)
         assert name is not None
         if name.lower() == "cpu":
-            return _this_cpu(store, threads, messages)
+            import psutil
+
+            record = for_cpu(store, threads, messages)
+            with as_peaks(store):
+                return machines.of_measured(record, psutil.virtual_memory().total)
         if name.lower() in ("cuda", "gpu"):
-            raise UsageError(
-                f"`device`: '{name}' does not say which product",
-                "Use for instance `device` A100; docs/devices.md lists them",
-            )
+            remedy = "Use for instance `device` A100; docs/devices.md lists them"
+            raise UsageError(f"`device`: '{name}' does not say which product", remedy)
         return machines.named(name)
     except DeviceError as error:
         raise UsageError(str(error), error.remedy) from error
-
-
-def _this_cpu(store: Path, threads: int | None, messages: Messages) -> Device:
-    import psutil
-
-    record = for_cpu(store, threads, messages)
-    try:
-        return machines.of_measured(record, psutil.virtual_memory().total)
-    except (KeyError, TypeError, ValueError) as error:
-        raise PerfctlError(
-            f"{file_beside(store)}: not what perfctl wrote ({error})", "Delete it to measure again"
-        ) from error
 
 
 def find_subject(
@@ -251,22 +204,14 @@ def find_subject(
     A network of a family comes from its plan and needs no torch; every other model is traced without data at two batch
     sizes. Raises UsageError, or PerfctlError when the model's own code fails.
     """
-    from perfctl.workloads.models.plan import family_of
-
-    if optimizer is not None and optimizer not in OPTIMIZERS:
-        raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(OPTIMIZERS)}")
+    if optimizer is not None and optimizer not in answers.OPTIMIZERS:
+        raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}")
     if family_of(model) is not None and not inputs:
         return _planned(model, training, optimizer)
     return _traced(model, training, optimizer, inputs, messages)
 
 
 def _planned(spec: str, training: bool, asked: str | None) -> Subject:
-    from perfctl.orchestrator.analyse.memory.by_batch import inference_lines, lines_of_plan
-    from perfctl.orchestrator.analyse.predict.operations import operations_of_plan
-    from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
-    from perfctl.workloads.models.plan import canonical, plan
-    from perfctl.workloads.spec import SpecError
-
     try:
         planned = plan(spec)
         if asked in IN_SPEC:  # as if the specification said so: its runs are then found
@@ -274,17 +219,14 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     except SpecError as error:
         raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
-    lines = lines_of_plan(planned, LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
-    return Subject(
-        planned.spec, planned.family, operations_of_plan(planned), training, planned.parameters, optimizer, lines
-    )
+    lines = lines_of_plan(planned, answers.LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
+    works = operations_of_plan(planned)
+    return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines)
 
 
 def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...], messages: Messages) -> Subject:
-    from perfctl.workloads import WORKLOADS
-
     need_torch()
-    optimizer = asked or (None if model in WORKLOADS else DEFAULT_OPTIMIZER)
+    optimizer = asked or (None if model in WORKLOADS else answers.DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"
     with without_driver_warning():
         session = open_session(Request(model, inputs, mode, optimizer if training else None, memory=True))
@@ -292,48 +234,34 @@ def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ..
         first, second = (session.at(batch) for batch in TRACED_AT)
     for found in (first, second):
         if found.problem is not None:
-            raise PerfctlError(
-                f"{model} cannot be traced without data: {found.problem}",
-                f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape",
-            )
-    said = optimizer or _its_own(session.source.optimizer)
+            remedy = f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
+            raise PerfctlError(f"{model} cannot be traced without data: {found.problem}", remedy)
+    if optimizer is None:
+        name, settings = session.source.optimizer or ("SGD", {})
+        optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
     works = operations_of(first.ops, TRACED_AT[0])
+    lines, notes = None, list(_doubts(works, first))
+    if first.memory_trace is None or second.memory_trace is None:
+        notes.append("memory unknown: the trace has none")
+    else:
+        try:
+            lines = lines_of(first.memory_trace, second.memory_trace, TRACED_AT)
+        except LinesError as error:
+            notes.append(f"memory unknown at batch sizes that were not traced: {error}")
     name = session.source.name
-    lines, notes = _memory(first, second)
-    return Subject(
-        name, name.partition(":")[0], works, training, first.parameters, said if training else "", lines,
-        (*_about(works, first), *notes),
-    )  # fmt: skip
+    said = optimizer if training else ""
+    return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes))
 
 
-def _its_own(optimizer: tuple[str, dict[str, object]] | None) -> str:
-    """ "SGD" with its settings as "momentum"."""
-    name, settings = optimizer or ("SGD", {})
-    return "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
-
-
-def _about(works: tuple[Operation, ...], found: Estimate) -> tuple[str, ...]:
-    unknown = sorted({work.layer or "the model" for work in works if work.kind == "other"})
-    notes = []
-    if unknown:
+def _doubts(works: tuple[Operation, ...], found: Estimate) -> Iterator[str]:
+    if unknown := sorted({work.layer or "the model" for work in works if work.kind == "other"}):
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        notes.append(f"operations without a formula count by their bytes only: in {', '.join(unknown[:3])}{more}")
+        yield f"operations without a formula count by their bytes only: in {', '.join(unknown[:3])}{more}"
     if found.data_dependent:
-        notes.append(f"sizes depend on the data after {', '.join(found.data_dependent)}: other data takes another time")
-    return tuple(notes)
+        yield f"sizes depend on the data after {', '.join(found.data_dependent)}: other data takes another time"
 
 
-def _memory(first: Estimate, second: Estimate) -> tuple[tuple[MemoryLine, ...] | None, tuple[str, ...]]:
-    traces: tuple[MemoryTrace | None, ...] = (first.memory_trace, second.memory_trace)
-    if traces[0] is None or traces[1] is None:
-        return None, ("memory unknown: the trace has none",)
-    try:
-        return lines_of(traces[0], traces[1], TRACED_AT), ()
-    except LinesError as error:
-        return None, (f"memory unknown at batch sizes that were not traced: {error}",)
-
-
-def frontier_of(found: Answer, known: Known) -> Frontier:
+def frontier_of(found: Answer, known: Known) -> cost.Frontier:
     """Time against cost over every offer of the price table and every batch size.
 
     Each offer is used with all its GPUs. Where it may be one of several boards, the slowest counts, and all must fit.
@@ -342,7 +270,7 @@ def frontier_of(found: Answer, known: Known) -> Frontier:
     if found.question.samples is None:
         raise UsageError("`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`")
     steps: dict[tuple[Board, int], StepTime | None] = {}
-    choices: list[Choice] = []
+    choices: list[cost.Choice] = []
     too_large = unknown = 0
     for price in found.prices.prices:
         for batch in found.question.batches:
@@ -353,24 +281,21 @@ def frontier_of(found: Answer, known: Known) -> Frontier:
             if not whole or price.on_demand is None:
                 unknown += 1
                 continue
-            choices.append(_choice(price, batch, *max(whole, key=lambda item: item[1].step.value)))
-    return Frontier(frontier(choices), len(choices), too_large, unknown)
-
-
-def _choice(price: Price, batch: int, board: Board, slowest: Training) -> Choice:
-    (rental,) = slowest.rentals
-    assert slowest.billed is not None and rental.on_demand is not None
-    return Choice(price, board.name, batch, slowest.billed, rental.on_demand, rental.spot)
+            board, slowest = max(whole, key=lambda item: item[1].step.value)
+            (rental,) = slowest.rentals
+            assert slowest.billed is not None and rental.on_demand is not None
+            choices.append(cost.Choice(price, board.name, batch, slowest.billed, rental.on_demand, rental.spot))
+    return cost.Frontier(cost.frontier(choices), len(choices), too_large, unknown)
 
 
 def _fits(found: Answer, board: Board, batch: int) -> bool:
     lines = found.subject.lines
-    return lines is None or room_of(lines, batch, of_board(board).memory_bytes).fits is not False
+    return lines is None or cost.room_of(lines, batch, of_board(board).memory_bytes).fits is not False
 
 
 def _trainings(
     found: Answer, known: Known, price: Price, batch: int, steps: dict[tuple[Board, int], StepTime | None]
-) -> Iterator[tuple[Board, Training]]:
+) -> Iterator[tuple[Board, cost.Training]]:
     question = replace(found.question, gpus=price.count)
     for board in price.boards:
         if (board, batch) not in steps:
@@ -381,5 +306,5 @@ def _trainings(
         step = steps[board, batch]
         if step is not None:
             job = job_on(board, question, found.subject, batch)
-            alone = Span(step.seconds, step.low, step.high)
-            yield board, training(alone, job, backward=step.phases.get("backward"), prices=(price,))
+            alone = cost.Span(step.seconds, step.low, step.high)
+            yield board, cost.training(alone, job, backward=step.phases.get("backward"), prices=(price,))

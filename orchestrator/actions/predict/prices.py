@@ -47,9 +47,8 @@ def update(file: Path) -> OwnTable:
     try:
         mine.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PerfctlError(
-            f"{mine.parent}: cannot be created ({error.strerror})", "Set XDG_CONFIG_HOME to a folder"
-        ) from error
+        remedy = "Set XDG_CONFIG_HOME to a folder"
+        raise PerfctlError(f"{mine.parent}: cannot be created ({error.strerror})", remedy) from error
     write_text(mine, file.read_text(encoding="utf-8"))
     return OwnTable(mine, len(found))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,19 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.slurm import ask_queue
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan, Task, is_plan, read_plan
+from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
-from perfctl.orchestrator.store import database, write
+from perfctl.orchestrator.store import clean_text, database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.parsers import ReportError
 
 _RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
+_SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
+AND profiler = :profiler AND batch_size = :batch_size AND """
+_KNOWN = f"{_SAME} started_at IS :started_at AND status = :status AND reason IS :reason"
+"""This very attempt, or a whole one that came after it."""
+_BETTER = f"{_SAME} (status <> 'failed' OR reason IS :reason)"
+"""A run that is whole or partial, or the same one that failed for the same reason."""
 
 
 @dataclass(slots=True)
@@ -74,25 +80,22 @@ def _found(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
     sweeps: dict[Path, Path] = {}
     for given in folders:
         places = list(_places(given)) if given.is_dir() else []
+        if not places:
+            raise UsageError(f"{given}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it")
         for place in places:
+            inside = [place]
             if is_plan(place):
                 plan = plans[place.resolve()] = read_plan(place)
                 inside = [plan.sweep_folder(name) for name in plan.sweeps()]
-            else:
-                inside = [place]
             sweeps |= {sweep.resolve(): sweep for sweep in inside if sweep.is_dir()}
-        if not places:
-            raise UsageError(f"{given}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it")
     return list(plans.values()), list(sweeps.values())
 
 
 def _places(folder: Path) -> Iterator[Path]:
-    if is_plan(folder) or _runs(folder):
-        yield folder
-        return
-    for child in sorted(folder.iterdir()):
-        if child.is_dir() and (is_plan(child) or _runs(child)):
-            yield child
+    one = is_plan(folder) or _runs(folder)
+    for place in [folder] if one else sorted(folder.iterdir()):
+        if one or (place.is_dir() and (is_plan(place) or _runs(place))):
+            yield place
 
 
 def _runs(sweep: Path) -> list[Path]:
@@ -109,14 +112,15 @@ def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done:
         label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
         if record.get("status") != "ok":
             done.wrong.append(f"{label} is {record.get('status')}: {record.get('reason')}")
-            if _is_known(connection, facts.name, record):
+            if _is_stored(connection, _KNOWN, facts, record):
                 done.known += 1
                 continue
         try:
             written = take_run(connection, run, facts, store=store, again=False)
         except (ReportError, OSError) as error:
             done.wrong.append(f"{label}: {error}")
-            _put_in_place_of(connection, facts, _unreadable(record, str(error)), done)
+            known = {name: record[name] for name in ("profiler", "origin", "workload", "batch_size")}
+            _put_in_place_of(connection, facts, RunFacts(**known, status="failed", reason=str(error)), done)
             continue
         done.new += written.new
         done.known += not written.new
@@ -127,15 +131,9 @@ def _facts(sweep: Path) -> SweepFacts:
     return SweepFacts(str(said.get("name") or sweep.name), "sweep", said.get("command"), said.get("host"))
 
 
-def _is_known(connection: sqlite3.Connection, sweep: str, record: dict[str, object]) -> bool:
-    """Is this very attempt in the store, or a whole one that came after it?"""
-    query = (
-        "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
-        "AND profiler = ? AND batch_size = ? AND started_at IS ? AND status = ? AND reason IS ?"
-    )
-    known = write.of_row(record)
-    keys = ("profiler", "batch_size", "started_at", "status", "reason")
-    return connection.execute(query, (sweep, *(known.get(key) for key in keys))).fetchone() is not None
+def _is_stored(connection: sqlite3.Connection, query: str, sweep: SweepFacts, run: Mapping[str, Any]) -> bool:
+    asked = dict.fromkeys(("profiler", "batch_size", "started_at", "status", "reason")) | clean_text.of_row(run)
+    return connection.execute(query, {**asked, "sweep": sweep.name}).fetchone() is not None
 
 
 def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered, messages: Messages) -> None:
@@ -146,37 +144,16 @@ def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered, me
         if any(read_run_record(run) is not None for run in plan.runs(task)):
             continue
         done.wrong.append(reason)
-        facts = _facts(plan.sweep_folder(task.sweep))
-        run = _missing_run(plan, task, reason)
-        _put_in_place_of(connection, facts, run, done)
+        folder = plan.sweep_folder(task.sweep)
+        said = read_json(folder / "sweep.json") or {}
+        profiler = str(said.get("profiler") or task.profiler)
+        origin = "recorded" if task.profiler == "replay" else "measured"
+        run = RunFacts(profiler, "failed", origin, plan.workload, task.batch_size, reason=reason)
+        _put_in_place_of(connection, _facts(folder), run, done)
 
 
 def _put_in_place_of(connection: sqlite3.Connection, facts: SweepFacts, run: RunFacts, done: Gathered) -> None:
     """A failed run that only says why there is no other, unless the store has something better."""
-    if not _has_better(connection, facts.name, run):
+    if not _is_stored(connection, _BETTER, facts, asdict(run)):
         write_run(connection, facts, run, None, family=lambda name: None)
         done.new += 1
-
-
-def _unreadable(record: dict[str, Any], reason: str) -> RunFacts:
-    """A run that ended, but whose files cannot be read (any more)."""
-    batch, workload = record["batch_size"], record["workload"]
-    return RunFacts(record["profiler"], "failed", record["origin"], workload, batch, reason=reason)
-
-
-def _missing_run(plan: Plan, task: Task, reason: str) -> RunFacts:
-    said = read_json(plan.sweep_folder(task.sweep) / "sweep.json") or {}
-    origin = "recorded" if task.profiler == "replay" else "measured"
-    return RunFacts(
-        str(said.get("profiler") or task.profiler), "failed", origin, plan.workload, task.batch_size, reason=reason
-    )
-
-
-def _has_better(connection: sqlite3.Connection, sweep: str, run: RunFacts) -> bool:
-    """Is there a run that is whole or partial, or the same one that failed for the same reason?"""
-    query = (
-        "SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = ? AND sweep.kind = 'sweep' "
-        "AND profiler = ? AND batch_size = ? AND (status <> 'failed' OR reason IS ?)"
-    )
-    kept = write.of_run(run)
-    return connection.execute(query, (sweep, kept.profiler, kept.batch_size, kept.reason)).fetchone() is not None

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, SweepOptions
-from perfctl.orchestrator.actions.sweep.request import sweep_request, unknown
+from perfctl.orchestrator.actions.sweep.request import sweep_request, workload_errors
 from perfctl.orchestrator.actions.sweep.sweep import Listening, Swept, profiler_named, run_request, unheard
 from perfctl.orchestrator.errors import UsageError
+from perfctl.workloads.run.options import parse_arguments
+from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 WORKLOAD = "torchvision_infer"
-_PROFILERS = ("none", "nsys", "torch", "dlprof")
 
 
 def infer(
@@ -55,24 +56,18 @@ def infer_requests(
     ``arguments`` are words for the workload torchvision_infer. ``only_planned``: do not ask torchvision for the models.
     Raises UsageError.
     """
-    _check_names(models)
-    made = profiler_named(profiler, _PROFILERS)
-    asked = replace(options, workload=WORKLOAD)
-    requests = {
-        model: sweep_request(
-            made, asked, ("--model", model, *arguments), None, placement=placement, messages=messages
-        )
-        for model in models
-    }  # fmt: skip
-    _check_workload(models, asked, tuple(arguments), inside=placement.image is not None, only_planned=only_planned)
-    return requests
-
-
-def _check_names(models: Sequence[str]) -> None:
     if not models:
         raise UsageError("`models` names no model", "Say for instance resnet18,densenet201")
     if len(set(models)) < len(models):
         raise UsageError(f"a model stands twice in {','.join(models)}", "Name each once")
+    made = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
+    asked = replace(options, workload=WORKLOAD)
+    requests = {
+        model: sweep_request(made, asked, ("--model", model, *arguments), None, placement=placement, messages=messages)
+        for model in models
+    }
+    _check_workload(models, asked, tuple(arguments), inside=placement.image is not None, only_planned=only_planned)
+    return requests
 
 
 def _check_workload(
@@ -82,10 +77,7 @@ def _check_workload(
 
     ``inside`` an image there may be other files and models than here, so only the workload itself can look.
     """
-    from perfctl.workloads.run.options import parse_arguments
-    from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError
-
-    try:
+    with workload_errors(WORKLOAD):
         for batch in asked.batches:
             options, own = parse_arguments(WORKLOAD, ["--batch", str(batch), "--model", models[0], *arguments])
             if inside:
@@ -100,7 +92,3 @@ def _check_workload(
 
         for model in models:
             family_of(model)
-    except UnknownWords as error:
-        raise unknown(WORKLOAD, error.words) from error
-    except (SpecError, WorkloadError) as error:
-        raise UsageError(str(error)) from error

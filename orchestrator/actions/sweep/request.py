@@ -6,8 +6,10 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from perfctl import __version__
@@ -16,7 +18,7 @@ from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, Swe
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import check_tools, interpreter
 from perfctl.orchestrator.launch.images import check as images_check
-from perfctl.orchestrator.launch.images.run import PYTHON, Image, image
+from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
 from perfctl.orchestrator.launch.profilers.base import Profiler
@@ -25,7 +27,8 @@ from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
-from perfctl.workloads.spec import is_python, utf8
+from perfctl.workloads.run.options import describe, parse_arguments
+from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, is_python, utf8
 
 DEFAULT_WORKLOAD = "mnist_cnn"
 OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
@@ -61,8 +64,7 @@ def sweep_request(
     workload = program.name if program else asked.workload or DEFAULT_WORKLOAD
     arguments = (*_arguments(asked, device, program), *rest)
     if origin == "measured" and program is None:
-        _check_not_own(rest)
-        _check_workload(workload, arguments)
+        _check_workload(workload, arguments, rest)
     return SweepRequest(
         profiler=profiler,
         workload=workload,
@@ -82,7 +84,9 @@ def sweep_request(
         scratch=asked.scratch,
         grace_s=asked.grace,
         sample_s=sampler.interval(asked.sample),
-        image=_image(placement, device),
+        image=image(placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda")
+        if placement.image
+        else None,
         places=places(placement.devices) if placement.devices else (),
     )
 
@@ -90,21 +94,17 @@ def sweep_request(
 def check_ready(request: SweepRequest) -> SweepRequest:
     """The request, ready to run. Raises ToolMissing when the profiler, or what the program's own interpreter needs, is
     neither on this machine nor in the image."""
-    if request.image is not None:
-        return _ready_inside(request, request.image)
-    elsewhere = request.program is not None and request.program.python != sys.executable
+    image, program = request.image, request.program
+    if image is not None:
+        profiler = images_check.check(image, request.profiler, request.device, __version__)
+        if program is not None:
+            interpreter.check(program, __version__, image.prefix(request.other_folders, Path.cwd()))
+        return replace(request, profiler=profiler, given_name=request.name)
+    elsewhere = program is not None and program.python != sys.executable
     check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
-    if request.program is not None:
-        interpreter.check(request.program, __version__)
+    if program is not None:
+        interpreter.check(program, __version__)
     return request
-
-
-def _ready_inside(request: SweepRequest, image: Image) -> SweepRequest:
-    profiler = images_check.check(image, request.profiler, request.device, __version__)
-    if request.program is not None:
-        prefix = image.prefix(request.other_folders, Path.cwd())
-        interpreter.check(request.program, __version__, prefix)
-    return replace(request, profiler=profiler, given_name=request.name)
 
 
 def _program(
@@ -118,27 +118,23 @@ def _program(
     if command is None or (asked.workload is not None and command[:1] and command[0].startswith("--")):
         for name in _PROGRAM:
             if getattr(asked, name) is not None:
-                raise UsageError(
-                    f"`{name}` is for a program of your own", "Put the program after --: -- python train.py"
-                )
+                remedy = "Put the program after --: -- python train.py"
+                raise UsageError(f"`{name}` is for a program of your own", remedy)
         return None
     if asked.workload is not None:
-        raise UsageError(
-            f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' after --",
-            "Leave one of them out",
-        )
+        problem = f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' after --"
+        raise UsageError(problem, "Leave one of them out")
     for name in _BUILT_IN:
         if getattr(asked, name) is not None:
-            raise UsageError(
-                f"`{name}` is for built-in workloads; a program of your own sets it itself",
-                "Put it among the program's arguments, or leave it out",
-            )
+            problem = f"`{name}` is for built-in workloads; a program of your own sets it itself"
+            raise UsageError(problem, "Put it among the program's arguments, or leave it out")
     if rest:
-        raise UsageError(
-            f"'{shlex.join(rest)}' stands before --, and perfctl has no such option",
-            "Options of your program follow its name after --",
-        )
-    _check_marker(asked.step_marker)
+        problem = f"'{shlex.join(rest)}' stands before --, and perfctl has no such option"
+        raise UsageError(problem, "Options of your program follow its name after --")
+    kind, colon, name = (asked.step_marker or "auto").partition(":")
+    if kind not in _MARKERS or (colon and not (name and kind in _MARKERS_OF_A_CLASS)):
+        remedy = f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
+        raise UsageError(f"`step_marker`: '{asked.step_marker}' is not known", remedy)
     if placement.image is not None:
         python, words = program_words(command)
         inside = read_program((sys.executable, *words) if python else command, asked.batch_env, asked.batches)
@@ -161,17 +157,7 @@ def _word(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def _check_marker(marker: str | None) -> None:
-    kind, colon, name = (marker or "auto").partition(":")
-    if kind in _MARKERS and (not colon or (name and kind in _MARKERS_OF_A_CLASS)):
-        return
-    raise UsageError(
-        f"`step_marker`: '{marker}' is not known", f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
-    )
-
-
 def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tuple[str, ...]:
-    """What goes to python -m perfctl.workloads beside batch size, record, annotation and window."""
     words = ["--device", device]
     for name in (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN)):
         value = getattr(asked, name)
@@ -182,34 +168,28 @@ def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tup
     return tuple(words)
 
 
-def _check_not_own(rest: tuple[str, ...]) -> None:
-    """Raises UsageError for an option of the workload that perfctl itself sets for each run."""
-    for word in rest:
-        name = word.partition("=")[0]
-        if name in OWN:
-            instead = "Batch sizes are given with `batches`" if name == "--batch" else "perfctl sets it for each run"
-            raise UsageError(f"{name} cannot be passed on to the workload", instead)
-
-
-def _check_workload(name: str, arguments: tuple[str, ...]) -> None:
-    """Ask the workload whether it knows these options, without loading torch."""
-    from perfctl.workloads.run.options import parse_arguments
-    from perfctl.workloads.spec import SpecError, UnknownWords
-
-    try:
+def _check_workload(name: str, arguments: tuple[str, ...], rest: tuple[str, ...]) -> None:
+    """Ask the workload whether it knows these options; those that perfctl sets for each run cannot be among ``rest``."""
+    for word in (word.partition("=")[0] for word in rest):
+        if word in OWN:
+            instead = "Batch sizes are given with `batches`" if word == "--batch" else "perfctl sets it for each run"
+            raise UsageError(f"{word} cannot be passed on to the workload", instead)
+    with workload_errors(name):
         parse_arguments(name, ["--batch", "1", *arguments])
+
+
+@contextmanager
+def workload_errors(name: str) -> Iterator[None]:
+    """What a workload refuses becomes a UsageError."""
+    try:
+        yield
     except UnknownWords as error:
-        raise unknown(name, error.words) from error
-    except SpecError as error:
+        raise _unknown(name, error.words) from error
+    except (SpecError, WorkloadError) as error:
         raise UsageError(str(error)) from error
 
 
-def unknown(workload: str, words: Sequence[str]) -> UsageError:
-    """The error for words that neither perfctl nor the workload knows, with the nearest word that is known."""
-    from difflib import get_close_matches
-
-    from perfctl.workloads.run.options import describe
-
+def _unknown(workload: str, words: Sequence[str]) -> UsageError:
     said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
     if not words[0].startswith("-"):
         return UsageError(said, "A program of your own goes after --: -- python train.py --batch-size {batch}")
@@ -218,33 +198,22 @@ def unknown(workload: str, words: Sequence[str]) -> UsageError:
     known |= {word: word for word in own}
     near = [known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)]
     meant = f"Did you mean {near[0]}? " if near else ""
-    return UsageError(
-        said,
-        f"{meant}--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of the workload",
-    )
+    lists = f"--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of the workload"
+    return UsageError(said, meant + lists)
 
 
 def _device(asked: str, placement: LocalPlacement) -> str:
-    """cpu or cuda. Raises UsageError where ``device`` and ``devices`` disagree."""
     if placement.devices is None:
         return resolve_device(asked)
     kind = devices.kind_of(placement.devices)
     if asked not in ("auto", kind):
         named = "sets of cores" if kind == "cpu" else "GPUs"
-        raise UsageError(
-            f"`device` {asked} and `devices` {placement.devices} ({named}) do not agree", "Leave one of them out"
-        )
+        problem = f"`device` {asked} and `devices` {placement.devices} ({named}) do not agree"
+        raise UsageError(problem, "Leave one of them out")
     return kind
 
 
-def _image(placement: LocalPlacement, device: str) -> Image | None:
-    if not placement.image:
-        return None
-    return image(placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda")
-
-
 def _check_placement(placement: LocalPlacement, *, alongside: bool) -> None:
-    """Raises UsageError for options that mean nothing without each other, or contradict each other."""
     if placement.image is None and (placement.bind or placement.container_runtime):
         raise UsageError("`bind` and `container_runtime` are for an image", "Name the image with `image`")
     if placement.devices is not None and alongside:
@@ -258,4 +227,4 @@ def program_words(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]
     """
     if not command or not is_python(command[0]):
         return None, command
-    return (PYTHON if command[0] == "python" else command[0]), command[1:]
+    return PYTHON if command[0] == "python" else command[0], command[1:]

@@ -36,9 +36,7 @@ class ArrayRequest:
     device: str
     """cuda or cpu; the nodes have it, this machine need not."""
     store: Path
-    """Where the gather job puts the runs."""
     page: Path
-    """The page that the gather job writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +45,27 @@ class Rendered:
 
     plan: Plan
     texts: Mapping[Path, str]
-    """Script -> its text."""
 
 
 def render(asked: ArrayRequest) -> Rendered:
     """The job scripts of a sweep, one batch size (and profiler) a task. Needs no Slurm. Raises UsageError."""
-    plan = _plan(asked.sweeps)
-    site = asked.site
+    plan, site, requests = _plan(asked.sweeps), asked.site, asked.sweeps.values()
+    # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
+    own = ["python3" if site.image is not None else sys.executable, "-m", "perfctl"]
+    # What an image must see of the nodes beside the working folder and the sweeps: a script's folder, a recording.
+    seen = [folder for request in requests for folder in request.other_folders]
+    seen += [request.profiler.folder for request in requests if isinstance(request.profiler, Replay)]
     facts: dict[str, Any] = {
         "version": __version__,
         "cwd": Path.cwd(),
         "device": asked.device,
         "store": asked.store,
         "page": asked.page,
-        "sees": _seen(asked.sweeps.values()),
-        "perfctl": shlex.split(site.perfctl) if site.perfctl else _perfctl(in_image=site.image is not None),
+        "sees": seen,
+        "perfctl": shlex.split(site.perfctl) if site.perfctl else own,
     }
-    texts = {
-        plan.array: script.array_script(plan, site, asked.commands, facts),
-        plan.gather: script.gather_script(plan, site, facts),
-    }
-    return Rendered(plan, texts)
+    array = script.array_script(plan, site, asked.commands, facts)
+    return Rendered(plan, {plan.array: array, plan.gather: script.gather_script(plan, site, facts)})
 
 
 def write(rendered: Rendered, asked: ArrayRequest, *, force: bool = False) -> None:
@@ -100,25 +98,12 @@ def _plan(requests: Mapping[str, SweepRequest]) -> Plan:
     return Plan(folder, first.workload, tasks, first.command_line, first.host)
 
 
-def _seen(requests: Any) -> list[Path]:
-    """What an image must see of the nodes beside the working folder and the sweeps: a script's folder, a recording."""
-    found = list(requests)
-    scripts = [folder for request in found for folder in request.other_folders]
-    return [*scripts, *(request.profiler.folder for request in found if isinstance(request.profiler, Replay))]
-
-
-def _perfctl(*, in_image: bool) -> list[str]:
-    """In an image, its python3, as for everything else there; perfctl itself need not be on its PATH."""
-    return ["python3" if in_image else sys.executable, "-m", "perfctl"]
-
-
 @dataclass(frozen=True, slots=True)
 class Submitted:
     """What is in the queue now."""
 
     tasks: int
     array: str
-    """Number of the array's job."""
     gather: str
     """Number of the job that gathers after any outcome of the array."""
 
@@ -130,23 +115,16 @@ def submit(folder: Path, tasks: Sequence[int] | None = None) -> Submitted:
     PerfctlError when sbatch refuses.
     """
     plan = read_plan(folder)
-    some = _numbers(tasks, len(plan.tasks)) if tasks is not None else None
-    asked = some if some is not None else [task.number for task in plan.tasks]
-    queued = sorted({job.task for job in cluster_status.queued(plan) if job.task in asked})
-    if queued:
-        names = ", ".join(map(str, queued))
-        raise UsageError(
-            f"in the queue already: task {names}", f"perfctl slurm cancel {shlex.quote(str(folder))} takes it out"
-        )
-    array, gather = cluster_status.submit(plan, some)
-    return Submitted(len(asked), array, gather)
-
-
-def _numbers(tasks: Sequence[int], count: int) -> list[int]:
-    for number in tasks:
+    count = len(plan.tasks)
+    for number in tasks or ():
         if not 0 <= number < count:
             raise UsageError(f"`tasks`: there is no task '{number}'", f"They are numbered 0 to {count - 1}")
-    return sorted(set(tasks))
+    some = sorted(set(tasks)) if tasks is not None else None
+    asked = some if some is not None else [task.number for task in plan.tasks]
+    if queued := sorted({job.task for job in cluster_status.queued(plan) if job.task in asked}):
+        remedy = f"perfctl slurm cancel {shlex.quote(str(folder))} takes it out"
+        raise UsageError(f"in the queue already: task {', '.join(map(str, queued))}", remedy)
+    return Submitted(len(asked), *cluster_status.submit(plan, some))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
@@ -24,15 +26,13 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store.write import SweepFacts
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost
-    from perfctl.orchestrator.store.write import SweepFacts
     from perfctl.records.report import Kernel
     from perfctl.records.run import Run
-
-STORE_NAME = "perfctl.db"
-"""Name of the store that a sweep makes beside its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,6 @@ Listening = Callable[[SweepRequest], AbstractContextManager[SweepListener]]
 
 @contextmanager
 def unheard(request: SweepRequest) -> Iterator[SweepListener]:
-    """Hears nothing."""
     yield SweepListener()
 
 
@@ -83,10 +82,8 @@ class Swept:
         if failed:
             sizes = ", ".join(str(result.batch_size) for result in failed)
             asked = len({result.batch_size for result in self.runs})
-            raise PartlyDone(
-                f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): {failed[0].reason}",
-                f"Logs are in {failed[0].folder}",
-            )
+            problem = f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): {failed[0].reason}"
+            raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
 
 
 def sweep(
@@ -127,9 +124,7 @@ def profiler_named(name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "d
     """A profiler by its name, which is one of ``known``. Raises UsageError for another."""
     if name not in known:
         raise UsageError(f"`profiler`: '{name}' is not known", f"Say {', '.join(known)}")
-    make: Any = PROFILERS[name]
-    made: Profiler = make()
-    return made
+    return cast(Callable[[], Profiler], PROFILERS[name])()
 
 
 def replay(
@@ -148,10 +143,9 @@ def replay_request(folder: Path | str, options: SweepOptions, *, all_batches: bo
     """The request of a replay, checked. Raises UsageError."""
     recorded = Replay(Path(folder))
     sizes = recorded.batches() if all_batches else options.batches
-    asked = replace(
-        options, batches=sizes, repeat=recorded.repeats(sizes), workload=recorded.workload(), device=recorded.device()
-    )
-    return sweep_request(recorded, asked, (), None, origin="recorded")
+    options = replace(options, batches=sizes, repeat=recorded.repeats(sizes))
+    options = replace(options, workload=recorded.workload(), device=recorded.device())
+    return sweep_request(recorded, options, (), None, origin="recorded")
 
 
 def planned(request: SweepRequest) -> list[tuple[int, Command]]:
@@ -164,67 +158,47 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 
     Raises ToolMissing before anything runs, Interrupted when asked to stop.
     """
-    request = check_ready(request)
-    if request.alongside:
-        return _run_without_store(request, listening)
-    return _run_and_store(request, store or request.out.parent / STORE_NAME, listening)
-
-
-def _run_without_store(request: SweepRequest, listening: Listening) -> Swept:
-    """Write to no store: others may be running other batch sizes of this sweep on other machines."""
-    with listening(request) as listener:
-        return Swept(request, None, tuple(sweeps.run(request, listener)))
-
-
-def _run_and_store(request: SweepRequest, store: Path, listening: Listening) -> Swept:
-    """Each batch size goes into the store as soon as it is finished."""
-    from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.write import SweepFacts
-
-    facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
-    with database.writing(store) as connection, listening(request) as listener:
-
-        def finished(result: RunResult) -> None:
-            _store_result(connection, result, facts, store, request.again, listener)
-            listener.finished(result)
-
-        try:
-            return Swept(request, store, tuple(sweeps.run(request, replace(listener, finished=finished))))
-        except Interrupted as stop:
-            raise Interrupted(
-                "stopped; the batch sizes that were whole are kept",
-                stop.signal_number,
-                "The same command goes on from here",
-            ) from stop
-
-
-def _store_result(
-    connection: sqlite3.Connection,
-    result: RunResult,
-    facts: SweepFacts,
-    store: Path,
-    again: bool,
-    listener: SweepListener,
-) -> None:
     from perfctl.orchestrator.actions.ingest.run import take_run
 
-    written = take_run(connection, result.folder, facts, store=store, again=again and not result.skipped)
-    if not written.new and not result.skipped:
-        listener.known(result, written.run_id)
+    request = check_ready(request)
+    if request.alongside:  # others may be running other batch sizes of this sweep on other machines
+        with listening(request) as listener:
+            return Swept(request, None, tuple(sweeps.run(request, listener)))
+    store = store or request.out.parent / DEFAULT
+    facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
+    with storing(store, "batch sizes") as connection, listening(request) as listener:
+
+        def finished(result: RunResult) -> None:
+            again = request.again and not result.skipped
+            written = take_run(connection, result.folder, facts, store=store, again=again)
+            if not written.new and not result.skipped:
+                listener.known(result, written.run_id)
+            listener.finished(result)
+
+        return Swept(request, store, tuple(sweeps.run(request, replace(listener, finished=finished))))
 
 
-def stored_runs(store: Path, names: Sequence[str]) -> list[Run]:
-    """The newest run of each kind of these sweeps, whole, oldest sweep first.
+@contextmanager
+def storing(store: Path, what: str) -> Iterator[sqlite3.Connection]:
+    """The store, to put each run into as soon as it is finished. ``what`` was whole is kept when a signal stops the block."""
+    with database.writing(store) as connection:
+        try:
+            yield connection
+        except Interrupted as stop:
+            said = f"stopped; the {what} that were whole are kept"
+            raise Interrupted(said, stop.signal_number, "The same command goes on from here") from stop
+
+
+def stored_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:
+    """The newest run of each kind, or every run, of these sweeps, whole, oldest sweep first.
 
     A sweep has no runs of its own where all its reports are in the store already, as runs of another sweep.
     """
-    from perfctl.orchestrator.store import database, read
-
     with database.reading(store) as connection:
         numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
         chosen = sorted(numbers[name] for name in names if name in numbers)
-        ids = [run for number in chosen for run in read.run_ids(connection, sweep=number, latest_of_each=True)]
-        return read.load(connection, ids)
+        ids = (read.run_ids(connection, sweep=number, latest_of_each=latest_of_each) for number in chosen)
+        return read.load(connection, chain.from_iterable(ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +234,8 @@ class CostEstimate:
 
         request = sweep_request(self.ncu, options, arguments, program, messages=messages)
         if request.device != "cuda" or not tools.has_gpu_driver():
-            raise ToolMissing(
-                "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run has none",
-                "Run it on the machine where ncu will count, with `device` cuda",
-            )
+            problem = "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run has none"
+            raise ToolMissing(problem, "Run it on the machine where ncu will count, with `device` cuda")
         batch = request.batches[0]
         with tempfile.TemporaryDirectory(prefix="perfctl-cost-") as folder:
             one = replace(options, batches=(batch,), steps=1, out=Path(folder))
@@ -274,17 +246,13 @@ class CostEstimate:
         cost = replay_cost(kernels, layers=layers, steps=steps, counters=counters)
         if not cost.launches:
             names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
-            raise RunFailed(
-                f"`layer`: no launch of the step is in {', '.join(layers)}"
-                if layers
-                else "the step launched no kernel",
-                f"Layers that launched kernels: {names}",
-            )
+            nowhere = f"`layer`: no launch of the step is in {', '.join(layers)}"
+            problem = nowhere if layers else "the step launched no kernel"
+            raise RunFailed(problem, f"Layers that launched kernels: {names}")
         return NcuCost(batch, layers, cost)
 
 
 def _one_step(request: SweepRequest, messages: Messages) -> list[Kernel]:
-    """The launches of the measured step."""
     from perfctl import parsers
 
     check_ready(request)

@@ -1,8 +1,3 @@
-"""The schema as version 1 of the store has it. It was released, and is never edited: see migrations.py."""
-
-from __future__ import annotations
-
-FIRST = """
 CREATE TABLE store_info (         -- one fact about this file itself
     key TEXT PRIMARY KEY,         -- written_by, created_at; -; NULL: never
     value TEXT                    -- the fact; -; NULL: never
@@ -277,4 +272,3 @@ CREATE TABLE op_shape (           -- what one operation saw when a step ran; wha
     record TEXT NOT NULL          -- kind, shapes, dtypes, attributes, parameters, calls; JSON; NULL: never
 );
 CREATE INDEX op_shape_by_run ON op_shape(run_id);
-"""
