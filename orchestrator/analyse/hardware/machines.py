@@ -20,7 +20,6 @@ class Machine:
 
     name: str
     kind: str
-    """cpu or gpu."""
     flops_per_second: Mapping[str, float]
     """By path: fp32, fp16, "tensor tf32", "tensor fp16", ... (1 multiply-add = 2 FLOPs)."""
     bytes_per_second: float
@@ -55,18 +54,18 @@ class Device:
     @property
     def power_w(self) -> float | None:
         """Board power of the data sheet; None if not known."""
-        return self.board.sheet.power_w if self.board is not None else None
+        return self.board.gpu.power_w if self.board is not None else None
 
 
 def named(name: str) -> Device:
     """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises DeviceError for an unknown name."""
     found = gpus.meant(name)
-    if not found and gpus.sliced(name):
-        raise DeviceError(
-            f"`device`: '{name}' is a slice of a GPU or a laptop GPU, which the table does not have", _remedy(name)
-        )
     if not found:
-        raise DeviceError(f"`device`: '{name}' is not in the table of devices", _remedy(name))
+        close = gpus.nearest(name)
+        near = f"Near it: {', '.join(close)}. " if close else ""
+        remedy = f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
+        sliced = "a slice of a GPU or a laptop GPU, which the table does not have"
+        raise DeviceError(f"`device`: '{name}' is {sliced if gpus.sliced(name) else 'not in the table of devices'}", remedy)
     board = gpus.choose(found)
     note = None
     if len(found) > 1:
@@ -75,19 +74,13 @@ def named(name: str) -> Device:
     return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
 
 
-def _remedy(name: str) -> str:
-    close = gpus.nearest(name)
-    near = f"Near it: {', '.join(close)}. " if close else ""
-    return f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
-
-
 def of_board(board: Board) -> Machine:
     """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
-    gpu, sheet = board.gpu, board.sheet
+    gpu = board.gpu
     return Machine(
         name=board.name, kind="gpu", flops_per_second=gpus.flops_per_second(gpu),
         bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
-        clock_hz=gpu.boost_mhz * 1e6, l2_bytes=sheet.l2_mb * MIB if sheet.l2_mb is not None else None,
+        clock_hz=gpu.boost_mhz * 1e6, l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
     )  # fmt: skip
 
 
@@ -105,15 +98,14 @@ def by_hand(text: str) -> Device:
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
     """
-    given: dict[str, str] = {}
+    known, given = dict.fromkeys((*_NEEDED, *_PATHS, *_OTHERS)), dict[str, str]()
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:
             wrong = "given twice" if equals else "not key=value"
             raise DeviceError(f"`device_spec`: '{piece.strip()}' is {wrong}", EXAMPLE)
-        if key not in (*_NEEDED, *_PATHS, *_OTHERS):
-            known = ", ".join((*_NEEDED, *(key for key in _PATHS if key not in _NEEDED), *_OTHERS))
-            raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {known}")
+        if key not in known:
+            raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {', '.join(known)}")
         given[key] = value
     missing = [key for key in _NEEDED if not given.get(key)]
     if missing:

@@ -10,8 +10,8 @@ from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, choose, meant, ne
 def test_every_product_has_memory_power_and_a_link_and_no_other_has() -> None:
     for board in BOARDS:
         assert 8 <= board.memory_gb <= 180
-        assert board.sheet.power_w is None or 70 <= board.sheet.power_w <= 1000
-        assert (board.sheet.link == "NVLink") == ("SXM" in board.name or board.name == "B200")
+        assert board.gpu.power_w is None or 70 <= board.gpu.power_w <= 1000
+        assert (board.gpu.link == "NVLink") == ("SXM" in board.name or board.name == "B200")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
