@@ -74,7 +74,6 @@ class Number:
     interval: tuple[float, float] | None
     """95 % interval over runs; None with one run."""
     low: float
-    """Smallest and largest run."""
     high: float
     runs: int
     of_runs: int
@@ -97,7 +96,6 @@ class Row:
     interval: tuple[float, float] | None
     """95 % interval of the change of this row; None if not judged by a spread."""
     p: float | None
-    """p-value of this row."""
     adjusted: float | None
     """p-value among all rows of its level (Holm)."""
     verdict: str
@@ -149,8 +147,7 @@ class Pair:
     @property
     def batch(self) -> str:
         """ "64", "64 / 128" (forced), or "" if unknown."""
-        sizes = dict.fromkeys(str(size) for size in (self.batch_a, self.batch_b) if size is not None)
-        return " / ".join(sizes)
+        return " / ".join(dict.fromkeys(str(size) for size in (self.batch_a, self.batch_b) if size is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +166,8 @@ class Comparison:
 
     def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[Pair, Row], ...]:
         """Rows with these verdicts, the largest change first, without throughput, which repeats its step."""
-        found = [
-            (pair, row)
-            for pair in self.pairs
-            for row in pair.rows
-            if row.verdict in verdicts and row.key.quantity != "throughput"
-        ]
+        every = ((pair, row) for pair in self.pairs for row in pair.rows if row.key.quantity != "throughput")
+        found = (item for item in every if item[1].verdict in verdicts)
         return tuple(sorted(found, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].weight)))
 
     @property

@@ -65,7 +65,9 @@ def named(name: str) -> Device:
         near = f"Near it: {', '.join(close)}. " if close else ""
         remedy = f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
         sliced = "a slice of a GPU or a laptop GPU, which the table does not have"
-        raise DeviceError(f"`device`: '{name}' is {sliced if gpus.sliced(name) else 'not in the table of devices'}", remedy)
+        raise DeviceError(
+            f"`device`: '{name}' is {sliced if gpus.sliced(name) else 'not in the table of devices'}", remedy
+        )
     board = gpus.choose(found)
     note = None
     if len(found) > 1:
