@@ -111,16 +111,6 @@ def element_bytes(precision: str) -> int:
     return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
 
 
-def flops(work: Operation, batch: float) -> float:
-    """Of one call, forward, 1 multiply-add = 2."""
-    return 2.0 * batch * work.macs
-
-
-def bytes_moved(work: Operation, batch: float, precision: str = "fp32") -> float:
-    """Least bytes of one call, forward: everything read once, everything written once."""
-    return (batch * (work.inputs + work.outputs) + work.weights) * element_bytes(precision)
-
-
 BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
 
 ACTIVATIONS = (

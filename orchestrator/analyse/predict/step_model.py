@@ -10,7 +10,7 @@ with batch. For another machine the parts are computed at its peaks, the feature
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
@@ -32,7 +32,7 @@ class StepFitted:
     """A fit to steps measured on one machine."""
 
     name: str
-    """The measured steps, in words; shown with every prediction."""
+    """The measured steps, in words."""
     machine: Machine
     precision: str
     training: bool
@@ -48,20 +48,7 @@ class StepFitted:
 
 def to_json(fit: StepFitted) -> dict[str, Any]:
     """Numbers, strings, lists and maps, which ``json.dumps`` keeps exactly."""
-    machine = {each.name: getattr(fit.machine, each.name) for each in fields(Machine)}
-    return {
-        "format": FORMAT,
-        "name": fit.name,
-        "machine": {**machine, "flops_per_second": dict(fit.machine.flops_per_second)},
-        "precision": fit.precision,
-        "training": fit.training,
-        "parts": list(PARTS),
-        "costs": list(fit.costs),
-        "phases": {name: list(costs) for name, costs in fit.phases.items()},
-        "fitted": trees.to_json(fit.fitted),
-        "families": list(fit.families),
-        "optimizers": list(fit.optimizers),
-    }
+    return {"format": FORMAT, "parts": list(PARTS), **asdict(fit), "fitted": trees.to_json(fit.fitted)}
 
 
 def from_json(found: Mapping[str, Any]) -> StepFitted:
@@ -97,10 +84,10 @@ def predict_step(fit: StepFitted, case: StepSpec, machine: Machine | None = None
     found = trees.predict(fit.fitted, features(case, own), base * HEADROOM)
     if machine is None or machine == fit.machine:
         return found
-    return _moved(found, weighed(fit.costs, parts(case, machine)) / base)
+    return moved(found, weighed(fit.costs, parts(case, machine)) / base)
 
 
-def _moved(found: Prediction, ratio: float) -> Prediction:
+def moved(found: Prediction, ratio: float) -> Prediction:
     """To another machine, on which the parts take ``ratio`` times as long."""
     wide, seconds = (found.high / found.seconds) ** TRANSFER, found.seconds * ratio
     return replace(found, seconds=seconds, low=seconds / wide, high=seconds * wide, floor=found.floor * ratio)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.predict.trees import LEAF, Fitted, Trees, eighths
+from perfctl.orchestrator.analyse.predict.trees import LEAF, Fitted, Trees, eighths, totals
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ class Sample:
     rows: Sequence[Sequence[float]]
     """(n, features), finite."""
     floors: Sequence[float]
-    """(n,) seconds, > 0."""
+    """(n,) seconds, > 0; measured ones too."""
     seconds: Sequence[float]
-    """(n,) measured, > 0."""
     groups: Sequence[Any]
     """(n,) rows with the same group are held out together: the model, the shape."""
     increasing: tuple[str, ...] = ()
@@ -69,15 +68,13 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     """
     import numpy as np
 
-    _need_sklearn()
     settings = settings or Settings()
-    rows, floors, seconds, _ = _checked(name, sample)
-    held = held_out(sample, settings)
-    missed = abs(held - _logs(seconds))
+    rows, floors, _, _, _ = _checked(name, sample, settings)
+    seconds, held = np.asarray(sample.seconds, dtype=float), held_out(sample, settings)
     trees = trees_of(sample, settings)
-    spread, low, high, quantile = interval(rows, missed, sample.groups, settings)
+    spread, low, high, quantile = interval(rows, abs(held - np.log(seconds)), sample.groups, settings)
     return Fitted(
-        name, sample.features, _numbers(rows.min(axis=0)), _numbers(rows.max(axis=0)), settings.power,
+        name, sample.features, tuple(rows.min(axis=0).tolist()), tuple(rows.max(axis=0).tolist()), settings.power,
         float(floors.min()), float(floors.max()), trees, spread, low, high, quantile, settings.coverage,
         len(rows), float(np.median(abs(np.exp(held) / seconds - 1.0))),
     )  # fmt: skip
@@ -87,15 +84,12 @@ def held_out(sample: Sample, settings: Settings) -> Floats:
     """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
     import numpy as np
 
-    from perfctl.orchestrator.analyse.predict.trees import totals
-
-    rows, floors, seconds, weights = _checked("held out", sample)
-    base = _logs([eighths(float(floor), settings.power) for floor in floors])
-    wanted, held = _logs(seconds) - base, np.zeros(len(rows))
+    rows, floors, base, wanted, weights = _checked("held out", sample, settings)
+    held = np.zeros(len(rows))
     for train, test in folds(sample.groups, settings.folds, settings.seed):
         trees = _boosted(rows[train], wanted[train], None if weights is None else weights[train], settings, sample)
         held[test] = totals(trees, rows[test]) + base[test]
-    return np.maximum(held, _logs(floors))
+    return np.maximum(held, np.log(floors))
 
 
 def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -117,23 +111,19 @@ def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArra
 
 def trees_of(sample: Sample, settings: Settings) -> Trees:
     """The trees of :func:`fit`, without range and interval: exp(trees) times the floor's power is seconds."""
-    _need_sklearn()
-    rows, floors, seconds, weights = _checked("trees", sample)
-    wanted = _logs(seconds) - _logs([eighths(float(floor), settings.power) for floor in floors])
+    rows, _, _, wanted, weights = _checked("trees", sample, settings)
     return _boosted(rows, wanted, weights, settings, sample)
 
 
-def _need_sklearn() -> None:
+def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
+    """(rows, floors, logarithms of the floors' powers, what trees learn, weights)."""
     from importlib.util import find_spec
 
-    if find_spec("sklearn") is None:
-        raise ToolMissing("learning from measurements needs scikit-learn, which is not installed",
-                          "pip install 'perfctl[predict]'")  # fmt: skip
-
-
-def _checked(name: str, sample: Sample) -> tuple[Floats, Floats, Floats, Floats | None]:
     import numpy as np
 
+    if find_spec("sklearn") is None:
+        remedy = "pip install 'perfctl[predict]'"
+        raise ToolMissing("learning from measurements needs scikit-learn, which is not installed", remedy)
     rows = np.asarray(sample.rows, dtype=float)
     floors, seconds = np.asarray(sample.floors, dtype=float), np.asarray(sample.seconds, dtype=float)
     if len(rows) < FEWEST:
@@ -146,31 +136,24 @@ def _checked(name: str, sample: Sample) -> tuple[Floats, Floats, Floats, Floats 
     if unknown:
         raise UsageError(f"{name}: no feature is called {unknown[0]}")
     weights = None if sample.weights is None else np.asarray(sample.weights, dtype=float)
-    return rows, floors, seconds, weights
-
-
-def _logs(figures: Any) -> Floats:
-    import numpy as np
-
-    found: Floats = np.log(np.asarray(figures, dtype=float))
-    return found
-
-
-def _numbers(figures: Any) -> tuple[float, ...]:
-    return tuple(float(figure) for figure in figures)
+    base = np.log([eighths(float(floor), settings.power) for floor in floors])
+    return rows, floors, base, np.log(seconds) - base, weights
 
 
 def _boosted(rows: Floats, wanted: Floats, weights: Floats | None, settings: Settings, sample: Sample) -> Trees:
+    return _learned(
+        rows, wanted, weights, loss="absolute_error" if settings.absolute else "squared_error",
+        max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
+        min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
+        monotonic_cst=[int(name in sample.increasing) for name in sample.features], random_state=settings.seed,
+    )  # fmt: skip
+
+
+def _learned(rows: Floats, wanted: Floats, weights: Floats | None = None, **options: Any) -> Trees:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
-    model = HistGradientBoostingRegressor(
-        loss="absolute_error" if settings.absolute else "squared_error",
-        max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
-        min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
-        monotonic_cst=[int(name in sample.increasing) for name in sample.features], early_stopping=False,
-        random_state=settings.seed,
-    )  # fmt: skip
+    model = HistGradientBoostingRegressor(early_stopping=False, **options)
     with threadpool_limits(1):  # rows are few: threads would wait for each other longer than they work
         return exported(model.fit(rows, wanted, sample_weight=weights))
 
@@ -198,8 +181,6 @@ def interval(
     """Trees for the usual error, its bounds, and the quantile that covers. ``missed``: (n,) errors of held-out rows, in logarithms."""
     import numpy as np
 
-    from perfctl.orchestrator.analyse.predict.trees import totals
-
     low = float(max(np.quantile(missed, 0.2), 1e-4))
     high = float(max(np.quantile(missed, 0.98), low))
     expected = np.zeros(len(missed))
@@ -211,13 +192,5 @@ def interval(
 
 
 def _small(rows: Floats, missed: Floats, settings: Settings) -> Trees:
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
     least = max(5, min(40, len(rows) // 10))
-    model = HistGradientBoostingRegressor(
-        max_iter=30, learning_rate=0.1, max_leaf_nodes=6, min_samples_leaf=least, early_stopping=False,
-        random_state=settings.seed,
-    )  # fmt: skip
-    with threadpool_limits(1):
-        return exported(model.fit(rows, missed))
+    return _learned(rows, missed, max_iter=30, max_leaf_nodes=6, min_samples_leaf=least, random_state=settings.seed)

@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.analyse.predict.fit import costs_of, fit_steps, table
 from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_model import TRANSFER, from_json, phases_of, predict_step, to_json
-from perfctl.orchestrator.analyse.predict.step_parts import PARTS, PLACE, group_of, parts, parts_of_work
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS, group_of, parts, parts_of_work
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import CPU, FAST, QUICK, cases, costs, fitted, measured, network, seconds_of, with_batch
 
@@ -129,7 +129,7 @@ def with_layers(record: Measured) -> Measured:
         for name, seconds in parts_of_work(work, record.case, CPU):
             phase = name.rpartition(" ")[2]
             if phase != "optimizer":
-                times[work.layer, phase] = times.get((work.layer, phase), 1e-6) + costs()[PLACE[name]] * seconds
+                times[work.layer, phase] = times.get((work.layer, phase), 1e-6) + costs()[PARTS.index(name)] * seconds
     return replace(record, layer_seconds=times)
 
 
@@ -141,8 +141,8 @@ def test_times_of_layers_tell_kinds_apart_that_steps_alone_do_not() -> None:
     case = rows[-1].case
     activations = [name for name in PARTS if name.startswith("activation")]
     mine = dict(zip(PARTS, parts(case, CPU), strict=True))
-    wanted = sum(mine[name] * costs()[PLACE[name]] for name in activations)
-    found = sum(mine[name] * costs_of(given)[PLACE[name]] for name in activations)
+    wanted = sum(mine[name] * costs()[PARTS.index(name)] for name in activations)
+    found = sum(mine[name] * costs_of(given)[PARTS.index(name)] for name in activations)
     assert found == pytest.approx(wanted, rel=0.5)
 
 

@@ -11,7 +11,6 @@ from perfctl.orchestrator.analyse.predict.step_parts import (
     FEATURES,
     INCREASING,
     PARTS,
-    PLACE,
     features,
     merged,
     parts,
@@ -26,7 +25,7 @@ def case_of(*works: object, batch: int = 2, training: bool = True, precision: st
 
 
 def part(case: StepSpec, name: str) -> float:
-    return parts(case, CPU)[PLACE[name]]
+    return parts(case, CPU)[PARTS.index(name)]
 
 
 def test_a_convolutions_arithmetic_is_two_flops_a_multiply_add_over_the_peak() -> None:

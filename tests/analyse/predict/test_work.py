@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.operations import bytes_moved, flops, operations_of
+from perfctl.orchestrator.analyse.predict.operations import operations_of
 from perfctl.records.paper import OpShape
 
 
@@ -51,8 +51,6 @@ def test_a_linear_reads_its_weights_once_whatever_the_batch() -> None:
     op = shape("aten.addmm", ((10,), (6, 128), (128, 10)), ((6, 10),), parameters=1290)
     (work,) = operations_of([op], 6)
     assert (work.kind, work.weights, work.rows) == ("linear", 1290, 1)
-    assert bytes_moved(work, 6) == 4 * (6 * (128 + 10) + 1290)
-    assert flops(work, 6) == 2 * 6 * 1280
 
 
 def test_a_batched_product_has_one_product_a_head() -> None:
