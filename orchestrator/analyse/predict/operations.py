@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from perfctl.orchestrator.analyse.flops.engine import MOVES, NORMS, POOLING, PRODUCTS, SAMPLING, formula_for
 from perfctl.orchestrator.analyse.flops.products import ADDED, CONVOLUTIONS, batched
@@ -40,13 +41,10 @@ class Operation:
     calls: int
     """Identical operations in a step; the figures are for one of them."""
     macs: float
-    """Multiply-adds per sample."""
     inputs: float
-    """Activation elements read per sample."""
+    """Activation elements read; outputs: written; weights: parameter elements read."""
     outputs: float
-    """Elements written per sample."""
     weights: float
-    """Parameter elements read, whatever the batch."""
     rows: float
     """m of the product per sample: a convolution's output positions, a Linear's rows; 0 without a product."""
     columns: float
@@ -58,7 +56,6 @@ class Operation:
     kernel: float = 1
     """Area of the window, in elements (convolution, pooling)."""
     stride: float = 1
-    """Of the window, in one dimension."""
     first: bool = False
     """Its input needs no gradient: there is no grad_input."""
 
@@ -111,8 +108,6 @@ def element_bytes(precision: str) -> int:
     return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
 
 
-BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
-
 ACTIVATIONS = (
     "relu", "gelu", "silu", "hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "mish", "sigmoid", "tanh",
     "softplus", "celu", "selu", "log_sigmoid_forward", "_prelu_kernel", "threshold", "hardshrink", "softshrink", "glu",
@@ -134,7 +129,11 @@ def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ..
     seen = sorted(ops, key=lambda op: op.position)
     forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
     backward = [op for op in seen if op.direction == "backward"]
-    weighted = [place for place, op in enumerate(forward) if op.parameters and _maker(op) in WEIGHTED]
+    weighted = [
+        place
+        for place, op in enumerate(forward)
+        if op.parameters and _maker(op) in (_convolution, _product, _recurrent)
+    ]
     needless = [place for place in weighted if not _asks_grad_input(forward[place], backward)]
     first = needless if backward else weighted[:1]
     return tuple(_work(op, batch, place in first) for place, op in enumerate(forward))
@@ -152,15 +151,13 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
 
 
 def _work(op: OpShape, batch: int, first: bool) -> Operation:
-    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = _maker(op)(op, batch)
-    return Operation(
-        op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
-        groups, kernel, stride, first,
-    )  # fmt: skip
+    kind, macs, inputs, outputs, weights, rows, *sizes = _maker(op)(op, batch)
+    whole = (each / batch for each in (macs, inputs, outputs))
+    return Operation(op.layer, kind, op.calls, *whole, weights, rows / batch, *sizes, first=first)
 
 
-Figures = tuple[str, float, float, float, float, float, float, float, float, float, float]
-"""kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride; of the whole batch."""
+Figures = tuple[Any, ...]
+"""kind, macs, inputs, outputs, weights, rows, columns, depth, and groups, kernel, stride unless 1; of the whole batch."""
 
 
 def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
@@ -196,18 +193,18 @@ def _product(op: OpShape, batch: int) -> Figures:
         right = tuple(reversed(right))
     depth = left[-1] if left else 1
     columns = right[-1] if len(right) > 1 else 1
-    if op.op in BATCHED:
+    if op.op in ("aten.bmm", "aten.baddbmm", "aten.baddbmm_"):
         products = prod(left[:-2])
         # At least one product per sample: fewer cannot be divided by sample.
         groups = products / batch if products >= batch else 1.0
         rows = left[-2] * products / groups
         inputs = float(prod(left) + prod(right))
-        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups, 1, 1
+        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups
     rows, macs = prod(left[:-1]), prod(left) * columns
     if not op.parameters:
-        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth, 1, 1, 1
+        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth
     bias = op.op in ADDED or (op.op == "aten.linear" and len(op.inputs) > 2 and op.inputs[2] is not None)
-    return "linear", macs, prod(left), outputs, depth * columns + columns * bias, rows, columns, depth, 1, 1, 1
+    return "linear", macs, prod(left), outputs, depth * columns + columns * bias, rows, columns, depth
 
 
 def _attention(op: OpShape, batch: int) -> Figures:
@@ -215,7 +212,7 @@ def _attention(op: OpShape, batch: int) -> Figures:
     heads, rows, columns, depth = prod(query[:-2]), query[-2], key[-2], query[-1] + value[-1]
     inputs = float(prod(query) + prod(key) + prod(value))
     macs = heads * rows * columns * depth
-    return "attention", macs, inputs, heads * rows * value[-1], 0, rows * batch, columns, depth, heads / batch, 1, 1
+    return "attention", macs, inputs, heads * rows * value[-1], 0, rows * batch, columns, depth, heads / batch
 
 
 def _recurrent(op: OpShape, batch: int) -> Figures:
@@ -223,17 +220,20 @@ def _recurrent(op: OpShape, batch: int) -> Figures:
     rows = integer(op, "rows")
     columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * integer(op, "hidden_size")
     depth = part.macs / (rows * columns) if rows and columns else 0.0
-    return "rnn", part.macs, input_elements(op), part.output_elements, op.parameters, rows, columns, depth, 1, 1, 1
-
-
-WEIGHTED = (_convolution, _product, _recurrent)
+    return "rnn", part.macs, input_elements(op), part.output_elements, op.parameters, rows, columns, depth
 
 
 def _elementwise(op: OpShape, batch: int) -> Figures:
     """Without multiply-adds, or without a formula (kind other)."""
     inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
-    kind, weights = _elementwise_kind(op), 0.0
+    name = op.op.removeprefix("aten.").removesuffix("_")
+    moves = name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING
+    kinds = (
+        ("softmax", name in SOFTMAX), ("loss", name in LOSSES), ("norm", op.op in NORMS), ("pool", op.op in POOLING),
+        ("activation", name in ACTIVATIONS), ("memory", moves), ("elementwise", formula_for(op) is not None),
+    )  # fmt: skip
+    kind, weights = next((kind for kind, found in kinds if found), "other"), 0.0
     if kind == "norm":
         inputs, outputs, weights = float(input_elements(op)), float(output_elements(op)), float(op.parameters)
     elif op.op in ("aten.embedding", "aten._embedding_bag"):
@@ -248,16 +248,6 @@ def _window(op: OpShape) -> tuple[float, float]:
         return float(prod(kernel)), float((integers(op, "stride") or (1,))[0])
     area = input_elements(op) / max(output_elements(op), 1)
     return max(area, 1.0), float(max(round(area**0.5), 1))
-
-
-def _elementwise_kind(op: OpShape) -> str:
-    name = op.op.removeprefix("aten.").removesuffix("_")
-    moves = name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING
-    kinds = (
-        ("softmax", name in SOFTMAX), ("loss", name in LOSSES), ("norm", op.op in NORMS), ("pool", op.op in POOLING),
-        ("activation", name in ACTIVATIONS), ("memory", moves), ("elementwise", formula_for(op) is not None),
-    )  # fmt: skip
-    return next((kind for kind, found in kinds if found), "other")
 
 
 FAMILY_KINDS = {

@@ -58,7 +58,6 @@ class Sample:
     """(n,) rows with the same group are held out together: the model, the shape."""
     increasing: tuple[str, ...] = ()
     """Every feature that grows with batch: seconds never fall with them."""
-    weights: Sequence[float] | None = None
 
 
 def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
@@ -69,7 +68,7 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     import numpy as np
 
     settings = settings or Settings()
-    rows, floors, _, _, _ = _checked(name, sample, settings)
+    rows, floors, _, _ = _checked(name, sample, settings)
     seconds, held = np.asarray(sample.seconds, dtype=float), held_out(sample, settings)
     trees = trees_of(sample, settings)
     spread, low, high, quantile = interval(rows, abs(held - np.log(seconds)), sample.groups, settings)
@@ -84,11 +83,10 @@ def held_out(sample: Sample, settings: Settings) -> Floats:
     """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
     import numpy as np
 
-    rows, floors, base, wanted, weights = _checked("held out", sample, settings)
+    rows, floors, base, wanted = _checked("held out", sample, settings)
     held = np.zeros(len(rows))
     for train, test in folds(sample.groups, settings.folds, settings.seed):
-        trees = _boosted(rows[train], wanted[train], None if weights is None else weights[train], settings, sample)
-        held[test] = totals(trees, rows[test]) + base[test]
+        held[test] = totals(_boosted(rows[train], wanted[train], settings, sample), rows[test]) + base[test]
     return np.maximum(held, np.log(floors))
 
 
@@ -111,12 +109,12 @@ def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArra
 
 def trees_of(sample: Sample, settings: Settings) -> Trees:
     """The trees of :func:`fit`, without range and interval: exp(trees) times the floor's power is seconds."""
-    rows, _, _, wanted, weights = _checked("trees", sample, settings)
-    return _boosted(rows, wanted, weights, settings, sample)
+    rows, _, _, wanted = _checked("trees", sample, settings)
+    return _boosted(rows, wanted, settings, sample)
 
 
-def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Floats, Floats, Floats, Floats | None]:
-    """(rows, floors, logarithms of the floors' powers, what trees learn, weights)."""
+def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Floats, Floats, Floats]:
+    """(rows, floors, logarithms of the floors' powers, what trees learn)."""
     from importlib.util import find_spec
 
     import numpy as np
@@ -125,37 +123,35 @@ def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Flo
         remedy = "pip install 'perfctl[predict]'"
         raise ToolMissing("learning from measurements needs scikit-learn, which is not installed", remedy)
     rows = np.asarray(sample.rows, dtype=float)
-    floors, seconds = np.asarray(sample.floors, dtype=float), np.asarray(sample.seconds, dtype=float)
+    floors, seconds = (np.asarray(each, dtype=float) for each in (sample.floors, sample.seconds))
     if len(rows) < FEWEST:
         raise UsageError(f"{name}: {len(rows)} measured rows are too few to learn from", f"Measure at least {FEWEST}")
     if rows.shape[1] != len(sample.features) or not np.isfinite(rows).all():
         raise UsageError(f"{name}: rows need one finite figure for each of {len(sample.features)} features")
-    if not ((floors > 0).all() and (seconds > 0).all() and np.isfinite(seconds).all() and np.isfinite(floors).all()):
+    if not all((each > 0).all() and np.isfinite(each).all() for each in (floors, seconds)):
         raise UsageError(f"{name}: floors and measured seconds must be greater than 0")
-    unknown = [feature for feature in sample.increasing if feature not in sample.features]
-    if unknown:
+    if unknown := [feature for feature in sample.increasing if feature not in sample.features]:
         raise UsageError(f"{name}: no feature is called {unknown[0]}")
-    weights = None if sample.weights is None else np.asarray(sample.weights, dtype=float)
     base = np.log([eighths(float(floor), settings.power) for floor in floors])
-    return rows, floors, base, np.log(seconds) - base, weights
+    return rows, floors, base, np.log(seconds) - base
 
 
-def _boosted(rows: Floats, wanted: Floats, weights: Floats | None, settings: Settings, sample: Sample) -> Trees:
+def _boosted(rows: Floats, wanted: Floats, settings: Settings, sample: Sample) -> Trees:
     return _learned(
-        rows, wanted, weights, loss="absolute_error" if settings.absolute else "squared_error",
+        rows, wanted, loss="absolute_error" if settings.absolute else "squared_error",
         max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
         min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
         monotonic_cst=[int(name in sample.increasing) for name in sample.features], random_state=settings.seed,
     )  # fmt: skip
 
 
-def _learned(rows: Floats, wanted: Floats, weights: Floats | None = None, **options: Any) -> Trees:
+def _learned(rows: Floats, wanted: Floats, **options: Any) -> Trees:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
     model = HistGradientBoostingRegressor(early_stopping=False, **options)
     with threadpool_limits(1):  # rows are few: threads would wait for each other longer than they work
-        return exported(model.fit(rows, wanted, sample_weight=weights))
+        return exported(model.fit(rows, wanted))
 
 
 def exported(model: Any) -> Trees:
@@ -163,14 +159,11 @@ def exported(model: Any) -> Trees:
     roots: list[int] = []
     nodes: list[tuple[int, float, int, int, float]] = []
     for (tree,) in model._predictors:
-        offset = len(nodes)
-        roots.append(offset)
+        roots.append(len(nodes))
         for node in tree.nodes:
-            if node["is_leaf"]:
-                nodes.append((LEAF, 0.0, 0, 0, float(f"{float(node['value']):.8g}")))
-            else:
-                left, right = (offset + int(node[side]) for side in ("left", "right"))
-                nodes.append((int(node["feature_idx"]), float(node["num_threshold"]), left, right, 0.0))
+            left, right = (roots[-1] + int(node[side]) for side in ("left", "right"))
+            inner = (int(node["feature_idx"]), float(node["num_threshold"]), left, right, 0.0)
+            nodes.append((LEAF, 0.0, 0, 0, float(f"{float(node['value']):.8g}")) if node["is_leaf"] else inner)
     feature, threshold, lefts, rights, value = zip(*nodes, strict=True)
     return Trees(float(model._baseline_prediction.ravel()[0]), tuple(roots), feature, threshold, lefts, rights, value)
 
