@@ -151,9 +151,12 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
 
 
 def _work(op: OpShape, batch: int, first: bool) -> Operation:
-    kind, macs, inputs, outputs, weights, rows, *sizes = _maker(op)(op, batch)
-    whole = (each / batch for each in (macs, inputs, outputs))
-    return Operation(op.layer, kind, op.calls, *whole, weights, rows / batch, *sizes, first=first)
+    figures = (*_maker(op)(op, batch), 1, 1, 1)[:11]
+    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
+    return Operation(
+        op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
+        groups, kernel, stride, first,
+    )  # fmt: skip
 
 
 Figures = tuple[Any, ...]

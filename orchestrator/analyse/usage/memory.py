@@ -29,9 +29,8 @@ class MemoryUse:
     reserved: int | None
     """The allocator's share of the device's memory, peak."""
     process: int | None
-    """NVML, the run's processes, CUDA context and libraries included. Highest reading."""
+    """NVML, the run's processes, CUDA context and libraries included; device: of all processes. Highest reading."""
     device: int | None
-    """NVML, all processes on the device. Highest reading."""
     device_total: int | None
     host: int | None
     """Resident memory of the run's processes, or of the one that computes. Highest."""
@@ -85,19 +84,16 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose other algorithms), or
     do not grow.
     """
-    known = {item.run.batch_size: item for item in uses
-             if item.run.batch_size is not None and item.reserved is not None}  # fmt: skip
-    limit = _most(item.device_total for item in known.values())
-    if len(known) < 3 or limit is None or not all(item.reserved for item in known.values()):
+    known = [item for item in uses if item.run.batch_size is not None and item.reserved is not None]
+    peaks = dict(sorted({item.run.batch_size or 0: item.reserved or 0 for item in known}.items()))
+    limit = _most(item.device_total for item in known)
+    if len(peaks) < 3 or limit is None or not all(peaks.values()):
         return None
-    batches = sorted(batch for batch in known if batch is not None)
-    peaks = [known[batch].reserved or 0 for batch in batches]
-    middle, mean = Fraction(sum(batches), len(batches)), Fraction(sum(peaks), len(peaks))
-    offsets = [batch - middle for batch in batches]
-    rise = sum((at * (peak - mean) for at, peak in zip(offsets, peaks, strict=True)), Fraction())
-    slope = rise / sum((at * at for at in offsets), Fraction())
+    middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))
+    rise = sum(((batch - middle) * (peak - mean) for batch, peak in peaks.items()), Fraction())
+    slope = rise / sum(((batch - middle) ** 2 for batch in peaks), Fraction())
     fixed = mean - slope * middle
-    off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in zip(batches, peaks, strict=True))
+    off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in peaks.items())
     if slope <= 0 or off > FITS_WELL:
         return None
-    return Fits(max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(batches))
+    return Fits(max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks))
