@@ -14,11 +14,7 @@ from perfctl.orchestrator.analyse.prices import PriceTable
 from perfctl.orchestrator.errors import UsageError
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
-
-
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
-
-
 DEFAULT_OPTIMIZER = "momentum"
 
 
@@ -54,7 +50,6 @@ class Question:
     device: str | None = None
     device_spec: str | None = None
     samples: int | None = None
-    """Of the dataset."""
     epochs: int | None = None
     precision: str = "fp32"
     optimizer: str | None = None
@@ -96,9 +91,8 @@ class Question:
                 "`gpus` with `infer`: GPUs do not exchange gradients", "Divide the dataset by them instead"
             )
         if self.epochs is not None and self.samples is None:
-            raise UsageError(
-                "`epochs` without `dataset_size`", "Samples of an epoch, for example `dataset_size` 1281167"
-            )
+            remedy = "Samples of an epoch, for example `dataset_size` 1281167"
+            raise UsageError("`epochs` without `dataset_size`", remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from perfctl.orchestrator.analyse.counters.work import NOTHING, ON_A_CPU, CountedWork
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of
+from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels.pairing import match
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
@@ -24,9 +24,6 @@ LAUNCH_NS = 5_000
 """About what it takes to launch a kernel; work whose launches are shorter than this on average waits for the host."""
 FAR = 0.3
 """Below this share of what is attainable, neither roof is what holds the work back."""
-
-PATH_OF = {"fp32": "fp32", "fp64": "fp64", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
-"""Which roof a precision asks for where nothing was counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class Traffic:
     counted: Figure
     paper: float | None
     dram: Figure
-    """Bytes read from and written to DRAM, counted by ncu."""
+    """Bytes read and written, counted by ncu."""
     time_ns: float | None
     basis: str | None
     trusted: bool
@@ -81,9 +78,8 @@ class RooflinePoint:
     bound: str | None
     """compute, memory or launch; None when the numbers do not say."""
     mfu: float | None
-    """Paper FLOPs / time / peak, 0..1."""
+    """Paper FLOPs / time / peak, 0..1; hfu: counted FLOPs."""
     hfu: float | None
-    """Counted FLOPs / time / peak, 0..1."""
     refused: str | None = None
     """Why a share over 100 % is not shown, with the likely cause."""
     mfu_refused: str | None = None
@@ -124,7 +120,7 @@ def roof(traffic: Traffic) -> str | None:
     """The path with the most counted FLOPs; without a count, what the precision asks for; None for no FLOPs at all."""
     known = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
     if known:
-        return max(known, key=lambda path: known[path])
+        return max(known, key=known.__getitem__)
     return PATH_OF.get(traffic.precision or "") if traffic.counted.value is None and traffic.paper else None
 
 
@@ -155,11 +151,9 @@ def _refused(
         share = f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}"
         return f"{share}: {_why(traffic, peaks, achieved)}", "peak"
     if stream and peaks.bandwidth and stream > peaks.bandwidth:
-        cause = _mismatch(traffic) or (
-            "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
-        )
+        cold = "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
         share = f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}"
-        return f"{share}: {cause}", "bandwidth"
+        return f"{share}: {_mismatch(traffic) or cold}", "bandwidth"
     return None, None
 
 
@@ -177,10 +171,9 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
         )
     if paper and traffic.counted.value is not None and traffic.paper and traffic.counted.value < 0.9 * traffic.paper:
         return "fewer FLOPs were executed than are on paper; see the counted share"
-    tf32 = peaks.flops.get("tensor tf32")
-    if traffic.counted.value is None and traffic.precision == "fp32" and tf32 and rate <= tf32:
-        return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
     if traffic.counted.value is None:
+        if traffic.precision == "fp32" and rate <= peaks.flops.get("tensor tf32", 0):
+            return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
         return "fewer FLOPs may have been executed than are on paper (Winograd), or the time lacks kernels"
     return "the wrong device, a clock above the published one, or launches that were not timed"
 
@@ -231,9 +224,7 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
     rows = [row for row in ledger.rows if row.batch == batch]
     paper = [row.paper.value for row in rows if row.paper.value is not None]
     found = [_step(prepared, sum(paper) if paper else None, nothing, precision)]
-    for row in rows:
-        if not (row.paper.value or row.counted.value or row.time):
-            continue
+    for row in (row for row in rows if row.paper.value or row.counted.value or row.time):
         mine = by_key.get((row.layer, row.direction), nothing)
         launches = sum(use.per_step for use in row.kernels) or None
         found.append(
@@ -299,7 +290,6 @@ def _means(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
     """kernel name -> mean nanoseconds a launch; ``times`` are those of its launches."""
     found: dict[str, list[float]] = defaultdict(list)
     for kernel in run.report.kernels:
-        took = times.get(kernel.launch)
-        if took is not None:
+        if (took := times.get(kernel.launch)) is not None:
             found[kernel.name].append(took)
     return {name: fmean(values) for name, values in found.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 from typing import Any
 
 from perfctl.orchestrator.analyse.hardware import gpus
@@ -130,7 +130,7 @@ def _figure(key: str, value: str) -> float:
         number = float(value)
     except ValueError:
         number = 0.0
-    if not isfinite(number) or number <= 0:
+    if not 0 < number < inf:
         raise DeviceError(f"`device_spec`: {key} must be a number above 0, got '{value}'", EXAMPLE)
     return number
 

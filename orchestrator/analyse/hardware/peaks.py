@@ -12,6 +12,10 @@ from perfctl.records.report import Device
 MEASURE = "'--peaks measured' measures them on the machine it runs on"
 
 
+PATH_OF = {"fp32": "fp32", "fp64": "fp64", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
+"""Precision of a run -> path of its peak."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peaks:
     """FLOP/s (1 multiply-add = 2) and bytes/s of one device, with their source."""
