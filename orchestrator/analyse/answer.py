@@ -87,9 +87,8 @@ class Question:
         if self.infer and self.optimizer is not None:
             raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Omit one of them")
         if self.infer and self.gpus > 1:
-            raise UsageError(
-                "`gpus` with `infer`: GPUs do not exchange gradients", "Divide the dataset by them instead"
-            )
+            why = "`gpus` with `infer`: GPUs do not exchange gradients"
+            raise UsageError(why, "Divide the dataset by them instead")
         if self.epochs is not None and self.samples is None:
             remedy = "Samples of an epoch, for example `dataset_size` 1281167"
             raise UsageError("`epochs` without `dataset_size`", remedy)

@@ -54,11 +54,7 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     reasons = dict.fromkeys(figure.reason for figure in (estimated or known) if figure.reason)
     rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))
     return Figure(
-        total // divide_by if whole else total / divide_by,
-        "estimated" if estimated else "counted",
-        "; ".join(reasons) or None,
-        sum(figure.launches for figure in known),
-        of_launches,
-        tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
-        "; ".join(rules) or None,
-    )
+        total // divide_by if whole else total / divide_by, "estimated" if estimated else "counted",
+        "; ".join(reasons) or None, sum(figure.launches for figure in known), of_launches,
+        tuple(dict.fromkeys(part for figure in known for part in figure.missing)), "; ".join(rules) or None,
+    )  # fmt: skip

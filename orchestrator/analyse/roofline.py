@@ -1,7 +1,4 @@
-"""Work under the roofs of its device: intensity, rate, what bounds it, and which rates are refused.
-
-attainable = min(peak of the path that did most FLOPs, FLOPs per DRAM byte x DRAM bandwidth). FLOPs: 1 multiply-add = 2.
-"""
+"""Work under the roofs of its device: intensity, rate, what bounds it, and which rates are refused; 1 multiply-add = 2 FLOPs."""
 
 from __future__ import annotations
 
@@ -73,6 +70,7 @@ class RooflinePoint:
     """FLOP/s."""
     bytes_per_second: float | None
     attainable: float | None
+    """The smaller of the path's peak and FLOPs per DRAM byte x DRAM bandwidth."""
     reached: float | None
     """achieved / attainable (or / peak where the bytes are not known), 0..1."""
     bound: str | None
@@ -227,12 +225,10 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
     for row in (row for row in rows if row.paper.value or row.counted.value or row.time):
         mine = by_key.get((row.layer, row.direction), nothing)
         launches = sum(use.per_step for use in row.kernels) or None
-        found.append(
-            Traffic(
-                "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.paper.value, mine.dram,
-                row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
-            )
-        )  # fmt: skip
+        found.append(Traffic(
+            "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.paper.value, mine.dram,
+            row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
+        ))  # fmt: skip
     return [*found, *_kernels(counting, prepared.timing, batch, precision)]
 
 
@@ -276,13 +272,11 @@ def _kernels(
     for name, mine in counting.work_by_name.items():
         source = (timing.run if timing is not None and name in other else counting.run).profiler
         each = other.get(name, own.get(name))
-        found.append(
-            Traffic(
-                "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
-                each * mine.launches if each else None, KERNEL_BASIS.get(source, source) if each else None,
-                source != "ncu", mine.launches, mine.launches, precision,
-            )
-        )  # fmt: skip
+        found.append(Traffic(
+            "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
+            each * mine.launches if each else None, KERNEL_BASIS.get(source, source) if each else None,
+            source != "ncu", mine.launches, mine.launches, precision,
+        ))  # fmt: skip
     return found
 
 

@@ -1,7 +1,6 @@
 """How many times faster one device or precision is than another, and in which layers; refused for different work.
 
-A speed-up is a ratio of geometric means with its 95 % interval (``compare.statistics``); without a spread there is only a
-reason. Amdahl: G. M. Amdahl, AFIPS 1967.
+A speed-up is a ratio of geometric means with its 95 % interval; without a spread there is only a reason.
 """
 
 from __future__ import annotations
@@ -111,13 +110,12 @@ class ArmFacts:
     precision: str | None
     runs: int
     total_ns: float | None
-    """All epochs' training time; None without epochs."""
+    """All epochs' training time."""
     step_ns: float | None
     step_range: tuple[float, float] | None
     steps_per_second: float | None
     samples_per_second: float | None
     warmup: int | None
-    """Steps before the measured ones, in none of the figures."""
     epochs: tuple[Epoch, ...]
     memory: Mapping[str, int]
     top: tuple[Top, ...]
@@ -415,7 +413,7 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
 def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
     """For each layer, the step's speed-up if only that layer ran as fast as on the other arm; the largest first.
 
-    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s the layer's speed-up.
+    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s its speed-up (G. M. Amdahl, AFIPS 1967).
     """
     step = next((line.base_ns for line in lines if line.level == "step"), None)
     if not step:

@@ -1,10 +1,8 @@
 """Is a difference between two sets of times significant? Student's t on logarithms, and Holm's step-down.
 
-Times spread by factors, so tests use logarithms and intervals are of ratios. Sources: B. L. Welch,
-Biometrika 34 (1947), for unequal spreads; the incomplete beta function by its continued fraction, DLMF 8.17.22;
-S. Holm, Scandinavian Journal of Statistics 6 (1979), for many comparisons at once; the variance of a mean of values
-with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r) for long series (G. V. Bayley, J. M. Hammersley, Supplement to
-the Journal of the Royal Statistical Society 8 (1946)).
+B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the incomplete beta function; S. Holm, Scandinavian
+Journal of Statistics 6 (1979); the variance of a mean of values with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r)
+(G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Two sides compared: what became slower or faster, what is new, and what is not comparable.
+"""Two sides compared: a change counts when it is both significant and larger than the gate.
 
-A change counts when it is both significant and larger than the gate. The three levels (steps, layers, kernels) share a 5 %
-chance of any false verdict; within a level Holm's step-down keeps it.
+The three levels (steps, layers, kernels) share a 5 % chance of any false verdict; within a level Holm's step-down keeps it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ def _pair(opposed: Opposed, force: bool) -> records.Pair:
 
 
 def _best(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Of several profilers, the one to take times from."""
     best = min((run.profiler for run in runs), key=preference)
     return tuple(run for run in runs if run.profiler == best)
 
@@ -63,10 +61,8 @@ def _rows(a: Sequence[Run], b: Sequence[Run], both: Sequence[str]) -> list[Row]:
 
 def _first(a: Sequence[Found], b: Sequence[Found], profilers: Iterable[str], part: tuple[str, str]) -> list[Row]:
     for profiler in profilers:
-        mine, theirs = (
-            [{key: seen[key] for key in seen if key[:2] == part} for name, seen in side if name == profiler]
-            for side in (a, b)
-        )
+        both = ([seen for name, seen in side if name == profiler] for side in (a, b))
+        mine, theirs = ([{key: seen[key] for key in seen if key[:2] == part} for seen in side] for side in both)
         if any(mine) and any(theirs):
             return rows(mine, theirs)
     return []
@@ -76,12 +72,9 @@ def _with_verdicts(pairs: Sequence[records.Pair], gate: float) -> tuple[records.
     """All rows of a level are judged together; throughput gets the verdict of its step."""
     decided = [list(pair.rows) for pair in pairs]
     for level in records.LEVELS:
-        chances = {
-            (at, place): row.p
-            for at, lines in enumerate(decided)
-            for place, row in enumerate(lines)
-            if row.key.level == level and row.p is not None and row.key.quantity != "throughput"
-        }
+        every = [((at, place), row) for at, lines in enumerate(decided) for place, row in enumerate(lines)]
+        mine = [(where, row) for where, row in every if row.key.level == level and row.key.quantity != "throughput"]
+        chances = {where: row.p for where, row in mine if row.p is not None}
         for (at, place), adjusted in holm(chances).items():
             decided[at][place] = judged(decided[at][place], adjusted, gate=gate, alpha=0.05 / len(records.LEVELS))
     return tuple(replace(pair, rows=tuple(_throughput(lines))) for pair, lines in zip(pairs, decided, strict=True))

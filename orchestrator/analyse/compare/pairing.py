@@ -122,7 +122,6 @@ def _said(key: str) -> Callable[[Run], str | None]:
 
 
 def _sampled_clock(run: Run) -> str | None:
-    """Median of the samples with utilisation above 0, or of all."""
     read = [sample for sample in run.report.samples if sample.sm_clock_hz]
     busy = [sample for sample in read if sample.gpu_utilisation]
     clocks = [sample.sm_clock_hz for sample in busy or read if sample.sm_clock_hz]
@@ -188,7 +187,6 @@ def _values(fact: Fact, runs: Iterable[Run]) -> tuple[str, ...]:
 
 
 def _same(fact: Fact, a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """One value, equal on both sides. Facts that do not block may have several."""
     if fact.tolerance and a and b:
         numbers = [float(text.split()[0]) for text in (*a, *b)]
         return max(numbers) <= min(numbers) * (1 + fact.tolerance)

@@ -1,7 +1,6 @@
 """GPUs from Pascal to Blackwell: peaks, worked out from units x clock, and data sheets (gpus.json).
 
-FLOP/s = SMs x FLOPs per SM and cycle x clock, so a locked or capped clock gives its own peak. docs/devices.md states sources
-and the published figures; figures without a reliable source are left out.
+FLOP/s = SMs x FLOPs per SM and cycle x clock. docs/devices.md states sources; figures without a reliable one are left out.
 """
 
 from __future__ import annotations

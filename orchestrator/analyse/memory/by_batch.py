@@ -1,7 +1,6 @@
-"""Memory of a step at any batch size: the largest of a few lines ``fixed + per_sample * batch``.
+"""Memory of a step at any batch size: the largest of a few lines ``fixed + per_sample * batch``, one for each moment.
 
-At every moment of a step the same tensors live at every batch size, and each is proportional to batch or constant, so the
-bytes are a line in batch and the peak is their maximum. Rounding, workspaces and the CUDA context are left out.
+Rounding, workspaces and the CUDA context are left out.
 """
 
 from __future__ import annotations

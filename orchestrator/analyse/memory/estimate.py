@@ -76,8 +76,5 @@ def part_of(found: Estimate, layer: str) -> Estimate | None:
     def inside(path: str) -> bool:
         return not layer or path == layer or path.startswith(layer + ".")
 
-    return replace(
-        found,
-        calls=tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind)),
-        modules=tuple(module for module in found.modules if inside(module.path)),
-    )
+    calls = tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind))
+    return replace(found, calls=calls, modules=tuple(module for module in found.modules if inside(module.path)))

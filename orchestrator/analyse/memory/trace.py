@@ -1,7 +1,6 @@
 """Memory of one step: exact bytes from storage lifetimes, and the segments of CUDA's caching allocator.
 
-Source of the allocator's rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize, kSmallSize, kSmallBuffer,
-kLargeBuffer, kMinLargeAlloc, kRoundLarge); of the workspace sizes: at/cuda/CUDABlas.cpp.
+Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize and the others); workspaces: at/cuda/CUDABlas.cpp.
 """
 
 from __future__ import annotations

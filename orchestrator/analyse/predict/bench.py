@@ -39,23 +39,20 @@ def point_of(run: Run) -> BenchPoint | None:
     facts = run.report.environment
     model = facts.get("option:model")
     times = computed_ns(run.report.steps)
-    known = model and run.batch_size and run.mode and run.precision and run.device and run.device.name and times
-    if run.workload != WORKLOAD or run.profiler != "none" or run.status != "ok" or not known:
+    if (run.workload, run.profiler, run.status) != (WORKLOAD, "none", "ok") or not times:
         return None
-    assert model and run.batch_size and run.mode and run.precision and run.device and run.device.name
+    if not (model and run.batch_size and run.mode and run.precision and run.device and run.device.name):
+        return None
     on_cpu = run.device.kind == "cpu"
     threads = facts.get("threads", "")
+    cores = int(threads) if on_cpu and threads.isdecimal() else None
+    memory = [one for one in run.report.memory if one.quantity == ("host_resident" if on_cpu else "allocated")]
+    sizes = {one.moment: one.bytes for one in memory if one.moment in ("before", "peak")}
     forward, backward = layer_times(run.report.layer_times)
     return BenchPoint(
         model=model, batch=run.batch_size, mode=run.mode, precision=run.precision,
-        machine=BenchMachine(run.device.name, run.device.kind, int(threads) if on_cpu and threads.isdecimal() else None,
-                             facts.get("torch")),
-        steps=len(times), step_ns=_spread(times), fastest_ns=min(times), phase_ns=_phases(run),
-        memory_bytes={
-            one.moment: one.bytes
-            for one in run.report.memory
-            if one.quantity == ("host_resident" if on_cpu else "allocated") and one.moment in ("before", "peak")
-        },
+        machine=BenchMachine(run.device.name, run.device.kind, cores, facts.get("torch")), steps=len(times),
+        step_ns=_spread(times), fastest_ns=min(times), phase_ns=_phases(run), memory_bytes=sizes,
         forward_ns=forward, backward_ns=backward, features={one.name: one.value for one in run.report.features},
     )  # fmt: skip
 

@@ -39,19 +39,16 @@ class Table:
     parts: Floats
     """(n, parts) seconds at the machine's peaks."""
     rows: Floats
-    """(n, features)."""
     seconds: Floats
     groups: tuple[str, ...]
     """(n,) rows of a group are held out together."""
     layer_of: Any
     """(m,) record of each row of layers: all timed layers of one kind in one direction."""
     layer_parts: Floats
-    """(m, parts)."""
     layer_clock: Floats
     """(m,) microseconds, one for each layer that had a clock around it."""
     layer_seconds: Floats
     layer_weights: Floats
-    """(m,) relative to 1 for a step."""
 
 
 def table(records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None) -> Table:
@@ -86,11 +83,11 @@ def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
                 for name, part in found:
                     row[name] += part if name.endswith(phase) else 0.0
     whole = sum(row["seconds"] for row in sums.values())
-    return phase_rows(record, machine) + [
-        ([row[name] for name in PARTS], row["clocks"], row["seconds"], LAYERS * (row["seconds"] / whole) ** 0.5)
-        for row in sums.values()
-        if row["seconds"] > 0
-    ]
+    rows = phase_rows(record, machine)
+    for row in (row for row in sums.values() if row["seconds"] > 0):
+        weight = LAYERS * (row["seconds"] / whole) ** 0.5
+        rows.append(([row[name] for name in PARTS], row["clocks"], row["seconds"], weight))
+    return rows
 
 
 def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:

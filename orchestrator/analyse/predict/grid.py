@@ -1,8 +1,4 @@
-"""Step times of one network on every device, in every precision, over all batch sizes.
-
-A time over batch size is kept as a few knots with straight lines between them, at most :data:`TOLERANCE` from the prediction.
-A jump lies between two neighbouring batch sizes and is not smeared.
-"""
+"""Step times of one network on every device, in every precision, over all batch sizes: knots with straight lines between."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from perfctl.orchestrator.analyse.predict.step_parts import Floor, Rates, floor_
 
 LARGEST = 65_536
 TOLERANCE = 0.004
-"""Largest error of a line between two knots, as a share of the prediction."""
+"""Largest error of a line, as a share of the prediction."""
 ENDS = (1, 4096)
 """Batch sizes of a roofline split, whose parts are straight lines in batch."""
 OCTETS = (1, 8, 64, 512, 4096)

@@ -1,7 +1,6 @@
 """A network as a predictor sees it: its forward operations, each for one sample, without times.
 
-Training follows from the forward rows: grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds.
-1 multiply-add is 2 FLOPs.
+In training, grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds, of 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -123,17 +122,13 @@ LOSSES = (
 def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
     """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
 
-    The backward rows show which operations need no grad_input; without backward rows it is the first one with weights. An
-    operation whose size does not depend on the batch is divided by the samples too.
+    The backward rows show which operations need no grad_input; without backward rows it is the first one with weights.
     """
     seen = sorted(ops, key=lambda op: op.position)
     forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
     backward = [op for op in seen if op.direction == "backward"]
-    weighted = [
-        place
-        for place, op in enumerate(forward)
-        if op.parameters and _maker(op) in (_convolution, _product, _recurrent)
-    ]
+    makers = (_convolution, _product, _recurrent)
+    weighted = [place for place, op in enumerate(forward) if op.parameters and _maker(op) in makers]
     needless = [place for place in weighted if not _asks_grad_input(forward[place], backward)]
     first = needless if backward else weighted[:1]
     return tuple(_work(op, batch, place in first) for place, op in enumerate(forward))
@@ -280,8 +275,6 @@ def _family_operation(layer: PlanLayer, first: bool) -> Operation:
     return Operation(
         layer=layer.name, kind=FAMILY_KINDS[layer.kind], calls=1, macs=float(layer.macs), inputs=float(layer.inputs),
         outputs=float(written), weights=float(layer.parameters),
-        rows=float(layer.gives[1] * layer.gives[2]) if product else 0.0,
-        columns=float(layer.gives[0]) if product else 0.0,
-        depth=float(layer.given[0] * layer.kernel**2) if product else 0.0,
-        kernel=area, stride=float(layer.stride), first=first,
+        rows=float(product * layer.gives[1] * layer.gives[2]), columns=float(product * layer.gives[0]),
+        depth=float(product * layer.given[0] * layer.kernel**2), kernel=area, stride=float(layer.stride), first=first,
     )  # fmt: skip

@@ -155,7 +155,6 @@ class Basis:
     way: str
     record: Measured | None
     fit: StepFitted | None
-    """The fit; for a measured step, of its layers' shares. None: no fit applies."""
     why_not: tuple[str, ...]
 
 

@@ -3,8 +3,7 @@
     base    = sum(costs[i] * parts[i]) in the order of PARTS
     seconds = trees.predict(fit.fitted, features, base * HEADROOM).seconds
 
-Seconds never fall with batch: parts grow with batch, costs are not negative, and the trees grow with the features that grow
-with batch. For another machine the parts are computed at its peaks, the features at those of the fit.
+Seconds never fall with batch. For another machine the parts are computed at its peaks, the features at those of the fit.
 """
 
 from __future__ import annotations

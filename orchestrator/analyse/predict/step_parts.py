@@ -1,7 +1,6 @@
 """The parts of a step: seconds at a machine's peaks, by kind of work and direction, from the forward operations.
 
-Each part is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; none falls with batch. ``step_model`` adds them
-up with a cost each. In training grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds.
+Each is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; none falls with batch. ``step_model`` adds them up.
 """
 
 from __future__ import annotations
@@ -25,12 +24,9 @@ PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
 """Groups without multiply-adds."""
 
 PARTS = (
-    *(f"{group} {phase}" for group in PRODUCTS for phase in ("forward", "backward")),
-    "narrow forward", "narrow backward", "shallow forward", "shallow backward", "weights forward", "weights backward",
-    "window forward", "window backward",
-    "spilled forward", "spilled backward", "overflow forward", "overflow backward",
-    *(f"{group} bytes {phase}" for group in (*PRODUCTS, *PLAIN) for phase in ("forward", "backward")),
-    "operations forward", "operations backward", "tensors optimizer", "bytes optimizer", "adam optimizer",
+    *(f"{name} {phase}" for name in (*PRODUCTS, "narrow", "shallow", "weights", "window", "spilled", "overflow",
+                                     *(f"{group} bytes" for group in (*PRODUCTS, *PLAIN)), "operations")
+      for phase in ("forward", "backward")), "tensors optimizer", "bytes optimizer", "adam optimizer",
     "overflow optimizer", "fresh backward", "fresh optimizer", "step forward",
 )  # fmt: skip
 """Names of the parts, each ending in its phase.

@@ -1,18 +1,12 @@
-"""Seconds from a floor and learned efficiency, with an interval.
-
-``seconds = floor / efficiency``, efficiency in (0, 1]. ``floor`` is the least time of the operation: the larger of work/peak
-and bytes/bandwidth, plus the time to start it. Trees learn the logarithm of the rest::
+"""Seconds from a floor (the least time) and learned efficiency (floor / seconds), with an interval. Trees learn its logarithm::
 
     inside  = min(max(floor, floor_low), floor_high)      the range of the fit
     learned = inside^(power/8) * exp(trees(row))
     seconds = max(learned * (floor / inside if floor > floor_high else 1), floor)
 
-Trees grow with every feature that grows with batch (``increasing``), so seconds never fall with batch. Outside the range of
-the fit trees are constant and seconds follow the floor.
-
-Interval: ``half = quantile * spread * wider`` in logarithms of seconds; ``spread`` is a second sum of trees (the usual error
-of the first), ``wider = 1 + min(largest excess, 4)`` outside the range (excess 1: twice the largest figure of the fit);
-``low = max(seconds / exp(half), floor)``, ``high = seconds * exp(half)``. :func:`to_json` states the JSON of a fit.
+Trees grow with the features that grow with batch, so seconds never fall with it; outside the range they are constant.
+``half = quantile * spread * wider`` in logarithms of seconds; ``spread`` is a second sum of trees (the usual error of the
+first), ``wider = 1 + min(largest excess, 4)`` outside the range (excess 1: twice the largest figure of the fit).
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ class Trees:
 
     start: float
     roots: tuple[int, ...]
-    """First node of each tree, in the order in which the trees are added."""
+    """First node of each tree."""
     feature: tuple[int, ...]
     """Index of the feature that a node compares; -1 for a leaf."""
     threshold: tuple[float, ...]
@@ -60,10 +54,7 @@ def total(trees: Trees, row: Sequence[float]) -> float:
 
 
 def path(trees: Trees, row: Sequence[float]) -> tuple[float, ...]:
-    """How much each feature moved the sum, over all trees: the change of the mean below a node at each of its comparisons.
-
-    The means of the trees and these amounts add up to :func:`total`.
-    """
+    """How much each feature moved the sum, over all trees: the change of the mean below a node at each of its comparisons."""
     means = list(trees.value)
     for node in range(len(means) - 1, -1, -1):  # children come after their parent
         if trees.feature[node] != LEAF:
@@ -85,7 +76,7 @@ def totals(trees: Trees, rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def exponential(x: float) -> float:
-    """e^x to about one unit in the last place; x is clipped to -700..700.
+    """e^x to about one unit in the last place, the same on every machine; x is clipped to -700..700.
 
     x = n ln 2 + r with integer n and \\|r\\| <= ln 2 / 2; the series of e^r by Horner to r^14 / 14!, times 2^n.
     """

@@ -1,8 +1,7 @@
-"""Learns from measured times. The only module that needs scikit-learn; the results are plain numbers.
+"""Learns from measured times with scikit-learn; the results are plain numbers.
 
-Trees are scikit-learn's HistGradientBoostingRegressor (Friedman, "Greedy function approximation", 2001), constrained to grow
-with the features that grow with batch. The interval is split-conformal over folds (Vovk, "Cross-conformal predictors",
-2015): residuals of held-out groups, divided by what a second, small model expects there.
+Trees: Friedman, "Greedy function approximation", 2001. The interval is split-conformal over folds (Vovk, "Cross-conformal
+predictors", 2015): residuals of held-out groups, divided by what a second, small model expects there.
 """
 
 from __future__ import annotations
@@ -91,10 +90,7 @@ def held_out(sample: Sample, settings: Settings) -> Floats:
 
 
 def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """(rows to learn from, rows held out), each row held out once and whole groups together; the same for a seed.
-
-    Fewer groups than ``count``: as many folds as there are groups. Raises UsageError with a single group.
-    """
+    """(rows to learn from, rows held out), each held out once, whole groups together. Raises UsageError with a single group."""
     import numpy as np
 
     names = sorted({str(group) for group in groups})

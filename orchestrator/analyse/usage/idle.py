@@ -1,8 +1,4 @@
-"""The time between kernels on a GPU, and the cause of each wait.
-
-A report has the times of kernels, copies and host ranges, and none of launch calls. So a wait without a copy or loading
-of images is the host's: launches came late, or the host waited itself.
-"""
+"""The time between kernels on a GPU, and the cause of each wait: the host's where no copy or loading of images covers it."""
 
 from __future__ import annotations
 
@@ -47,7 +43,6 @@ class Idle:
     device: int
     window_ns: int
     by_cause: dict[str, int]
-    """Nanoseconds; they add up to the time without a kernel."""
     count: int
     largest: tuple[Wait, ...]
     """The SHOWN longest, longest first."""
@@ -98,7 +93,6 @@ def _merged(items: Iterable[Range | Copy]) -> list[tuple[int, int]]:
 
 
 def _overlap(known: list[tuple[int, int]], start: int, end: int) -> int:
-    """Of [start, end) with spans that ascend and do not overlap."""
     total = 0
     place = max(bisect_left(known, (start, start)) - 1, 0)
     while place < len(known) and known[place][0] < end:

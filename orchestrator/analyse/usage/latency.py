@@ -1,8 +1,4 @@
-"""Latency, waits for images and accuracy of inference runs.
-
-Latency is the time of one full batch from images in the host's memory to answers: copies and computation. A step is
-that and the wait for images to be loaded.
-"""
+"""Latency (copies and computation of one full batch), waits for images and accuracy of inference runs."""
 
 from __future__ import annotations
 
@@ -27,7 +23,6 @@ class Latency:
     profiler: str
     """"none" without a profiler."""
     count: int
-    """Full batches that were timed."""
     percentiles: Mapping[int, float | None]
     """50, 95, 99 -> time of an answer; None where there are too few batches to know."""
     longest: float
@@ -36,7 +31,6 @@ class Latency:
     copy: float
     compute: float
     step: float
-    """Mean of whole steps."""
     workers: int | None
     """Processes that load images; None when no record says."""
     synthetic: bool
