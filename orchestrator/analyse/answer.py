@@ -42,7 +42,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The options of ``perfctl predict``."""
+    """The options of ``perfctl predict``; tariff: price of a kWh; power: W of one GPU; threads of a CPU, by default torch's."""
 
     model: str
     batches: tuple[int, ...]
@@ -57,15 +57,12 @@ class Question:
     infer: bool = False
     store: Path = field(default=Path("perfctl.db"))
     tariff: float | None = None
-    """Price of a kWh."""
     power: float | None = None
-    """W of one GPU."""
     link_gbs: float | None = None
     overlap: float = 0.0
     efficiency: float | None = None
     inputs: tuple[str, ...] = ()
     threads: int | None = None
-    """Of a CPU; None: torch's default."""
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""
@@ -96,8 +93,6 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPoint:
-    """One batch size."""
-
     step: StepTime
     training: Training
 

@@ -39,7 +39,6 @@ class Rental:
     price: Price
     instances: int
     idle: int
-    """GPUs that are paid for and not used."""
     on_demand: Span | None
     spot: Span | None
     """Without the work lost when a spot instance is reclaimed. None: the table has no such price."""
@@ -67,7 +66,6 @@ class Energy:
     source: str
     kwh: Span
     cost: Span | None
-    """In the tariff's currency. None: no tariff."""
 
 
 def energy(watts: float, source: str, gpus: int, seconds: Span, tariff: float | None = None) -> Energy:
@@ -133,7 +131,6 @@ class Choice:
     """Samples a step and GPU."""
     seconds: Span
     dollars: Span
-    """On demand."""
     spot: Span | None = None
     """Dollars for the same on spot instances. None: the table has no such price."""
 
@@ -144,7 +141,6 @@ class Frontier:
 
     choices: tuple[Choice, ...]
     compared: int
-    """Pairs of offer and batch size."""
     too_large: int
     unknown: int
     """Pairs without a price on demand, or without a peak for the precision."""
@@ -215,10 +211,8 @@ class Training:
     """Seconds of a step on one GPU; ``step``: on all."""
     parallel: Parallel | None
     steps: int | None
-    """Of an epoch."""
     epoch: Span | None
     whole: Span | None
-    """Seconds of all epochs."""
     rentals: tuple[Rental, ...] = ()
     energy: Energy | None = None
     room: Room | None = None

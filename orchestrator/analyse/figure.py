@@ -27,7 +27,6 @@ class Figure:
 
     @property
     def lower_bound(self) -> bool:
-        """True when the value lacks a part."""
         return self.value is not None and (bool(self.missing) or self.launches < self.of_launches)
 
 

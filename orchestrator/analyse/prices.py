@@ -32,12 +32,9 @@ class Price:
 
     provider: str
     instance: str
-    """"" where the provider gives it no name."""
     gpu: str
     boards: tuple[Board, ...]
-    """The boards that ``gpu`` may mean."""
     count: int
-    """GPUs of one instance."""
     on_demand: float | None
     spot: float | None
     """None: not offered, or not known."""

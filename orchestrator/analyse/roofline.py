@@ -44,7 +44,6 @@ class Traffic:
     trusted: bool
     """False for times under ncu."""
     launches: float | None = None
-    """Launches that were timed."""
     counted_launches: float | None = None
     """Launches that were counted; a difference means that time and counts are not of the same work."""
     precision: str | None = None
@@ -67,7 +66,6 @@ class RooflinePoint:
     """Counted FLOPs per DRAM byte."""
     ridge: float | None
     achieved: float | None
-    """FLOP/s."""
     bytes_per_second: float | None
     attainable: float | None
     """The smaller of the path's peak and FLOPs per DRAM byte x DRAM bandwidth."""
@@ -193,7 +191,6 @@ class Roofline:
     """(batch, layer, direction) -> the point of that ledger row."""
 
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
-        """The points of one level: run, layer or kernel."""
         return tuple(point for point in self.points if point.traffic.level == level)
 
     def of(self, batch: int, layer: str, direction: str) -> RooflinePoint | None:

@@ -51,7 +51,6 @@ class GainLine(NamedTuple):
     """One quantity of both arms."""
 
     level: str
-    """epoch, step, phase or layer."""
     name: str
     base_ns: float | None
     """Median of the first arm; None without one."""
@@ -68,9 +67,7 @@ class Epoch(NamedTuple):
     ns: float
     """Without the test pass."""
     reached_ns: float
-    """Sum of the epochs so far."""
     loss: float | None
-    """Mean over the training data."""
     test_loss: float | None
     accuracy: float | None
     """0..1, of test data; dice: of its masks."""
@@ -87,7 +84,6 @@ class Top(NamedTuple):
     total_ns: float | None
     """With the operations it called; None for kernels."""
     share: float
-    """Of all self time in the trace."""
 
 
 class Rate(NamedTuple):
@@ -141,7 +137,6 @@ class IfOnly(NamedTuple):
 
     layer: str
     share: float
-    """Of the first arm's step."""
     gain: Gain
     limit: float
     """Gain if the layer took no time."""
@@ -165,7 +160,6 @@ class Reached(NamedTuple):
     what: str
     target: float
     times: Mapping[str, float | None]
-    """label -> ns of training, or None if never reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,6 @@ def _best(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _rows(a: Sequence[Run], b: Sequence[Run], both: Sequence[str]) -> list[Row]:
-    """Each quantity of each level from the first profiler that has it on both sides, or from different profilers."""
     prepared = with_whole_backward([PreparedRun(run) for run in (*a, *b)])
     every = [(item.run.profiler if both else "", observed(item)) for item in prepared]
     sides = every[: len(a)], every[len(a) :]

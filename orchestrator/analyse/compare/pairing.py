@@ -112,7 +112,6 @@ class Fact(NamedTuple):
     blocks: bool
     why: str
     read: Callable[[Run], str | None]
-    """None if not recorded."""
     tolerance: float = 0.0
     """Relative difference of numbers that counts as equal: power and temperature change clocks."""
 

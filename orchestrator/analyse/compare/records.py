@@ -59,7 +59,6 @@ class Observed:
     """Its source; rows of different sources are not judged."""
     trusted: bool = True
     grids: tuple[str, ...] = ()
-    """Of a kernel: "16x4x1", the most launched first."""
     launches: float | None = None
     note: str | None = None
     """Why the figure is less than exact; None when it is exact."""
@@ -97,14 +96,12 @@ class Row:
     """95 % interval of the change of this row; None if not judged by a spread."""
     p: float | None
     adjusted: float | None
-    """p-value among all rows of its level (Holm)."""
     verdict: str
     why: str
     basis: str | None
 
     @property
     def weight(self) -> float:
-        """Absolute change, for sorting: ns, bytes or FLOP."""
         return abs((self.b.median if self.b else 0.0) - (self.a.median if self.a else 0.0))
 
 
@@ -184,11 +181,9 @@ class Comparison:
 
     @property
     def not_comparable(self) -> tuple[Pair, ...]:
-        """Blocked pairs, unless forced."""
         return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
 
     @property
     def judged(self) -> int:
-        """Number of rows of times with a verdict."""
         rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")
         return sum(row.verdict not in (NOT_JUDGED, NEW, GONE) for row in rows)

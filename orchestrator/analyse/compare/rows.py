@@ -76,7 +76,6 @@ def _one_sided(row: Row, other_runs: int) -> Row:
 
 
 def _counts(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
-    """Counted FLOPs are exact, so any difference is real."""
     notes = [{run.note for run in side if run.note} for side in (a, b)]
     said = "; ".join(sorted(notes[0] | notes[1]))
     bounded = any("lower bound" in note for note in notes[0] | notes[1])
@@ -92,7 +91,6 @@ def _counts(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
 
 
 def _bytes(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
-    """Memory that is equal in every repeat is exact."""
     if sets[0] == sets[1]:
         return replace(row, verdict=records.EQUAL, why="the same in every run")
     if min(len(a), len(b)) < 2:
@@ -139,7 +137,6 @@ KERNELS = "kernels of a step"
 
 
 def observed(run: PreparedRun) -> dict[Key, Observed]:
-    """All quantities of one run."""
     basis, sizes = "memory as the run recorded it", memory_figures(run.run).items()
     memory = {Key("step", "memory", what): Observed((float(size),), basis) for what, size in sizes}
     return times(run) | memory | (flops(run) if run.run.report.counters else {})
@@ -202,7 +199,6 @@ def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
 
 
 def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    """Each kernel name within its layer and direction, with its launches of a step summed."""
     steps, profiler = run.steps or 1, run.run.profiler
     sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     grids: dict[Key, Tally[str]] = defaultdict(Tally)

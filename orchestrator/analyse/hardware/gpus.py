@@ -83,7 +83,6 @@ def sliced(name: str | None) -> bool:
 
 
 def architecture(capability: str | None) -> Architecture | None:
-    """Of a compute capability such as "8.6"; None if unknown."""
     return next((item for item in ARCHITECTURES if item.capability == capability), None)
 
 

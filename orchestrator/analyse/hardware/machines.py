@@ -43,17 +43,15 @@ class DeviceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A machine with its source, and its board for cost and memory."""
+    """A machine with its source, and its board for cost and memory; None: given by hand, or a CPU."""
 
     machine: Machine
     source: str
     board: Board | None = None
-    """None: given by hand, or a CPU."""
     note: str | None = None
 
     @property
     def power_w(self) -> float | None:
-        """Board power of the data sheet; None if not known."""
         return self.board.gpu.power_w if self.board is not None else None
 
 

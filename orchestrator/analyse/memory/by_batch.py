@@ -91,16 +91,12 @@ KEEPS_OUTPUT = ("relu", "tanh")
 
 @dataclass(slots=True)
 class _Gradient:
-    """One storage, which several layers may share."""
-
     per_sample: int
     holders: int = 0
 
 
 @dataclass(slots=True)
 class _Step:
-    """The moments so far and the live bytes."""
-
     fixed: int
     per_sample: int
     moments: list[MemoryLine] = field(default_factory=list)

@@ -25,11 +25,9 @@ class Estimate:
     problem: str | None
     """Where and why the trace stopped early, in one line; the record then has only what came before. None when whole."""
     memory: Memory | None
-    """None when it was not asked for."""
     data_dependent: tuple[str, ...] = ()
     """Operations whose result sizes depend on the data; the figures are then right for the traced input only."""
     input_bytes: int = 0
-    """Of all inputs together."""
     memory_trace: MemoryTrace | None = None
     """Which storages were alive when; ``memory`` is worked out from it. None when it was not asked for."""
 
@@ -40,7 +38,6 @@ class Estimate:
 
     @property
     def trainable(self) -> int:
-        """Elements of the parameters that require a gradient."""
         return sum(module.trainable for module in self.modules)
 
     @property

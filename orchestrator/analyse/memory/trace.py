@@ -76,7 +76,6 @@ class Memory:
     rounded_peak: int
     """Peak with every tensor rounded up to the allocator's 512-byte blocks."""
     reserved: int
-    """Segments of the caching allocator, without workspaces."""
     cublas_workspace: int
     gpu: tuple[int, int] | None = None
     not_known: tuple[str, ...] = NOT_KNOWN
@@ -93,7 +92,6 @@ def round_block(size: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """Bytes of a new segment for a rounded block of ``size``."""
     if size <= SMALL:
         return SMALL_SEGMENT
     if size < MIN_LARGE:
@@ -152,8 +150,6 @@ class _Block:
 
 @dataclass(slots=True)
 class _Pool:
-    """The caching allocator's best fit, split and merge."""
-
     reserved: int = 0
     free: dict[bool, list[tuple[int, int, _Block]]] = field(default_factory=lambda: {False: [], True: []})
     count: int = 0
@@ -219,7 +215,6 @@ class Fit:
     """The largest batch that fits."""
 
     batch: int
-    """0 if no sample fits."""
     needed: int
     margin: int
     next_needed: int

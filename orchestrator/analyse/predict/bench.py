@@ -131,12 +131,10 @@ def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
 
 
 def figures(point: BenchPoint) -> dict[str, float]:
-    """A point's features and its batch size."""
     return {**point.features, "batch": float(point.batch)}
 
 
 def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
-    """One figure, over the points that have it."""
     pairs = [(figures(point)[feature], point.step_ns[0] / 1e9) for point in points if feature in figures(point)]
     logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
     (xs, ys), (log_xs, log_ys) = ([[each[side] for each in found] for side in (0, 1)] for found in (pairs, logs))

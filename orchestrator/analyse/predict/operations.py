@@ -68,7 +68,6 @@ class StepSpec:
     works: tuple[Operation, ...]
     batch: int
     training: bool
-    """False: forward alone."""
     precision: str
     """fp32, tf32, fp16 or bf16, of the products."""
     optimizer: str
@@ -78,7 +77,6 @@ class StepSpec:
 
     @property
     def macs(self) -> float:
-        """Multiply-adds of the forward pass at this batch."""
         return self.batch * sum(work.calls * work.macs for work in self.works)
 
 
@@ -89,7 +87,6 @@ class Measured:
     case: StepSpec
     machine: str
     seconds: float
-    """Median over the measured steps."""
     low: float
     high: float
     """Spread over the steps: first and third quartile, or the extremes if only those are known."""

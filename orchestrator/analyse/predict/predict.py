@@ -24,7 +24,6 @@ class Share:
     kind: str
     seconds: float
     part: float
-    """Of the step, 0 to 1."""
     limit: str
     """The largest part of it: arithmetic, bytes, or operations (starting them)."""
 

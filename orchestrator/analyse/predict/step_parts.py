@@ -21,7 +21,6 @@ from perfctl.records.report import Feature
 PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
 """Groups with multiply-adds: windows wider than 1x1, 1x1, groups of channels, single channels, with weights, between activations."""
 PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
-"""Groups without multiply-adds."""
 
 PARTS = (
     *(f"{name} {phase}" for name in (*PRODUCTS, "narrow", "shallow", "weights", "window", "spilled", "overflow",
@@ -182,7 +181,6 @@ class Rates:
     products: float
     depthwise: float
     elements: float
-    """Activations/s."""
 
 
 def rates_of(machine: Machine, precision: str) -> Rates:
@@ -192,7 +190,6 @@ def rates_of(machine: Machine, precision: str) -> Rates:
 
 
 def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
-    """Of each operation."""
     found = []
     for work in works:
         heavy = work.kind in HEAVY

@@ -40,7 +40,6 @@ class Trees:
     left: tuple[int, ...]
     right: tuple[int, ...]
     value: tuple[float, ...]
-    """What a leaf adds; 0 for other nodes."""
 
 
 def total(trees: Trees, row: Sequence[float]) -> float:
@@ -118,7 +117,6 @@ class Fitted:
     features: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    """Range of each feature in the fit."""
     power: int
     """Eighths: 8 learns efficiency, 0 seconds without a floor."""
     floor_low: float
@@ -148,7 +146,6 @@ class Prediction:
 
     @property
     def efficiency(self) -> float:
-        """Floor over seconds, in (0, 1]."""
         return self.floor / self.seconds
 
 

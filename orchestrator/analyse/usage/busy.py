@@ -28,7 +28,6 @@ class Busy:
     run: Run
     device: int
     stream: int | None
-    """None for all streams of the device together."""
     launches: int
     running_ns: float
     """Time in which at least one kernel ran."""
@@ -45,7 +44,8 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Samples of one device in one run: how many, and their means and extremes. None: not in any sample."""
+    """Samples of one device in one run: means of utilisation and power (W), largest memory (bytes) and temperature, smallest
+    clock (Hz). None: not in any sample."""
 
     run: Run
     device: int | None
@@ -53,14 +53,11 @@ class Readings:
     utilisation: float | None
     """Mean, 0..1; the tool's own: share of time with any kernel, sampled."""
     memory_used: int | None
-    """Largest, bytes."""
     memory_total: int | None
     power: float | None
-    """Mean, W."""
     temperature: float | None
     """Largest, degrees Celsius."""
     clock: int | None
-    """Smallest, Hz."""
 
 
 def busy(run: Run) -> tuple[Busy, ...]:
@@ -142,7 +139,6 @@ def joined(pairs: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
 
 
 def by_device(run: Run) -> dict[int | None, list[Sample]]:
-    """Samples of GPUs by device."""
     groups: dict[int | None, list[Sample]] = defaultdict(list)
     for sample in run.report.samples:
         if not is_host(sample):
@@ -156,7 +152,6 @@ def is_host(sample: Sample) -> bool:
 
 
 def readings(run: Run) -> tuple[Readings, ...]:
-    """One line a device that was sampled."""
     return tuple(_readings(run, device, samples) for device, samples in by_device(run).items())
 
 
@@ -188,7 +183,6 @@ class UsageShare:
 
     value: float | None
     reason: str
-    """How it was measured, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +304,6 @@ def _labelled(run: Run, words: str) -> UsageShare:
 
 
 def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
-    """Mean of a percentage over the launches that have it, by their time."""
     if not any(True for _ in run.report.counters):
         return UsageShare(None, "no counters were collected")
     times = {kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns}

@@ -23,7 +23,6 @@ class Wait:
     """One stretch of time without a kernel on a device."""
 
     start_ns: int
-    """On the report's clock."""
     length_ns: int
     cause: str
     """One of CAUSES; "host" where nothing tells more."""

@@ -21,7 +21,6 @@ class Latency:
     model: str
     batch: int
     profiler: str
-    """"none" without a profiler."""
     count: int
     percentiles: Mapping[int, float | None]
     """50, 95, 99 -> time of an answer; None where there are too few batches to know."""
@@ -42,12 +41,10 @@ class Latency:
 
     @property
     def images_per_second(self) -> float:
-        """Of whole steps, waiting included."""
         return self.batch * 1e9 / self.step
 
     @property
     def load_share(self) -> float:
-        """Of a step, 0..1."""
         return self.load / self.step
 
 

@@ -37,7 +37,6 @@ class MemoryUse:
 
 
 def memory_use(run: Run) -> MemoryUse:
-    """All measurements of one run."""
     figures = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
     total = figures.get(("before", "device_total")) or figures.get(("after", "device_total"))
     gpu = [sample for sample in run.report.samples if not is_host(sample)]
@@ -72,10 +71,8 @@ class Fits:
     batch: int
     limit: int
     fixed: float
-    """Bytes at batch 0 of the straight line through the measured peaks."""
     per_sample: float
     batches: tuple[int, ...]
-    """Batch sizes that the line goes through."""
 
 
 def fits(uses: Iterable[MemoryUse]) -> Fits | None:
