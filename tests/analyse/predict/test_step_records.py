@@ -40,6 +40,7 @@ def test_a_fit_is_written_field_by_field_and_read_back() -> None:
         ({"costs": [*FIRST, 0.0]}, "figures of 0 or more"),
         ({"phases": {"forward": [1.0]}}, "figures of 0 or more"),
         ({"costs": 5}, "not a fitted step model"),
+        ({"machine": {"name": "x"}}, "not a fitted step model"),
         ({"parts": [*PARTS[1:], PARTS[0]]}, "other parts or features than this version's: fit again"),
         ({"fitted": {**trees.to_json(FIT.fitted), "features": ["x"]}}, "other parts or features"),
         ({"format": None}, "format is None, not 'perfctl step 1': fit again"),
@@ -51,7 +52,8 @@ def test_what_is_damaged_is_named(change: dict[str, Any], says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["name", "machine", "precision", "training", "parts", "costs", "families", "optimizers"]
+    "name",
+    ["name", "machine", "precision", "training", "parts", "costs", "phases", "fitted", "families", "optimizers"],
 )
 def test_each_field_is_needed(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} is missing$"):
