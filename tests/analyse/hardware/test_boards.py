@@ -50,6 +50,10 @@ def test_names_of_other_products_mean_none(said: str) -> None:
     assert meant(said) == ()
 
 
+def test_boards_whose_rates_differ_from_their_architecture_can_be_told_apart_in_a_set() -> None:
+    assert set(meant("RTX 2070")) & set(meant("rtx2070")) == set(meant("NVIDIA GeForce RTX 2070"))
+
+
 def test_of_several_the_server_form_with_the_least_memory_is_chosen() -> None:
     assert choose(meant("A100")).name == "A100 SXM4 40 GB"
     assert choose(meant("V100")).name == "V100 SXM2 16 GB"
