@@ -13,6 +13,8 @@ from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, 
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+WAYS = ("measured", "fitted", "transferred", "roofline")
+"""The best first: a measured step on this device; a fit of it; another device's, moved by peaks and bandwidth; peaks alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,7 @@ class StepTime:
     low: float
     high: float
     way: str
-    """The best possible: measured on this device; fitted on it; transferred from another device's fit, moved by peaks and
-    bandwidth; roofline, from peaks alone."""
+    """One of :data:`WAYS`, the best possible."""
     source: str
     """In words: which measured steps, fit or peaks."""
     floor: float

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.predict import ROOFLINE, StepTime, predict
+from perfctl.orchestrator.analyse.predict.predict import ROOFLINE, WAYS, StepTime, predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from tests.analyse.steps import CPU, FAST, GPU, fitted, measured, network
 
@@ -17,7 +17,7 @@ CASE = network(32, 4, 16)
 def whole(found: StepTime) -> None:
     """What holds whatever the way."""
     assert 0 < found.low <= found.seconds <= found.high
-    assert found.way in ("measured", "fitted", "transferred", "roofline")
+    assert found.way in WAYS
     assert sum(share.seconds for share in found.shares) == pytest.approx(found.seconds)
     assert sum(share.part for share in found.shares) == pytest.approx(1.0)
     assert [share.seconds for share in found.shares] == sorted((s.seconds for s in found.shares), reverse=True)
