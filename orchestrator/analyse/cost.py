@@ -243,12 +243,9 @@ def training(
     epoch = step.times(steps) if steps is not None else None
     whole = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
     billed = whole or epoch
-    return Training(
-        job=job, step=step, alone=alone, parallel=parallel, steps=steps, epoch=epoch, whole=whole,
-        rentals=rentals(prices, job.gpus, billed) if billed is not None else (),
-        energy=energy(*power, job.gpus, billed, tariff) if billed is not None and power is not None else None,
-        room=room,
-    )  # fmt: skip
+    offers = rentals(prices, job.gpus, billed) if billed is not None else ()
+    used = energy(*power, job.gpus, billed, tariff) if billed is not None and power is not None else None
+    return Training(job, step, alone, parallel, steps, epoch, whole, offers, used, room)
 
 
 def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
@@ -262,5 +259,4 @@ def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
 
 
 def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None) -> Room:
-    largest = largest_fitting(lines, limit) if limit is not None else None
-    return Room(peak_at(lines, batch), limit, largest)
+    return Room(peak_at(lines, batch), limit, largest_fitting(lines, limit) if limit is not None else None)

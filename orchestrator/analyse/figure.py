@@ -17,9 +17,8 @@ class Figure:
     reason: str | None = None
     """Why there is no value, or the rule that gave it; None for a plain count."""
     launches: int = 1
-    """Kernel launches that have the figure."""
     of_launches: int = 1
-    """Kernel launches that it is about."""
+    """Kernel launches that it is about; ``launches``: that have the figure."""
     missing: tuple[str, ...] = ()
     """Parts that are not in the sum ("tensor", "fp64"); with any of them the value is a lower bound."""
     rule: str | None = field(default=None, compare=False)

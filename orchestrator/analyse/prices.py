@@ -37,10 +37,9 @@ class Price:
     count: int
     on_demand: float | None
     spot: float | None
-    """None: not offered, or not known."""
     region: str
     date: str
-    """YYYY-MM or YYYY-MM-DD of the price."""
+    """YYYY-MM or YYYY-MM-DD."""
     source: str
 
 

@@ -194,7 +194,6 @@ class Roofline:
         return tuple(point for point in self.points if point.traffic.level == level)
 
     def of(self, batch: int, layer: str, direction: str) -> RooflinePoint | None:
-        """The point of one ledger row; None when it has none."""
         return self.by_row.get((batch, layer, direction))
 
 

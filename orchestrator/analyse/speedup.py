@@ -90,7 +90,6 @@ class Rate(NamedTuple):
     """FLOPs on paper over measured time. 1 multiply-add = 2 FLOPs."""
 
     flops: int | None
-    """Of one step; None without shapes."""
     per_second: float | None
     peak: float | None
     """FLOP/s of the device in this precision; None if unknown."""
@@ -139,7 +138,6 @@ class IfOnly(NamedTuple):
     share: float
     gain: Gain
     limit: float
-    """Gain if the layer took no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,6 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
 
 
 def epochs(run: Run) -> tuple[Epoch, ...]:
-    """The epochs in their order; () without epochs."""
     tests = {row.number: row for row in run.report.steps if row.phase == "test"}
     scored = {one.name: one.value for one in run.report.summaries if one.name.startswith(DICE)}
     rows = [row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None]

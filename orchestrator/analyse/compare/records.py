@@ -69,7 +69,6 @@ class Number:
     """One side of a row."""
 
     median: float
-    """Over runs, of each run's median step."""
     interval: tuple[float, float] | None
     """95 % interval over runs; None with one run."""
     low: float
@@ -154,7 +153,6 @@ class Comparison:
     a: Side
     b: Side
     gate: float
-    """0.05: changes up to 5 % do not count."""
     forced: bool
     pairs: tuple[Pair, ...]
     only_a: tuple[str, ...]

@@ -89,7 +89,6 @@ _PATHS = {
     "tensor_bf16_tflops": "tensor bf16", "tensor_tf32_tflops": "tensor tf32",
 }  # fmt: skip
 _NEEDED = ("name", "fp32_tflops", "bandwidth_gbs", "memory_gb")
-_OTHERS = ("sms", "clock_mhz", "l2_mb")
 EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
 
 
@@ -98,7 +97,7 @@ def by_hand(text: str) -> Device:
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
     """
-    known, given = dict.fromkeys((*_NEEDED, *_PATHS, *_OTHERS)), dict[str, str]()
+    known, given = dict.fromkeys((*_NEEDED, *_PATHS, "sms", "clock_mhz", "l2_mb")), dict[str, str]()
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:

@@ -144,7 +144,6 @@ def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Corr
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    """Of two columns of one length; None where it is not defined."""
     if len(xs) < LEAST:
         return None
     off_x, off_y = ([one - math.fsum(side) / len(side) for one in side] for side in (xs, ys))

@@ -256,7 +256,6 @@ class _Maker:
 
 
 def roofline_split(found: Sequence[Floor], rates: Rates, parameters: int, machine: Machine) -> Split:
-    """At the machine's peaks."""
     rows: Rows = defaultdict(lambda: [0.0] * len(ENDS))
     for floor in found:
         for place, batch in enumerate(ENDS):
@@ -267,7 +266,6 @@ def roofline_split(found: Sequence[Floor], rates: Rates, parameters: int, machin
 
 
 def fitted_split(fit: StepFitted, case: StepSpec, machine: Machine) -> Split:
-    """By the fit's cost of each part."""
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for place, batch in enumerate(OCTETS):
         for group, part, seconds in predict.fitted_amounts(fit, replace(case, batch=batch), machine):

@@ -100,7 +100,7 @@ class Measured:
 
 
 def element_bytes(precision: str) -> int:
-    """Bytes of one activation in memory: tf32 is stored as fp32."""
+    """Of one activation in memory: tf32 is stored as fp32."""
     return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
 
 

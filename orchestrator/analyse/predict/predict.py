@@ -245,7 +245,6 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
 
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
-    """Sentences about the features outside the measured range."""
     return tuple(f"{name} is outside the measured range" for name in features)
 
 

@@ -93,7 +93,6 @@ def moved(found: Prediction, ratio: float) -> Prediction:
 
 
 def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
-    """Costs times parts, added in order."""
     return accumulated(cost * seconds for cost, seconds in zip(costs, found, strict=True))
 
 
@@ -106,5 +105,4 @@ def phases_of(fit: StepFitted, case: StepSpec, seconds: float, machine: Machine 
 
 
 def drivers(fit: StepFitted, case: StepSpec) -> tuple[tuple[str, float], ...]:
-    """(feature, factor on the time), the strongest first."""
     return trees.drivers(fit.fitted, features(case, parts(case, fit.machine)))

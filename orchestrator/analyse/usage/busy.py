@@ -33,7 +33,6 @@ class Busy:
     """Time in which at least one kernel ran."""
     window_ns: float
     window: str
-    """From where to where, in words."""
     longest_wait_ns: float
 
     @property

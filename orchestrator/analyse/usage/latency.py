@@ -31,7 +31,6 @@ class Latency:
     compute: float
     step: float
     workers: int | None
-    """Processes that load images; None when no record says."""
     synthetic: bool
     """Images were generated, not read: the wait for them says nothing about real ones."""
     figures: Mapping[str, float | None]

@@ -44,20 +44,16 @@ def memory_use(run: Run) -> MemoryUse:
     own = [sample for sample in gpu if sample.device_index == (device.index if device else None)] or gpu
     host = _most(sample.host_memory_bytes for sample in run.report.samples)
     forward = [call for call in run.layer_calls if call.direction == "forward"]
-    weights = _sum(call.parameters for call in forward)
+    weights = [call.parameters for call in forward if call.parameters is not None]
+    outputs = [call.write_bytes for call in forward if call.write_bytes is not None]
     return MemoryUse(
-        run, None if weights is None else WEIGHT_BYTES * weights, _sum(call.write_bytes for call in forward),
+        run, WEIGHT_BYTES * sum(weights) if weights else None, sum(outputs) if outputs else None,
         figures.get(("peak", "allocated")), figures.get(("peak", "reserved")),
         process=_most(sample.process_memory_bytes for sample in own),
         device=_most(sample.memory_used_bytes for sample in own),
         device_total=total or _most(sample.memory_total_bytes for sample in own) or (device.memory_bytes if device else None),
         host=host if host is not None else figures.get(("peak", "host_resident")),
     )  # fmt: skip
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _most(values: Iterable[int | None]) -> int | None:
