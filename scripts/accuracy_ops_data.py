@@ -10,9 +10,9 @@ from typing import Any
 
 import accuracy_ops_model as ops
 import numpy as np
-from accuracy_ops_model import Chip, Parts
+from accuracy_ops_model import Chip, Parts, bytes_moved
 
-from perfctl.orchestrator.analyse.predict.operations import Operation, bytes_moved
+from perfctl.orchestrator.analyse.predict.operations import Operation
 
 DEVICES = {
     "V100": Chip("Tesla V100-PCIE-32GB", 0, 0, 0, 250, 12),

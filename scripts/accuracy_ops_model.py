@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.predict.operations import Operation, bytes_moved
+from perfctl.orchestrator.analyse.predict.operations import Operation
 from perfctl.orchestrator.errors import ToolMissing
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Parts:
     """FLOPs it is likely to run."""
     memory: float
     """Least bytes over bandwidth."""
+
+
+def bytes_moved(work: Operation, batch: float) -> float:
+    """Least bytes of one call, forward, fp32: everything read once, everything written once."""
+    return (batch * (work.inputs + work.outputs) + work.weights) * 4
 
 
 def winograd(work: Operation) -> bool:

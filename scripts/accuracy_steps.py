@@ -34,12 +34,23 @@ class Found:
         return float(np.mean((self.low <= measured) & (measured <= self.high)))
 
 
+def only(given: Table, places: Any) -> Table:
+    """The records at these places, and their layers."""
+    order = {int(place): index for index, place in enumerate(places)}
+    mine = np.isin(given.layer_of, places)
+    return Table(
+        given.parts[places], given.rows[places], given.seconds[places], tuple(given.groups[place] for place in places),
+        np.array([order[int(place)] for place in given.layer_of[mine]], dtype=int), given.layer_parts[mine],
+        given.layer_clock[mine], given.layer_seconds[mine], given.layer_weights[mine],
+    )  # fmt: skip
+
+
 def held_out(given: Table, folds: Folds) -> Found:
     """Each record predicted by a fit of the records of the other folds: costs, trees and interval."""
     count = len(given.seconds)
     found = Found(*(np.zeros(count) for _ in range(3)), np.ones(count, dtype=bool))
     for train, test in folds:
-        costs, fitted = fit_table("held out", given.only(train))
+        costs, fitted = fit_table("held out", only(given, train))
         base = given.parts[test] @ np.array(costs)
         for place, row, floor in zip(test, given.rows[test], base, strict=True):
             one = trees.predict(fitted, row.tolist(), max(float(floor), 1e-9) * HEADROOM)

@@ -14,11 +14,7 @@ from perfctl.orchestrator.analyse.prices import PriceTable
 from perfctl.orchestrator.errors import UsageError
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
-
-
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
-
-
 DEFAULT_OPTIMIZER = "momentum"
 
 
@@ -46,7 +42,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The options of ``perfctl predict``."""
+    """The options of ``perfctl predict``; tariff: price of a kWh; power: W of one GPU; threads of a CPU, by default torch's."""
 
     model: str
     batches: tuple[int, ...]
@@ -54,7 +50,6 @@ class Question:
     device: str | None = None
     device_spec: str | None = None
     samples: int | None = None
-    """Of the dataset."""
     epochs: int | None = None
     precision: str = "fp32"
     optimizer: str | None = None
@@ -62,15 +57,12 @@ class Question:
     infer: bool = False
     store: Path = field(default=Path("perfctl.db"))
     tariff: float | None = None
-    """Price of a kWh."""
     power: float | None = None
-    """W of one GPU."""
     link_gbs: float | None = None
     overlap: float = 0.0
     efficiency: float | None = None
     inputs: tuple[str, ...] = ()
     threads: int | None = None
-    """Of a CPU; None: torch's default."""
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""
@@ -92,19 +84,15 @@ class Question:
         if self.infer and self.optimizer is not None:
             raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Omit one of them")
         if self.infer and self.gpus > 1:
-            raise UsageError(
-                "`gpus` with `infer`: GPUs do not exchange gradients", "Divide the dataset by them instead"
-            )
+            why = "`gpus` with `infer`: GPUs do not exchange gradients"
+            raise UsageError(why, "Divide the dataset by them instead")
         if self.epochs is not None and self.samples is None:
-            raise UsageError(
-                "`epochs` without `dataset_size`", "Samples of an epoch, for example `dataset_size` 1281167"
-            )
+            remedy = "Samples of an epoch, for example `dataset_size` 1281167"
+            raise UsageError("`epochs` without `dataset_size`", remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPoint:
-    """One batch size."""
-
     step: StepTime
     training: Training
 

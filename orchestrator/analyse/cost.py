@@ -38,9 +38,7 @@ class Rental:
 
     price: Price
     instances: int
-    """Instances needed for all GPUs."""
     idle: int
-    """GPUs that are paid for and not used."""
     on_demand: Span | None
     spot: Span | None
     """Without the work lost when a spot instance is reclaimed. None: the table has no such price."""
@@ -50,11 +48,8 @@ def rental(price: Price, gpus: int, seconds: Span) -> Rental:
     """``gpus`` at work for ``seconds`` on whole instances, billed by the second."""
     instances = ceil(gpus / price.count)
     hours = seconds.times(instances / HOUR)
-    return Rental(
-        price, instances, instances * price.count - gpus,
-        hours.times(price.on_demand) if price.on_demand is not None else None,
-        hours.times(price.spot) if price.spot is not None else None,
-    )  # fmt: skip
+    whole, spot = (None if rate is None else hours.times(rate) for rate in (price.on_demand, price.spot))
+    return Rental(price, instances, instances * price.count - gpus, whole, spot)
 
 
 def rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Rental, ...]:
@@ -68,15 +63,12 @@ class Energy:
     """Of the GPUs, without host, cooling and power supply losses."""
 
     watts: float
-    """Of one GPU."""
     source: str
     kwh: Span
     cost: Span | None
-    """In the tariff's currency. None: no tariff."""
 
 
 def energy(watts: float, source: str, gpus: int, seconds: Span, tariff: float | None = None) -> Energy:
-    """``tariff``: price of a kWh."""
     kwh = seconds.times(watts * gpus / (1000 * HOUR))
     return Energy(watts, source, kwh, kwh.times(tariff) if tariff is not None else None)
 
@@ -87,21 +79,19 @@ GRADIENT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """One step on several GPUs."""
+    """One step on several GPUs. Communication and link are None where the efficiency was given."""
 
     gpus: int
     step: Span
-    """Seconds with communication."""
     efficiency: float
     """Time of a step on one GPU over that on all, 0..1."""
     moved_bytes: float
     """Sent (and received) by each GPU in a step."""
     communication: float | None
-    """Seconds. None: the efficiency was given."""
+    """Seconds; ``exposed``: of it that do not overlap."""
     exposed: float | None
-    """Seconds of it that do not overlap."""
     link_gbs: float | None
-    """GB/s one way, as stated. None: the efficiency was given."""
+    """GB/s one way, as stated."""
     link: str
     overlap: float
     """Assumed share of the communication that overlaps the backward pass."""
@@ -126,7 +116,6 @@ def over_link(
 
 
 def at_efficiency(step: Span, parameters: int, gpus: int, efficiency: float) -> Parallel:
-    """A step at an efficiency that the user states."""
     moved = ring_bytes(parameters, gpus)
     return Parallel(gpus, step.times(1 / efficiency), efficiency, moved, None, None, None, "as said", 0.0)
 
@@ -142,7 +131,6 @@ class Choice:
     """Samples a step and GPU."""
     seconds: Span
     dollars: Span
-    """On demand."""
     spot: Span | None = None
     """Dollars for the same on spot instances. None: the table has no such price."""
 
@@ -153,9 +141,7 @@ class Frontier:
 
     choices: tuple[Choice, ...]
     compared: int
-    """Pairs of offer and batch size."""
     too_large: int
-    """Pairs whose tensors do not fit."""
     unknown: int
     """Pairs without a price on demand, or without a peak for the precision."""
 
@@ -180,7 +166,6 @@ class Job:
     batch: int
     """Samples a step and GPU."""
     samples: int | None = None
-    """Of the data. None: not said."""
     epochs: int | None = None
     gpus: int = 1
     parameters: int = 0
@@ -194,12 +179,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Memory of a step on one device. Bytes."""
+    """Memory of a step on one device, in bytes; ``limit`` is the device's. None: not known."""
 
     needed: int
     """Tensors at the peak, without the allocator's rounding, workspaces and CUDA context."""
     limit: float | None
-    """Of the device. None: not known."""
     largest: int | None
     """Largest batch whose tensors fit. None: not known, or no limit."""
 
@@ -214,7 +198,6 @@ class Room:
 
     @property
     def lacking(self) -> float:
-        """Missing bytes; 0 if it fits."""
         return max(self.needed - self.limit, 0.0) if self.limit is not None else 0.0
 
 
@@ -224,22 +207,18 @@ class Training:
 
     job: Job
     step: Span
-    """Seconds of a step on all GPUs."""
     alone: Span
-    """Seconds of a step on one GPU."""
+    """Seconds of a step on one GPU; ``step``: on all."""
     parallel: Parallel | None
     steps: int | None
-    """Of an epoch."""
     epoch: Span | None
     whole: Span | None
-    """Seconds of all epochs."""
     rentals: tuple[Rental, ...] = ()
     energy: Energy | None = None
     room: Room | None = None
 
     @property
     def samples_per_second(self) -> Span:
-        """Of all GPUs."""
         samples = self.job.batch * self.job.gpus
         return Span(samples / self.step.value, samples / self.step.high, samples / self.step.low)
 
@@ -264,12 +243,9 @@ def training(
     epoch = step.times(steps) if steps is not None else None
     whole = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
     billed = whole or epoch
-    return Training(
-        job=job, step=step, alone=alone, parallel=parallel, steps=steps, epoch=epoch, whole=whole,
-        rentals=rentals(prices, job.gpus, billed) if billed is not None else (),
-        energy=energy(*power, job.gpus, billed, tariff) if billed is not None and power is not None else None,
-        room=room,
-    )  # fmt: skip
+    offers = rentals(prices, job.gpus, billed) if billed is not None else ()
+    used = energy(*power, job.gpus, billed, tariff) if billed is not None and power is not None else None
+    return Training(job, step, alone, parallel, steps, epoch, whole, offers, used, room)
 
 
 def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
@@ -283,6 +259,4 @@ def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
 
 
 def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None) -> Room:
-    """Memory at one batch size."""
-    largest = largest_fitting(lines, limit) if limit is not None else None
-    return Room(peak_at(lines, batch), limit, largest)
+    return Room(peak_at(lines, batch), limit, largest_fitting(lines, limit) if limit is not None else None)

@@ -17,9 +17,8 @@ class Figure:
     reason: str | None = None
     """Why there is no value, or the rule that gave it; None for a plain count."""
     launches: int = 1
-    """Kernel launches that have the figure."""
     of_launches: int = 1
-    """Kernel launches that it is about."""
+    """Kernel launches that it is about; ``launches``: that have the figure."""
     missing: tuple[str, ...] = ()
     """Parts that are not in the sum ("tensor", "fp64"); with any of them the value is a lower bound."""
     rule: str | None = field(default=None, compare=False)
@@ -27,7 +26,6 @@ class Figure:
 
     @property
     def lower_bound(self) -> bool:
-        """True when the value lacks a part."""
         return self.value is not None and (bool(self.missing) or self.launches < self.of_launches)
 
 
@@ -54,11 +52,7 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     reasons = dict.fromkeys(figure.reason for figure in (estimated or known) if figure.reason)
     rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))
     return Figure(
-        total // divide_by if whole else total / divide_by,
-        "estimated" if estimated else "counted",
-        "; ".join(reasons) or None,
-        sum(figure.launches for figure in known),
-        of_launches,
-        tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
-        "; ".join(rules) or None,
-    )
+        total // divide_by if whole else total / divide_by, "estimated" if estimated else "counted",
+        "; ".join(reasons) or None, sum(figure.launches for figure in known), of_launches,
+        tuple(dict.fromkeys(part for figure in known for part in figure.missing)), "; ".join(rules) or None,
+    )  # fmt: skip

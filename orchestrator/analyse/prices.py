@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 
 from perfctl.orchestrator.analyse.hardware import gpus
 from perfctl.orchestrator.analyse.hardware.gpus import Board
@@ -16,7 +16,6 @@ COLUMNS = (
 )  # fmt: skip
 NEEDED = ("provider", "gpu", "count", "date")
 """Columns that must be filled; so must one of the two prices."""
-_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?")
 
 
 class PriceTableError(ValueError):
@@ -33,18 +32,14 @@ class Price:
 
     provider: str
     instance: str
-    """"" where the provider gives it no name."""
     gpu: str
     boards: tuple[Board, ...]
-    """The boards that ``gpu`` may mean."""
     count: int
-    """GPUs of one instance."""
     on_demand: float | None
     spot: float | None
-    """None: not offered, or not known."""
     region: str
     date: str
-    """YYYY-MM or YYYY-MM-DD of the price."""
+    """YYYY-MM or YYYY-MM-DD."""
     source: str
 
 
@@ -82,16 +77,14 @@ def read_prices(text: str) -> tuple[Price, ...]:
 
 
 def _price(row: dict[str, str], line: int) -> Price:
-    for name in NEEDED:
-        if not row[name]:
-            raise PriceTableError(
-                line, f"{name} is empty", f"Only {', '.join(name for name in COLUMNS if name not in NEEDED)} may be"
-            )
+    if empty := [name for name in NEEDED if not row[name]]:
+        others = ", ".join(name for name in COLUMNS if name not in NEEDED)
+        raise PriceTableError(line, f"{empty[0]} is empty", f"Only {others} may be")
     if not row["count"].isdecimal() or int(row["count"]) < 1:
         raise PriceTableError(line, f"count '{row['count']}' is not a number of GPUs", "For example 8")
-    if not _DATE.fullmatch(row["date"]):
+    if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", row["date"]):
         raise PriceTableError(line, f"date '{row['date']}' is not a date", "Use YYYY-MM or YYYY-MM-DD")
-    on_demand, spot = (_dollars(row, name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour"))
+    on_demand, spot = (_dollars(row[name], name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour"))
     if on_demand is None and spot is None:
         raise PriceTableError(line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both")
     meant = gpus.meant(row["gpu"])
@@ -105,18 +98,16 @@ def _price(row: dict[str, str], line: int) -> Price:
     )  # fmt: skip
 
 
-def _dollars(row: dict[str, str], name: str, line: int) -> float | None:
-    text = row[name]
+def _dollars(text: str, name: str, line: int) -> float | None:
     if not text:
         return None
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not isfinite(value) or value < 0:
-        raise PriceTableError(
-            line, f"{name} '{text}' is not a price", "Dollars per hour, such as 3.06; empty if not known"
-        )
+    if not 0 <= value < inf:
+        remedy = "Dollars per hour, such as 3.06; empty if not known"
+        raise PriceTableError(line, f"{name} '{text}' is not a price", remedy)
     if value == 0:
         raise PriceTableError(line, f"{name} is 0", "Leave it empty if it is not known")
     return value

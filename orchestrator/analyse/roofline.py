@@ -1,7 +1,4 @@
-"""Work under the roofs of its device: intensity, rate, what bounds it, and which rates are refused.
-
-attainable = min(peak of the path that did most FLOPs, FLOPs per DRAM byte x DRAM bandwidth). FLOPs: 1 multiply-add = 2.
-"""
+"""Work under the roofs of its device: intensity, rate, what bounds it, and which rates are refused; 1 multiply-add = 2 FLOPs."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from statistics import fmean
 
 from perfctl.orchestrator.analyse.counters.work import NOTHING, ON_A_CPU, CountedWork
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of
+from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels.pairing import match
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
@@ -24,9 +21,6 @@ LAUNCH_NS = 5_000
 """About what it takes to launch a kernel; work whose launches are shorter than this on average waits for the host."""
 FAR = 0.3
 """Below this share of what is attainable, neither roof is what holds the work back."""
-
-PATH_OF = {"fp32": "fp32", "fp64": "fp64", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
-"""Which roof a precision asks for where nothing was counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +38,12 @@ class Traffic:
     counted: Figure
     paper: float | None
     dram: Figure
-    """Bytes read from and written to DRAM, counted by ncu."""
+    """Bytes read and written, counted by ncu."""
     time_ns: float | None
     basis: str | None
     trusted: bool
     """False for times under ncu."""
     launches: float | None = None
-    """Launches that were timed."""
     counted_launches: float | None = None
     """Launches that were counted; a difference means that time and counts are not of the same work."""
     precision: str | None = None
@@ -73,17 +66,16 @@ class RooflinePoint:
     """Counted FLOPs per DRAM byte."""
     ridge: float | None
     achieved: float | None
-    """FLOP/s."""
     bytes_per_second: float | None
     attainable: float | None
+    """The smaller of the path's peak and FLOPs per DRAM byte x DRAM bandwidth."""
     reached: float | None
     """achieved / attainable (or / peak where the bytes are not known), 0..1."""
     bound: str | None
     """compute, memory or launch; None when the numbers do not say."""
     mfu: float | None
-    """Paper FLOPs / time / peak, 0..1."""
+    """Paper FLOPs / time / peak, 0..1; hfu: counted FLOPs."""
     hfu: float | None
-    """Counted FLOPs / time / peak, 0..1."""
     refused: str | None = None
     """Why a share over 100 % is not shown, with the likely cause."""
     mfu_refused: str | None = None
@@ -124,7 +116,7 @@ def roof(traffic: Traffic) -> str | None:
     """The path with the most counted FLOPs; without a count, what the precision asks for; None for no FLOPs at all."""
     known = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
     if known:
-        return max(known, key=lambda path: known[path])
+        return max(known, key=known.__getitem__)
     return PATH_OF.get(traffic.precision or "") if traffic.counted.value is None and traffic.paper else None
 
 
@@ -155,11 +147,9 @@ def _refused(
         share = f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}"
         return f"{share}: {_why(traffic, peaks, achieved)}", "peak"
     if stream and peaks.bandwidth and stream > peaks.bandwidth:
-        cause = _mismatch(traffic) or (
-            "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
-        )
+        cold = "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
         share = f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}"
-        return f"{share}: {cause}", "bandwidth"
+        return f"{share}: {_mismatch(traffic) or cold}", "bandwidth"
     return None, None
 
 
@@ -177,10 +167,9 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
         )
     if paper and traffic.counted.value is not None and traffic.paper and traffic.counted.value < 0.9 * traffic.paper:
         return "fewer FLOPs were executed than are on paper; see the counted share"
-    tf32 = peaks.flops.get("tensor tf32")
-    if traffic.counted.value is None and traffic.precision == "fp32" and tf32 and rate <= tf32:
-        return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
     if traffic.counted.value is None:
+        if traffic.precision == "fp32" and rate <= peaks.flops.get("tensor tf32", 0):
+            return "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count it"
         return "fewer FLOPs may have been executed than are on paper (Winograd), or the time lacks kernels"
     return "the wrong device, a clock above the published one, or launches that were not timed"
 
@@ -202,11 +191,9 @@ class Roofline:
     """(batch, layer, direction) -> the point of that ledger row."""
 
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
-        """The points of one level: run, layer or kernel."""
         return tuple(point for point in self.points if point.traffic.level == level)
 
     def of(self, batch: int, layer: str, direction: str) -> RooflinePoint | None:
-        """The point of one ledger row; None when it has none."""
         return self.by_row.get((batch, layer, direction))
 
 
@@ -231,17 +218,13 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
     rows = [row for row in ledger.rows if row.batch == batch]
     paper = [row.paper.value for row in rows if row.paper.value is not None]
     found = [_step(prepared, sum(paper) if paper else None, nothing, precision)]
-    for row in rows:
-        if not (row.paper.value or row.counted.value or row.time):
-            continue
+    for row in (row for row in rows if row.paper.value or row.counted.value or row.time):
         mine = by_key.get((row.layer, row.direction), nothing)
         launches = sum(use.per_step for use in row.kernels) or None
-        found.append(
-            Traffic(
-                "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.paper.value, mine.dram,
-                row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
-            )
-        )  # fmt: skip
+        found.append(Traffic(
+            "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.paper.value, mine.dram,
+            row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
+        ))  # fmt: skip
     return [*found, *_kernels(counting, prepared.timing, batch, precision)]
 
 
@@ -285,13 +268,11 @@ def _kernels(
     for name, mine in counting.work_by_name.items():
         source = (timing.run if timing is not None and name in other else counting.run).profiler
         each = other.get(name, own.get(name))
-        found.append(
-            Traffic(
-                "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
-                each * mine.launches if each else None, KERNEL_BASIS.get(source, source) if each else None,
-                source != "ncu", mine.launches, mine.launches, precision,
-            )
-        )  # fmt: skip
+        found.append(Traffic(
+            "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
+            each * mine.launches if each else None, KERNEL_BASIS.get(source, source) if each else None,
+            source != "ncu", mine.launches, mine.launches, precision,
+        ))  # fmt: skip
     return found
 
 
@@ -299,7 +280,6 @@ def _means(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
     """kernel name -> mean nanoseconds a launch; ``times`` are those of its launches."""
     found: dict[str, list[float]] = defaultdict(list)
     for kernel in run.report.kernels:
-        took = times.get(kernel.launch)
-        if took is not None:
+        if (took := times.get(kernel.launch)) is not None:
             found[kernel.name].append(took)
     return {name: fmean(values) for name, values in found.items()}

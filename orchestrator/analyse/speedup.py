@@ -1,7 +1,6 @@
 """How many times faster one device or precision is than another, and in which layers; refused for different work.
 
-A speed-up is a ratio of geometric means with its 95 % interval (``compare.statistics``); without a spread there is only a
-reason. Amdahl: G. M. Amdahl, AFIPS 1967.
+A speed-up is a ratio of geometric means with its 95 % interval; without a spread there is only a reason.
 """
 
 from __future__ import annotations
@@ -11,19 +10,22 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, compared
 from perfctl.orchestrator.analyse.compare.records import Difference
 from perfctl.orchestrator.analyse.compare.rows import PHASES, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, totals
-from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of
+from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels import categories
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS
 from perfctl.orchestrator.analyse.statistics import ratio
+from perfctl.orchestrator.analyse.usage.busy import joined
 from perfctl.records.run import Run
 
 
@@ -49,7 +51,6 @@ class GainLine(NamedTuple):
     """One quantity of both arms."""
 
     level: str
-    """epoch, step, phase or layer."""
     name: str
     base_ns: float | None
     """Median of the first arm; None without one."""
@@ -66,14 +67,11 @@ class Epoch(NamedTuple):
     ns: float
     """Without the test pass."""
     reached_ns: float
-    """Sum of the epochs so far."""
     loss: float | None
-    """Mean over the training data."""
     test_loss: float | None
     accuracy: float | None
-    """0..1, of test data."""
+    """0..1, of test data; dice: of its masks."""
     dice: float | None
-    """0..1, of masks in the test data."""
 
 
 class Top(NamedTuple):
@@ -86,14 +84,12 @@ class Top(NamedTuple):
     total_ns: float | None
     """With the operations it called; None for kernels."""
     share: float
-    """Of all self time in the trace."""
 
 
 class Rate(NamedTuple):
     """FLOPs on paper over measured time. 1 multiply-add = 2 FLOPs."""
 
     flops: int | None
-    """Of one step; None without shapes."""
     per_second: float | None
     peak: float | None
     """FLOP/s of the device in this precision; None if unknown."""
@@ -109,13 +105,12 @@ class ArmFacts:
     precision: str | None
     runs: int
     total_ns: float | None
-    """All epochs' training time; None without epochs."""
+    """All epochs' training time."""
     step_ns: float | None
     step_range: tuple[float, float] | None
     steps_per_second: float | None
     samples_per_second: float | None
     warmup: int | None
-    """Steps before the measured ones, in none of the figures."""
     epochs: tuple[Epoch, ...]
     memory: Mapping[str, int]
     top: tuple[Top, ...]
@@ -141,10 +136,8 @@ class IfOnly(NamedTuple):
 
     layer: str
     share: float
-    """Of the first arm's step."""
     gain: Gain
     limit: float
-    """Gain if the layer took no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +158,6 @@ class Reached(NamedTuple):
     what: str
     target: float
     times: Mapping[str, float | None]
-    """label -> ns of training, or None if never reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +175,6 @@ class Speedup:
 
 
 DICE = "dice:epoch:"
-PATHS = {"fp32": "fp32", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
-"""Precision of a run -> path of its peak."""
 
 
 def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
@@ -211,24 +201,22 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
 
 
 def epochs(run: Run) -> tuple[Epoch, ...]:
-    """The epochs in their order; () without epochs."""
     tests = {row.number: row for row in run.report.steps if row.phase == "test"}
     scored = {one.name: one.value for one in run.report.summaries if one.name.startswith(DICE)}
-    found: list[Epoch] = []
-    gone = 0.0
-    rows = (row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None)
-    for row in sorted(rows, key=lambda row: row.number):
-        gone += row.duration_ns or 0
-        test = tests.get(row.number)
-        loss, dice = test.loss if test else None, scored.get(f"{DICE}{row.number}")
-        found.append(Epoch(row.number, float(row.duration_ns or 0), gone, row.loss, loss, row.accuracy, dice))
-    return tuple(found)
+    rows = [row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None]
+    rows.sort(key=attrgetter("number"))
+    spent = [float(row.duration_ns or 0) for row in rows]
+    return tuple(
+        Epoch(row.number, ns, gone, row.loss, tests[row.number].loss if row.number in tests else None, row.accuracy,
+              scored.get(f"{DICE}{row.number}"))
+        for row, ns, gone in zip(rows, spent, accumulate(spent), strict=True)
+    )  # fmt: skip
 
 
 def top(run: Run, most: int = 10) -> tuple[Top, ...]:
     """The most expensive kernels by time; without kernels, CPU operations by self time. One line per name, as in torch's tables."""
-    kernels = bool(run.report.kernels)
     found: list[tuple[str, int, float, float]] = [(one.name, 1, one.duration_ns or 0, 0) for one in run.report.kernels]
+    kernels = bool(found)
     if not kernels:
         found = [(one.name, one.calls, one.self_cpu_ns or 0, one.cpu_ns or 0) for one in run.report.operations]
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
@@ -245,9 +233,7 @@ def top(run: Run, most: int = 10) -> tuple[Top, ...]:
 
 def shares(run: Run) -> Mapping[str, float] | None:
     """Kind of work -> share of all time in the trace, without kinds that took none."""
-    found = categories.times(run)
-    if found is None:
-        return None
+    found = categories.times(run) or {}
     whole = sum(found.values())
     return {kind: spent / whole for kind, spent in found.items() if spent} if whole else None
 
@@ -260,7 +246,7 @@ def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
     flops = totals(run.layer_calls, directions).flops
     roofs = peaks_of(run.device, peaks)
     precision = run.precision or ""
-    path = precision if device_kind(run) == "cpu" else PATHS.get(precision, precision)
+    path = precision if device_kind(run) == "cpu" else PATH_OF.get(precision, precision)
     peak = roofs.flops.get(path)
     reason = None if peak else roofs.reason or f"no peak of {path} is known for {roofs.device}"
     return Rate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
@@ -273,14 +259,13 @@ def launch_bound(run: Run) -> float | None:
         for one in run.report.kernels
         if one.start_ns is not None and one.duration_ns is not None
     )
-    waited, counted = 0, 0
+    waited: list[bool] = []
     reached: dict[int, float] = {}
     for device, start, end in spans:
         if device in reached:
-            counted += 1
-            waited += start - reached[device] > end - start
+            waited.append(start - reached[device] > end - start)
         reached[device] = max(end, reached.get(device, end))
-    return waited / counted if counted else None
+    return sum(waited) / len(waited) if waited else None
 
 
 def overlap(run: Run) -> float | None:
@@ -290,25 +275,14 @@ def overlap(run: Run) -> float | None:
         if one.start_ns is None or one.duration_ns is None:
             return None
         running[one.device_index or 0].append((one.start_ns, one.start_ns + one.duration_ns))
-    joined = {device: _joined(spans) for device, spans in running.items()}
+    kernels = {device: joined(spans) for device, spans in running.items()}
     whole = both = 0.0
     for copy in run.report.copies:
-        if copy.kind == "memset" or copy.start_ns is None or not copy.duration_ns:
-            continue
-        start, end = copy.start_ns, copy.start_ns + copy.duration_ns
-        whole += copy.duration_ns
-        both += sum(max(min(end, b) - max(start, a), 0) for a, b in joined.get(copy.device_index or 0, ()))
+        if copy.kind != "memset" and copy.start_ns is not None and copy.duration_ns:
+            start, end = copy.start_ns, copy.start_ns + copy.duration_ns
+            whole += copy.duration_ns
+            both += sum(max(min(end, b) - max(start, a), 0) for a, b in kernels.get(copy.device_index or 0, ()))
     return both / whole if whole else None
-
-
-def _joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
 
 
 def overhead(run: Run) -> float | None:
@@ -322,8 +296,6 @@ def overhead(run: Run) -> float | None:
 
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
 """Facts of ``compare.pairing`` that must be the same; the device may differ."""
-OWN_DATA = ("samples", "length", "data_dir")
-"""Options that choose the data."""
 COMPILED = "compile"
 Values = dict[tuple[str, str], list[tuple[float, ...]]]
 """(level, name) -> a list of runs, each the values of its steps in ns."""
@@ -335,11 +307,8 @@ def speedup(arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence
     ``allowed``: names of MUST_AGREE, or "compile", that may differ because the user asked for it.
     """
     whole = [replace(arm, runs=tuple(run for run in arm.runs if run.status == "ok")) for arm in arms]
-    failed = [
-        (arm.label, next((run.reason for run in arm.runs if run.reason), "it has no run"))
-        for arm, kept in zip(arms, whole, strict=True)
-        if not kept.runs
-    ]
+    lost = [arm for arm, kept in zip(arms, whole, strict=True) if not kept.runs]
+    failed = [(arm.label, next((run.reason for run in arm.runs if run.reason), "it has no run")) for arm in lost]
     whole = [arm for arm in whole if arm.runs]
     if len(whole) < 2:
         raise ValueError("; ".join(f"{label}: {why}" for label, why in failed) or "one arm alone")
@@ -351,16 +320,12 @@ def speedup(arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence
 
 def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
     found = differing(base.runs, arm.runs)
-    refused = tuple(
-        f"{one.fact} differs: {base.label} has {one.a}, {arm.label} has {one.b}"
-        for one in found
-        if one.blocks and one.fact not in allowed
-    )
-    if refused:
-        return Against(arm.label, refused, found, (), ())
+    blocking = [one for one in found if one.blocks and one.fact not in allowed]
+    if blocking:
+        said = (f"{one.fact} differs: {base.label} has {one.a}, {arm.label} has {one.b}" for one in blocking)
+        return Against(arm.label, tuple(said), found, (), ())
     first, second = _values(base.runs), _values(arm.runs)
-    keys = [*first, *(key for key in second if key not in first)]
-    lines = tuple(_line(key, first.get(key, []), second.get(key, [])) for key in keys)
+    lines = tuple(_line(key, first.get(key, []), second.get(key, [])) for key in dict.fromkeys((*first, *second)))
     return Against(arm.label, (), found, lines, if_only(lines))
 
 
@@ -374,7 +339,7 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
     known = {name for name, _, _ in facts}
     why = "whether the work is the same is not known"
     found += [Difference(name, NOT_RECORDED, NOT_RECORDED, False, why) for name in MUST_AGREE if name not in known]
-    for name in (COMPILED, *OWN_DATA):
+    for name in (COMPILED, "samples", "length", "data_dir"):
         said = [sorted({run.report.environment.get(f"option:{name}", "not said") for run in side}) for side in (a, b)]
         if said[0] != said[1]:
             left, right = (", ".join(words) for words in said)
@@ -391,9 +356,8 @@ def _values(runs: Sequence[Run]) -> Values:
     """Epochs, steps, phases and layers (both gradients of a layer as one backward), run by run."""
     found: Values = defaultdict(list)
     for run in runs:
-        spent = [one.ns for one in epochs(run)]
-        if spent:
-            found["epoch", "epoch"].append(tuple(spent))
+        if spent := tuple(one.ns for one in epochs(run)):
+            found["epoch", "epoch"].append(spent)
         layers: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for key, seen in times(PreparedRun(run)).items():
             if not seen.trusted or key.quantity != "time":
@@ -411,11 +375,10 @@ def _values(runs: Sequence[Run]) -> Values:
 
 
 def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float, ...]]) -> GainLine:
-    level, name = key
-    medians = [statistics.median(value for run in side for value in run) if side else None for side in (a, b)]
-    found = gain(level, a, b)
+    base, ns = (statistics.median(value for run in side for value in run) if side else None for side in (a, b))
+    found = gain(key[0], a, b)
     value, reason = (None, found) if isinstance(found, str) else (found, None)
-    return GainLine(level, name, medians[0], medians[1], value, reason)
+    return GainLine(*key, base, ns, value, reason)
 
 
 def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Gain | str:
@@ -441,18 +404,17 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
 def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
     """For each layer, the step's speed-up if only that layer ran as fast as on the other arm; the largest first.
 
-    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s the layer's speed-up.
+    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s its speed-up (G. M. Amdahl, AFIPS 1967).
     """
     step = next((line.base_ns for line in lines if line.level == "step"), None)
     if not step:
         return ()
     found = []
     for line in lines:
-        if line.level != "layer" or line.gain is None or not line.base_ns or line.base_ns >= step:
-            continue
-        part = line.base_ns / step
-        value, low, high = (amdahl(part, s) for s in line.gain[:3])
-        found.append(IfOnly(line.name, part, Gain(value, low, high, line.gain.basis), 1 / (1 - part)))
+        if line.level == "layer" and line.gain is not None and line.base_ns and line.base_ns < step:
+            part = line.base_ns / step
+            value, low, high = (amdahl(part, s) for s in line.gain[:3])
+            found.append(IfOnly(line.name, part, Gain(value, low, high, line.gain.basis), 1 / (1 - part)))
     return tuple(sorted(found, key=lambda one: -one.gain.value))
 
 
@@ -465,18 +427,14 @@ def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
     """Training time to the test loss, accuracy and Dice of the worst arm's best."""
     found = []
     for what, field, sign in (("test loss", "test_loss", 1), ("accuracy", "accuracy", -1), ("Dice", "dice", -1)):
-        courses: Mapping[str, list[tuple[float, float]]] = {
-            arm.label: [
-                (one.reached_ns, float(getattr(one, field))) for one in arm.epochs if getattr(one, field) is not None
-            ]
-            for arm in arms
-        }
-        if not courses or not all(courses.values()):
-            continue
-        target = max(min(sign * value for _, value in course) for course in courses.values())
-        times_to = {
-            label: next((ns for ns, value in course if sign * value <= target), None)
-            for label, course in courses.items()
-        }
-        found.append(Reached(what, sign * target, times_to))
+        courses: dict[str, list[tuple[float, float]]] = {}
+        for arm in arms:
+            known = ((one.reached_ns, getattr(one, field)) for one in arm.epochs)
+            courses[arm.label] = [(ns, sign * value) for ns, value in known if value is not None]
+        if courses and all(courses.values()):
+            target = max(min(value for _, value in course) for course in courses.values())
+            first = {
+                label: next((ns for ns, value in course if value <= target), None) for label, course in courses.items()
+            }
+            found.append(Reached(what, sign * target, first))
     return tuple(found)

@@ -1,10 +1,8 @@
 """Is a difference between two sets of times significant? Student's t on logarithms, and Holm's step-down.
 
-Times spread by factors, so tests use logarithms and intervals are of ratios. Sources: B. L. Welch,
-Biometrika 34 (1947), for unequal spreads; the incomplete beta function by its continued fraction, DLMF 8.17.22;
-S. Holm, Scandinavian Journal of Statistics 6 (1979), for many comparisons at once; the variance of a mean of values
-with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r) for long series (G. V. Bayley, J. M. Hammersley, Supplement to
-the Journal of the Royal Statistical Society 8 (1946)).
+B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the incomplete beta function; S. Holm, Scandinavian
+Journal of Statistics 6 (1979); the variance of a mean of values with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r)
+(G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)).
 """
 
 from __future__ import annotations
@@ -13,24 +11,23 @@ import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 CONFIDENCE = 0.95
 FEWEST_STEPS = 10
 """Of one run: fewer do not show its spread and autocorrelation."""
+SAME = "every repeat gave the same figure"
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """B over A."""
+    """B over A: its 95 % interval and the p-value of the comparison."""
 
     low: float
-    """Ends of the 95 % interval of B/A."""
     high: float
     p: float
-    """p-value of this comparison."""
     basis: str
 
 
@@ -68,10 +65,7 @@ def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio |
         return _by_steps(a[0], b[0])
     if len(a) == 1 or len(b) == 1:
         return _one_against_several(medians_a, medians_b)
-    first, second = _of_runs(medians_a), _of_runs(medians_b)
-    if first.variance + second.variance == 0:
-        return "every repeat gave the same figure, so there is no spread"
-    return _welch(first, second, f"{len(a)} and {len(b)} runs")
+    return _welch(_of_runs(medians_a), _of_runs(medians_b), f"{len(a)} and {len(b)} runs", SAME)
 
 
 def _of_runs(values: Sequence[float]) -> _Mean:
@@ -83,7 +77,7 @@ def _one_against_several(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
     several = _of_runs(a if len(a) > 1 else b)
     one = math.log(a[0] if len(a) == 1 else b[0])
     if several.variance == 0:
-        return "every repeat gave the same figure, so there is no spread"
+        return f"{SAME}, so there is no spread"
     single = _Mean(one, several.variance * (several.freedom + 1), several.freedom)
     pair, which = ((single, several), "A") if len(a) == 1 else ((several, single), "B")
     basis = f"{len(a)} and {len(b)} runs; {which} is one run, assumed to spread like the others"
@@ -97,11 +91,8 @@ def _by_steps(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
         return f"one run each and one figure in {side}, so there is no spread; repeat the runs 5 times"
     if fewest < FEWEST_STEPS:
         return f"one run each of {fewest} steps: a spread needs {FEWEST_STEPS} steps, or 5 repeats of the runs"
-    first, second = _of_steps(a), _of_steps(b)
-    if first.variance + second.variance == 0:
-        return "every step took the same time, so there is no spread"
     basis = f"{len(a)} and {len(b)} steps of one run each, without the spread between runs"
-    return _welch(first, second, basis)
+    return _welch(_of_steps(a), _of_steps(b), basis, "every step took the same time")
 
 
 def _of_steps(values: Sequence[float]) -> _Mean:
@@ -117,14 +108,14 @@ def autocorrelation(values: Sequence[float]) -> float:
     mean, count = statistics.fmean(values), len(values)
     off = [value - mean for value in values]
     whole = sum(each * each for each in off)
-    if whole == 0:
-        return 0.0
-    found = sum(left * right for left, right in pairwise(off)) / whole
+    found = sum(left * right for left, right in pairwise(off)) / whole if whole else -1.0
     return min(max(found + (1 + 4 * found) / count, 0.0), 0.95)
 
 
-def _welch(a: _Mean, b: _Mean, basis: str) -> Ratio:
-    """Degrees of freedom after Welch and Satterthwaite."""
+def _welch(a: _Mean, b: _Mean, basis: str, same: str) -> Ratio | str:
+    """Degrees of freedom after Welch and Satterthwaite. ``same``: what all figures without a spread are, in words."""
+    if a.variance + b.variance == 0:
+        return f"{same}, so there is no spread"
     below = sum(mean.variance**2 / mean.freedom for mean in (a, b))
     return _student(a, b, (a.variance + b.variance) ** 2 / below, basis)
 
@@ -132,21 +123,15 @@ def _welch(a: _Mean, b: _Mean, basis: str) -> Ratio:
 def _student(a: _Mean, b: _Mean, freedom: float, basis: str) -> Ratio:
     change, error = b.value - a.value, math.sqrt(a.variance + b.variance)
     reach = t_quantile(CONFIDENCE, freedom) * error
-    return Ratio(_exp(change - reach), _exp(change + reach), t_two_sided(change / error, freedom), basis)
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(max(value, -700.0), 700.0))
+    low, high = (math.exp(min(max(end, -700.0), 700.0)) for end in (change - reach, change + reach))
+    return Ratio(low, high, t_two_sided(change / error, freedom), basis)
 
 
 def holm(chances: Mapping[K, float]) -> dict[K, float]:
     """p-values adjusted so that, where nothing differs, any of them is below 0.05 with a chance of 5 %."""
-    found: dict[K, float] = {}
-    reached = 0.0
-    for rank, (key, chance) in enumerate(sorted(chances.items(), key=lambda item: item[1])):
-        reached = max(reached, min(chance * (len(chances) - rank), 1.0))
-        found[key] = reached
-    return found
+    ordered = sorted(chances, key=chances.__getitem__)
+    raised = (min(chances[key] * left, 1.0) for key, left in zip(ordered, range(len(ordered), 0, -1), strict=True))
+    return dict(zip(ordered, accumulate(raised, max), strict=True))
 
 
 def t_two_sided(t: float, freedom: float) -> float:
@@ -159,10 +144,8 @@ def t_quantile(confidence: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while t_two_sided(high, freedom) > 1 - confidence and high < 1e12:
         high *= 2
-    for _ in range(200):
+    while high - low > 1e-13 * high:
         middle = (low + high) / 2
-        if high - low <= 1e-13 * high:
-            break
         low, high = (middle, high) if t_two_sided(middle, freedom) > 1 - confidence else (low, middle)
     return high
 
@@ -180,15 +163,13 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
 def _fraction(x: float, a: float, b: float) -> float:
     """1/(1 + d1/(1 + d2/(1 + ...))) from front to back (Lentz), with the d of DLMF 8.17.22."""
     tiny = 1e-300
-    whole, c, d = 1.0, 1.0, 0.0
-    for place in range(500):
+    whole, c, d = 2.0, 2.0, 1.0
+    for place in range(1, 500):
         half = place // 2
-        if place == 0:
-            term = 1.0
-        elif place % 2 == 0:
-            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
-        else:
+        if place % 2:
             term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
+        else:
+            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
         d = 1 / ((1 + term * d) or tiny)
         c = (1 + term / c) or tiny
         whole *= c * d

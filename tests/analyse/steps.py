@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict.fit import fit_steps
 from perfctl.orchestrator.analyse.predict.operations import Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
-from perfctl.orchestrator.analyse.predict.step_parts import PARTS, parts
+from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, PARTS, class_of, parts
 from perfctl.orchestrator.analyse.predict.trees_fit import Settings
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
@@ -52,8 +52,6 @@ def network(
 
 
 def costs() -> list[float]:
-    from perfctl.orchestrator.analyse.predict.fit import EXTRA, class_of
-
     return [0.0 if name.split(" ")[0] in EXTRA else COSTS[class_of(name)] for name in PARTS]
 
 

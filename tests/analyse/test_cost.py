@@ -72,34 +72,12 @@ def test_a_ring_moves_two_n_minus_one_nths_of_the_gradients() -> None:
     assert ring_bytes(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
 
 
-def test_communication_lengthens_the_step_and_efficiency_is_the_ratio() -> None:
-    step = Span(0.100, 0.090, 0.120)
-    found = over_link(step, 25_000_000, 4, 10.0, "said")
-    moved = 2 * 3 / 4 * 4 * 25_000_000
-    assert found.communication == pytest.approx(moved / 10e9)  # 15 ms
-    assert found.exposed == found.communication
-    assert found.step.value == pytest.approx(0.115)
-    assert found.step.high == pytest.approx(0.135)
-    assert found.efficiency == pytest.approx(0.100 / 0.115)
-
-
 def test_what_overlaps_is_hidden_but_never_more_than_the_backward_pass_takes() -> None:
     step = Span(0.100, 0.100, 0.100)
     half = over_link(step, 25_000_000, 4, 10.0, "said", overlap=0.5)
     assert half.exposed == pytest.approx(0.0075)
     short = over_link(step, 25_000_000, 4, 10.0, "said", overlap=1.0, backward=0.005)
     assert short.exposed == pytest.approx(0.010)
-
-
-def test_one_gpu_communicates_nothing_and_is_fully_efficient() -> None:
-    found = over_link(Span(0.1, 0.1, 0.1), 25_000_000, 1, 10.0, "said")
-    assert (found.efficiency, found.communication, found.step.value) == (1.0, 0.0, 0.1)
-
-
-def test_an_efficiency_that_was_said_divides_the_step() -> None:
-    found = at_efficiency(Span(0.1, 0.09, 0.12), 25_000_000, 8, 0.8)
-    assert found.step.value == pytest.approx(0.125)
-    assert found.communication is None
 
 
 def choice(seconds: float, dollars: float) -> Choice:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.counters.work import dram_bytes
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks, peaks_of, read_measured
 from perfctl.orchestrator.analyse.ledger.studies import studies
@@ -31,36 +30,6 @@ def work(**changes: Any) -> Traffic:
     return Traffic(**(fields | changes))
 
 
-def test_below_the_ridge_the_memory_is_the_roof() -> None:
-    point = place(work(), PEAKS)
-    assert point.intensity == 4 and point.ridge == 10
-    assert point.bound == "memory" and point.attainable == 4e12
-    assert point.reached == pytest.approx(2e12 / 4e12) and point.hfu == pytest.approx(0.2)
-
-
-def test_above_the_ridge_the_peak_is_the_roof() -> None:
-    point = place(work(dram=Figure(1e8, "counted")), PEAKS)
-    assert point.bound == "compute" and point.attainable == 10e12 and point.reached == pytest.approx(0.2)
-
-
-def test_the_roof_is_the_path_with_the_most_flops() -> None:
-    paths = {"fp32": Figure(1e8, "counted"), "tensor tf32": Figure(2e9, "counted")}
-    point = place(work(paths=paths, counted=Figure(2.1e9, "counted")), PEAKS)
-    assert point.path == "tensor tf32" and point.peak == 100e12
-
-
-def test_launches_shorter_than_a_launch_costs_are_launch_bound() -> None:
-    few = Figure(1e3, "counted")
-    tiny: dict[str, Any] = {"paper": 1e3, "counted": few, "paths": {"fp32": few}, "dram": few}
-    assert place(work(time_ns=8e3, launches=4, counted_launches=4, **tiny), PEAKS).bound == "launch"
-    assert place(work(time_ns=8e4, launches=4, counted_launches=4, **tiny), PEAKS).bound == "memory"
-
-
-def test_a_step_in_which_kernels_run_less_than_half_is_launch_bound() -> None:
-    assert place(work(level="run", busy=0.29), PEAKS).bound == "launch"
-    assert place(work(level="run", busy=0.81), PEAKS).bound == "memory"
-
-
 def test_without_bytes_nothing_is_said_about_the_roof_and_the_share_of_the_peak_stays() -> None:
     point = place(work(dram=missing("not_collected", "no")), PEAKS)
     assert point.bound is None and point.intensity is None and point.reached == pytest.approx(0.2)
@@ -70,22 +39,6 @@ def test_without_time_or_peak_there_is_no_share() -> None:
     assert place(work(time_ns=None), PEAKS).reached is None
     nothing = place(work(), Peaks("X", "", "none", reason="not known"))
     assert nothing.reached is None and nothing.mfu is None and nothing.refused is None and nothing.achieved == 2e12
-
-
-@pytest.mark.parametrize(
-    ("changes", "cause"),
-    [
-        ({}, "wrong device"),
-        ({"launches": 1, "counted_launches": 3}, "1 launches were timed and 3 were counted"),
-        ({"counted": missing("not_collected", "-"), "paths": {}}, "TF32 is likely on"),
-        ({"counted": missing("not_collected", "-"), "paths": {}, "precision": "tf32", "time_ns": 1e4}, "Winograd"),
-        ({"level": "run", "busy": 2.0}, "did not wait"),
-    ],
-)
-def test_over_the_peak_is_refused_with_the_likely_cause(changes: dict[str, Any], cause: str) -> None:
-    point = place(work(**({"time_ns": 1e5} | changes)), PEAKS)
-    assert point.over == "peak" and cause in (point.refused or "")
-    assert point.reached is None and point.mfu is None and point.hfu is None and point.bound is None
 
 
 def test_fewer_flops_than_paper_refuse_the_model_utilisation_and_nothing_else() -> None:
@@ -124,14 +77,6 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> 
     assert peaks.kind == "derived" and "tensor peaks are not known" in peaks.source
     assert not peaks_of(replace(device, name="NVIDIA A100 MIG 1g.5gb")).known
     assert "docs/devices.md" in (peaks_of(replace(device, sm_count=None)).reason or "")
-
-
-def test_bytes_are_counted_where_they_can_be_and_never_half() -> None:
-    assert dram_bytes({"dram__bytes_read.sum": 3, "dram__bytes_write.sum": 4}).value == 7
-    assert dram_bytes({"dram__bytes.sum": 9, "dram__bytes_read.sum": 3}).value == 9
-    assert dram_bytes({"dram__bytes_read.sum": 3}).value is None
-    rate = dram_bytes({"dram__bytes.sum.per_second": 1e9, "gpu__time_duration.sum": 1000})
-    assert rate.value == 1000 and rate.state == "estimated"
 
 
 def with_bytes(run: Any, each: int) -> Any:

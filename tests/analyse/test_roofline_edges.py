@@ -158,7 +158,9 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
 )
 def test_the_most_telling_cause_of_too_high_a_rate_is_named(changes: dict[str, Any], kind: str, cause: str) -> None:
     peaks = Peaks("X", "made up", kind, PEAKS.flops, 1e12)
-    assert cause in (place(work(**({"time_ns": 1e5} | changes)), peaks).refused or "")
+    point = place(work(**({"time_ns": 1e5} | changes)), peaks)
+    assert point.over == "peak" and cause in (point.refused or "")
+    assert point.reached is None and point.mfu is None and point.hfu is None and point.bound is None
 
 
 def test_paper_alone_gives_a_rate_that_is_marked_as_such_and_no_executed_share() -> None:

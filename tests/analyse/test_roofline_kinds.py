@@ -16,6 +16,8 @@ RATE, TIME = "dram__bytes.sum.per_second", "gpu__time_duration.sum"
     ("values", "found"),
     [
         ({WHOLE: 0.0}, 0.0),
+        ({WHOLE: 9.0, READ: 3.0}, 9.0),
+        ({READ: 3.0}, None),
         ({READ: 3.0, WRITTEN: 0.0}, 3.0),
         ({READ: 0.0, WRITTEN: 0.0, RATE: 5.0, TIME: 1.0}, 0.0),
         ({WRITTEN: 4.0, RATE: 2e9, TIME: 3.0}, 6.0),
@@ -28,6 +30,7 @@ def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
     values: Mapping[str, float], found: float | None
 ) -> None:
     assert dram_bytes(values).value == found
+    assert (dram_bytes(values).state == "estimated") == (RATE in values and READ not in values and found is not None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.speedup import Arm, Gain, GainLine, amdahl, epochs, gain, if_only, reached, speedup
+from perfctl.orchestrator.analyse.speedup import Arm, Gain, GainLine, epochs, gain, if_only, reached, speedup
 from perfctl.orchestrator.analyse.statistics import t_quantile
 from perfctl.records.report import Kernel, Step, Summary
 from perfctl.records.run import Run
@@ -67,15 +67,6 @@ def test_the_interval_of_epochs_is_students_on_logarithms() -> None:
     )
 
 
-def test_without_a_spread_there_is_no_speedup_but_the_reason(synthetic: ModuleType) -> None:
-    few = tuple(row for row in steps(100) if row.number < 3)
-    found = speedup(arms(synthetic, {"steps": few + course((5, 1, 0))}, {"steps": few + course((3, 1, 0))}))
-    assert all(line.gain is None for line in found.against[0].lines)
-    reasons = {line.name: line.reason or "" for line in found.against[0].lines}
-    assert "of 3 steps" in reasons["step"]
-    assert "2 or more epochs" in reasons["epoch"]
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -113,22 +104,6 @@ def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType)
     assert [one.label for one in found.against] == ["other"]
     with pytest.raises(ValueError, match="cuda: no GPU"):
         speedup([first, broken])
-
-
-def test_amdahl_with_half_of_it_twice_as_fast() -> None:
-    assert amdahl(0.5, 2) == pytest.approx(1 / (0.5 + 0.25))
-    assert amdahl(1.0, 8) == 8
-
-
-def test_time_to_the_same_result_is_to_what_the_worst_reaches(synthetic: ModuleType) -> None:
-    slow = course((100, 0.9, 0.5), (100, 0.5, 0.7), (100, 0.3, 0.9))
-    quick = course((10, 0.95, 0.4), (10, 0.6, 0.6), (10, 0.4, 0.8))
-    found = {item.what: item for item in speedup(arms(synthetic, {"steps": slow}, {"steps": quick})).reached}
-    assert found["test loss"].target == 0.4
-    assert found["test loss"].times == {"cpu": 300, "other": 30}
-    assert found["accuracy"].target == 0.8
-    assert found["accuracy"].times == {"cpu": 300, "other": 30}
-    assert "Dice" not in found
 
 
 def test_epochs_carry_dice_and_the_time_gone_by(synthetic: ModuleType) -> None:

@@ -232,16 +232,3 @@ def test_the_most_expensive_add_up_over_layers(synthetic: ModuleType) -> None:
     first, second = top(synthetic.make_run(operations=rows))
     assert (first.name, first.calls, first.self_ns, first.total_ns, first.share) == ("aten::mm", 3, 60, 80, 0.6)
     assert (second.name, second.category) == ("aten::add", "elementwise")
-
-
-def test_a_kernel_that_waits_longer_than_it_runs_is_launch_bound(synthetic: ModuleType) -> None:
-    kernels = [kernel(0, 10), kernel(100, 10), kernel(112, 10)]
-    assert launch_bound(synthetic.make_run(kernels=kernels)) == 0.5
-    assert launch_bound(synthetic.make_run()) is None
-
-
-def test_copies_that_kernels_hide_are_counted_once(synthetic: ModuleType) -> None:
-    kernels = [kernel(0, 10), kernel(5, 10)]
-    copies = [Copy("HtoD", 4, 10, 10, None, 0), Copy("memset", 4, 0, 10, None, 0)]
-    assert overlap(synthetic.make_run(kernels=kernels, copies=copies)) == 0.5
-    assert overlap(synthetic.make_run(kernels=kernels)) is None

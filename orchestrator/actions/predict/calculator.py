@@ -136,8 +136,8 @@ def places(learned: Learned, devices: Sequence[Device], prices: Sequence[Price])
     for device in devices:
         board = device.board
         offers = tuple(place for place, price in enumerate(prices) if board is not None and board in price.boards)
-        link_gbs = board.sheet.link_gbs if board is not None else None
-        link = f"{board.sheet.link}, data sheet" if board is not None else ""
+        link_gbs = board.gpu.link_gbs if board is not None else None
+        link = f"{board.gpu.link}, data sheet" if board is not None else ""
         yield Place(device.machine, device.source, link_gbs, link, offers, _watts(learned, device))
 
 

@@ -138,7 +138,7 @@ def job_on(board: Board | None, question: Question, subject: Subject, batch: int
     """The training that a step is part of; ``board`` is None for a device that is not in the table of devices."""
     link_gbs, link = question.link_gbs, "as said"
     if link_gbs is None and board is not None:
-        link_gbs, link = board.sheet.link_gbs, f"{board.sheet.link}, data sheet"
+        link_gbs, link = board.gpu.link_gbs, f"{board.gpu.link}, data sheet"
     return cost.Job(
         batch, question.samples, question.epochs, question.gpus, subject.parameters, link_gbs, link, question.overlap,
         question.efficiency,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.compare.records import Difference
@@ -13,8 +12,7 @@ from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.records.run import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Opposed:
+class Opposed(NamedTuple):
     """Runs of one setup at one batch size; on each side the repeats of one or several profilers."""
 
     heading: str
@@ -22,8 +20,7 @@ class Opposed:
     b: tuple[Run, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(NamedTuple):
     """The pairs, and the rest in words."""
 
     opposed: tuple[Opposed, ...]
@@ -43,9 +40,10 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
     only_b = [heading(study) for study in left_b]
     failed: list[str] = []
     for first, second in pairs:
-        opposed += (Opposed(heading(first), _chosen(first, x), _chosen(second, y)) for x, y in _batches(first, second))
         sizes_a, sizes_b = _whole(first), _whole(second)
         crossed = len(sizes_a) == len(sizes_b) == 1
+        both = [(sizes_a[0], sizes_b[0])] if crossed else [(size, size) for size in sizes_a if size in sizes_b]
+        opposed += (Opposed(heading(first), _chosen(first, x), _chosen(second, y)) for x, y in both)
         for batch in [] if crossed else [size for size in sizes_a if size not in sizes_b]:
             tried = [run for run in second.at(batch) if run.status != "ok"] if batch is not None else []
             where = f"{heading(first)}, batch {batch}"
@@ -59,14 +57,12 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
 
 def repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
     """profiler -> its complete runs of its newest sweep: the runs of one sweep are repeats."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.status == "ok":
-            found.setdefault(run.profiler, []).append(run)
-    for profiler, every in found.items():
-        newest = max(run.sweep_id for run in every)
-        found[profiler] = [run for run in every if run.sweep_id == newest]
-    return {profiler: tuple(every) for profiler, every in found.items()}
+    whole = [run for run in runs if run.status == "ok"]
+    newest: dict[str, int] = {}
+    for run in whole:
+        newest[run.profiler] = max(run.sweep_id, newest.get(run.profiler, run.sweep_id))
+    kept = [run for run in whole if run.sweep_id == newest[run.profiler]]
+    return {profiler: tuple(run for run in kept if run.profiler == profiler) for profiler in newest}
 
 
 def common(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
@@ -76,14 +72,13 @@ def common(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
 
 
 def _studies(a: list[Study], b: list[Study]) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:
-    found: list[tuple[int, Study, Study]] = []
+    found: dict[int, tuple[Study, Study]] = {}
     left_a, left_b = dict(enumerate(a)), dict(enumerate(b))
     every = [(_apart(one, other), place, at) for place, one in left_a.items() for at, other in left_b.items()]
     for _, place, at in sorted(item for item in every if item[0] is not None):
         if place in left_a and at in left_b:
-            found.append((place, left_a.pop(place), left_b.pop(at)))
-    ordered = sorted(found, key=lambda item: item[0])
-    return [(one, other) for _, one, other in ordered], list(left_a.values()), list(left_b.values())
+            found[place] = left_a.pop(place), left_b.pop(at)
+    return [found[place] for place in sorted(found)], list(left_a.values()), list(left_b.values())
 
 
 def _apart(one: Study, other: Study) -> float | None:
@@ -102,21 +97,12 @@ def _whole(study: Study) -> list[int | None]:
     return sorted(found, key=lambda batch: batch or 0)
 
 
-def _batches(one: Study, other: Study) -> list[tuple[int | None, int | None]]:
-    sizes_a, sizes_b = _whole(one), _whole(other)
-    if len(sizes_a) == len(sizes_b) == 1:
-        return [(sizes_a[0], sizes_b[0])]
-    return [(batch, batch) for batch in sizes_a if batch in sizes_b]
-
-
 def _chosen(study: Study, batch: int | None) -> tuple[Run, ...]:
     at = [run for run in study.runs if run.batch_size == batch]
     return tuple(run for several in repeats(at).values() for run in several)
 
 
 NOT_RECORDED = "not recorded"
-CLOCK_TOLERANCE = 0.05
-"""Relative difference of sampled clocks that counts as equal: power and temperature change them."""
 
 
 class Fact(NamedTuple):
@@ -126,53 +112,41 @@ class Fact(NamedTuple):
     blocks: bool
     why: str
     read: Callable[[Run], str | None]
-    """None if not recorded."""
     tolerance: float = 0.0
-    """Relative difference of numbers that counts as equal."""
+    """Relative difference of numbers that counts as equal: power and temperature change clocks."""
 
 
 def _said(key: str) -> Callable[[Run], str | None]:
     return lambda run: run.report.environment.get(key)
 
 
-def _driver(run: Run) -> str | None:
-    return next((device.driver_version for device in run.devices if device.driver_version), None)
-
-
-def _largest_clock(run: Run) -> str | None:
-    return next((f"{device.clock_hz / 1e6:.0f} MHz" for device in run.devices if device.clock_hz), None)
-
-
 def _sampled_clock(run: Run) -> str | None:
-    """Median of the samples with utilisation above 0, or of all."""
     read = [sample for sample in run.report.samples if sample.sm_clock_hz]
     busy = [sample for sample in read if sample.gpu_utilisation]
     clocks = [sample.sm_clock_hz for sample in busy or read if sample.sm_clock_hz]
     return f"{statistics.median(clocks) / 1e6:.0f} MHz" if clocks else None
 
 
-def _on_cpu(read: Callable[[Run], str | None]) -> Callable[[Run], str | None]:
-    return lambda run: read(run) if device_kind(run) == "cpu" else None
-
-
 _OTHER_WORK = "other work is timed"
-_OTHER_MACHINE = "the difference may come from the machine"
 _OTHER_SOFTWARE = "the difference may come from the library"
-FACTS: tuple[Fact, ...] = (
+FACTS = (
     Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
     Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
     Fact("mode", True, _OTHER_WORK, lambda run: run.mode),
     Fact("precision", True, "other arithmetic is timed", lambda run: run.precision),
     Fact("batch", True, _OTHER_WORK, lambda run: None if run.batch_size is None else str(run.batch_size)),
-    Fact("device", True, _OTHER_MACHINE, device_label),
-    Fact("largest clock", True, "the device is set to another clock", _largest_clock),
-    Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, CLOCK_TOLERANCE),
+    Fact("device", True, "the difference may come from the machine", device_label),
+    Fact("largest clock", True, "the device is set to another clock", lambda run: next(
+        (f"{device.clock_hz / 1e6:.0f} MHz" for device in run.devices if device.clock_hz), None)),
+    Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, 0.05),
     Fact("tf32_conv", True, "TF32 is other arithmetic", _said("tf32_conv")),
     Fact("tf32_matmul", True, "TF32 is other arithmetic", _said("tf32_matmul")),
     *(Fact(name, True, _OTHER_SOFTWARE, _said(name)) for name in ("torch", "cuda", "cudnn")),
-    Fact("driver", True, _OTHER_SOFTWARE, _driver),
+    Fact("driver", True, _OTHER_SOFTWARE, lambda run: next(
+        (device.driver_version for device in run.devices if device.driver_version), None)),
     Fact("cudnn_benchmark", True, "cuDNN chooses its kernels in another way", _said("cudnn_benchmark")),
-    Fact("threads", True, "on a CPU, threads change the time", _on_cpu(_said("threads"))),
+    Fact("threads", True, "on a CPU, threads change the time",
+         lambda run: run.report.environment.get("threads") if device_kind(run) == "cpu" else None),
     Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
     Fact("what timed the steps", True, "steps were timed by another clock", _said("clock")),
     Fact("profiler version", False, "profilers differ in what they add to a step", lambda run: run.profiler_version),
@@ -183,7 +157,7 @@ FACTS: tuple[Fact, ...] = (
     Fact("origin", False, "said only", lambda run: run.origin),
     *(Fact(name, False, "said only", _said(f"option:{name}")) for name in ("steps", "warmup", "data")),
     Fact("seed", False, "said only", _said("seed")),
-)
+)  # fmt: skip
 
 
 def compared(a: Sequence[Run], b: Sequence[Run]) -> tuple[tuple[Difference, ...], tuple[tuple[str, str, str], ...]]:
@@ -212,7 +186,6 @@ def _values(fact: Fact, runs: Iterable[Run]) -> tuple[str, ...]:
 
 
 def _same(fact: Fact, a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """One value, equal on both sides. Facts that do not block may have several."""
     if fact.tolerance and a and b:
         numbers = [float(text.split()[0]) for text in (*a, *b)]
         return max(numbers) <= min(numbers) * (1 + fact.tolerance)

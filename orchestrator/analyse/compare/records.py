@@ -59,7 +59,6 @@ class Observed:
     """Its source; rows of different sources are not judged."""
     trusted: bool = True
     grids: tuple[str, ...] = ()
-    """Of a kernel: "16x4x1", the most launched first."""
     launches: float | None = None
     note: str | None = None
     """Why the figure is less than exact; None when it is exact."""
@@ -70,11 +69,9 @@ class Number:
     """One side of a row."""
 
     median: float
-    """Over runs, of each run's median step."""
     interval: tuple[float, float] | None
     """95 % interval over runs; None with one run."""
     low: float
-    """Smallest and largest run."""
     high: float
     runs: int
     of_runs: int
@@ -97,16 +94,13 @@ class Row:
     interval: tuple[float, float] | None
     """95 % interval of the change of this row; None if not judged by a spread."""
     p: float | None
-    """p-value of this row."""
     adjusted: float | None
-    """p-value among all rows of its level (Holm)."""
     verdict: str
     why: str
     basis: str | None
 
     @property
     def weight(self) -> float:
-        """Absolute change, for sorting: ns, bytes or FLOP."""
         return abs((self.b.median if self.b else 0.0) - (self.a.median if self.a else 0.0))
 
 
@@ -149,8 +143,7 @@ class Pair:
     @property
     def batch(self) -> str:
         """ "64", "64 / 128" (forced), or "" if unknown."""
-        sizes = dict.fromkeys(str(size) for size in (self.batch_a, self.batch_b) if size is not None)
-        return " / ".join(sizes)
+        return " / ".join(dict.fromkeys(str(size) for size in (self.batch_a, self.batch_b) if size is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +153,6 @@ class Comparison:
     a: Side
     b: Side
     gate: float
-    """0.05: changes up to 5 % do not count."""
     forced: bool
     pairs: tuple[Pair, ...]
     only_a: tuple[str, ...]
@@ -169,12 +161,8 @@ class Comparison:
 
     def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[Pair, Row], ...]:
         """Rows with these verdicts, the largest change first, without throughput, which repeats its step."""
-        found = [
-            (pair, row)
-            for pair in self.pairs
-            for row in pair.rows
-            if row.verdict in verdicts and row.key.quantity != "throughput"
-        ]
+        every = ((pair, row) for pair in self.pairs for row in pair.rows if row.key.quantity != "throughput")
+        found = (item for item in every if item[1].verdict in verdicts)
         return tuple(sorted(found, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].weight)))
 
     @property
@@ -191,11 +179,9 @@ class Comparison:
 
     @property
     def not_comparable(self) -> tuple[Pair, ...]:
-        """Blocked pairs, unless forced."""
         return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
 
     @property
     def judged(self) -> int:
-        """Number of rows of times with a verdict."""
         rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")
         return sum(row.verdict not in (NOT_JUDGED, NEW, GONE) for row in rows)

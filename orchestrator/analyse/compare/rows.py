@@ -7,24 +7,10 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
-from perfctl.orchestrator.analyse.compare.records import (
-    DIFFERS,
-    EQUAL,
-    FASTER,
-    GONE,
-    LARGER,
-    NEW,
-    NOT_JUDGED,
-    NOT_SHOWN,
-    SLOWER,
-    SMALLER,
-    WITHIN,
-    Key,
-    Number,
-    Observed,
-    Row,
-)
+from perfctl.orchestrator.analyse.compare import records
+from perfctl.orchestrator.analyse.compare.records import Key, Number, Observed, Row
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE, ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
@@ -32,7 +18,6 @@ from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.statistics import Ratio, interval, ratio
-from perfctl.records.report import Kernel
 
 Seen = Sequence[Observed]
 
@@ -55,17 +40,16 @@ def name(key: Key) -> str:
 
 def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
     first, second = _number(a, runs_a), _number(b, runs_b)
-    change = None
-    if first is not None and second is not None and first.median:
-        change = second.median / first.median - 1
-    bases = dict.fromkeys(seen.basis for seen in (*a, *b))
-    row = Row(key, name(key), first, second, change, None, None, None, NOT_JUDGED, "", " / ".join(bases) or None)
+    change = second.median / first.median - 1 if first and second and first.median else None
+    basis = " / ".join(dict.fromkeys(seen.basis for seen in (*a, *b))) or None
+    row = Row(key, name(key), first, second, change, None, None, None, records.NOT_JUDGED, "", basis)
     if not a or not b:
         return _one_sided(row, runs_b if a else runs_a)
+    sets = [{value for run in side for value in run.values} for side in (a, b)]
     if key.quantity == "flops":
-        return _counts(row, a, b)
-    if key.quantity == "memory" and (said := _bytes(row, a, b)) is not None:
-        return said
+        return _counts(row, a, b, sets)
+    if key.quantity == "memory" and all(len(values) == 1 for values in sets):
+        return _bytes(row, a, b, sets)
     return _spread(row, a, b)
 
 
@@ -82,40 +66,33 @@ def _number(seen: Seen, of_runs: int) -> Number | None:
 
 
 def _one_sided(row: Row, other_runs: int) -> Row:
-    side, other = ("A", "B") if row.b is None else ("B", "A")
-    if row.key.level == "step":
-        return replace(row, why=f"{other} did not record it")
+    side, other, verdict = ("A", "B", records.GONE) if row.b is None else ("B", "A", records.NEW)
     number = row.a or row.b
-    assert number is not None
+    if row.key.level == "step" or number is None:
+        return replace(row, why=f"{other} did not record it")
     in_runs = f"{number.runs} of {number.of_runs} runs" if number.of_runs > 1 else "the run"
     none = f"in none of {other_runs} runs" if other_runs > 1 else "not in the run"
-    verdict = GONE if side == "A" else NEW
     return replace(row, verdict=verdict, why=f"in {in_runs} of {side}, {none} of {other}")
 
 
-def _counts(row: Row, a: Seen, b: Seen) -> Row:
-    """Counted FLOPs are exact, so any difference is real."""
-    sets = [{value for run in side for value in run.values} for side in (a, b)]
+def _counts(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
     notes = [{run.note for run in side if run.note} for side in (a, b)]
     said = "; ".join(sorted(notes[0] | notes[1]))
     bounded = any("lower bound" in note for note in notes[0] | notes[1])
     if sets[0] == sets[1] and len(sets[0]) == 1 and (notes[0] == notes[1] or not bounded):
-        return replace(row, verdict=EQUAL, why=f"the same count; {said}" if said else "the same count in every run")
+        why = f"the same count; {said}" if said else "the same count in every run"
+        return replace(row, verdict=records.EQUAL, why=why)
     if bounded:
         return replace(row, why=said)
     if any(len(values) > 1 for values in sets):
         return replace(row, why="the count is not the same in all repeats of one side")
     why = f"counts are exact, so this is another computation{'; ' + said if said else ''}"
-    return replace(row, verdict=DIFFERS, why=why)
+    return replace(row, verdict=records.DIFFERS, why=why)
 
 
-def _bytes(row: Row, a: Seen, b: Seen) -> Row | None:
-    """Memory that is equal in every repeat is exact; None if it has a spread and is judged like a time."""
-    sets = [{value for run in side for value in run.values} for side in (a, b)]
-    if any(len(values) > 1 for values in sets):
-        return None
+def _bytes(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
     if sets[0] == sets[1]:
-        return replace(row, verdict=EQUAL, why="the same in every run")
+        return replace(row, verdict=records.EQUAL, why="the same in every run")
     if min(len(a), len(b)) < 2:
         single = "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
         return replace(row, why=f"{single}: whether another run needs the same is unknown; run 2 or more repeats")
@@ -146,35 +123,28 @@ def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
     # The medians must move in the direction of the interval.
     same_side = row.interval is None or (change > 0) == (sum(row.interval) > 0)
     if adjusted >= alpha or not same_side:
-        return replace(row, verdict=NOT_SHOWN)
+        return replace(row, verdict=records.NOT_SHOWN)
     if abs(change) <= gate:
-        return replace(row, verdict=WITHIN)
-    worse, better = (LARGER, SMALLER) if row.key.quantity == "memory" else (SLOWER, FASTER)
-    return replace(row, verdict=worse if change > 0 else better)
+        return replace(row, verdict=records.WITHIN)
+    if row.key.quantity == "memory":
+        return replace(row, verdict=records.LARGER if change > 0 else records.SMALLER)
+    return replace(row, verdict=records.SLOWER if change > 0 else records.FASTER)
 
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
 UNATTRIBUTED = "not attributed"
 KERNELS = "kernels of a step"
-PER_REPORT = "sums over the whole report, whose number of steps is unknown"
 
 
 def observed(run: PreparedRun) -> dict[Key, Observed]:
-    """All quantities of one run."""
-    return times(run) | memory(run) | (flops(run) if run.run.report.counters else {})
+    basis, sizes = "memory as the run recorded it", memory_figures(run.run).items()
+    memory = {Key("step", "memory", what): Observed((float(size),), basis) for what, size in sizes}
+    return times(run) | memory | (flops(run) if run.run.report.counters else {})
 
 
 def times(run: PreparedRun) -> dict[Key, Observed]:
     """Steps, their phases, layers by direction and kernels, and samples per second."""
     return dict((*_steps(run), *_layers(run), *_kernels(run)))
-
-
-def memory(run: PreparedRun) -> dict[Key, Observed]:
-    """Memory figures, in bytes."""
-    return {
-        Key("step", "memory", name): Observed((float(size),), "memory as the run recorded it")
-        for name, size in memory_figures(run.run).items()
-    }
 
 
 def flops(run: PreparedRun) -> dict[Key, Observed]:
@@ -200,29 +170,25 @@ def _exact(figure: Figure) -> Observed:
 
 
 def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    whole = run.step_time
-    if whole is None:
+    if run.step_time is None:
         return
-    spread, basis = whole
+    spread, basis = run.step_time
     yield Key("step", "time", "step"), Observed(spread.values, basis)
     batch = run.run.batch_size
     if batch and min(spread.values) > 0:
         speeds = tuple(batch * 1e9 / value for value in spread.values)
         yield Key("step", "throughput", "samples per second"), Observed(speeds, basis)
     for phase in PHASES:
-        parts = sorted((step for step in run.run.report.steps if step.phase == phase), key=lambda step: step.number)
-        sums: dict[int, float] = {}
-        for step in parts:
-            if step.duration_ns is not None:  # a step copies twice: images to the device, labels too
-                sums[step.number] = sums.get(step.number, 0.0) + step.duration_ns
-        values = tuple(sums.values())
-        if values:
-            yield Key("step", "time", phase), Observed(values, basis)
+        sums: Tally[int] = Tally()
+        for step in sorted(run.run.report.steps, key=attrgetter("number")):
+            if step.phase == phase and step.duration_ns is not None:
+                sums[step.number] += step.duration_ns  # a step copies twice: images to the device, labels too
+        if sums:
+            yield Key("step", "time", phase), Observed(tuple(map(float, sums.values())), basis)
 
 
 def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    found = run.layer_times
-    if found is None:
+    if (found := run.layer_times) is None:
         return
     if run.run.report.kernels:
         yield Key("step", "time", KERNELS), Observed(found.total.values, found.basis, found.trusted)
@@ -233,27 +199,21 @@ def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
 
 
 def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    """Each kernel name within its layer and direction, with its launches of a step summed."""
-    steps, profiler = run.steps, run.run.profiler
+    steps, profiler = run.steps or 1, run.run.profiler
     sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     grids: dict[Key, Tally[str]] = defaultdict(Tally)
     seen: dict[int | None, None] = {}
     for kernel, where in run.launches:
         if kernel.duration_ns is None:
             continue
-        layer, direction = where or (UNATTRIBUTED, "")
-        key = Key("kernel", "time", "", layer, direction, kernel.short_name or kernel.name)
-        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps or 1)
-        grids[key][_grid(kernel)] += 1
+        key = Key("kernel", "time", "", *(where or (UNATTRIBUTED, "")), kernel.short_name or kernel.name)
+        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps)
+        sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
+        grids[key]["" if sides[0] is None else "x".join(str(side or 1) for side in sides)] += 1
         seen[kernel.step] = None
-    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if steps else PER_REPORT
+    per_report = "sums over the whole report, whose number of steps is unknown"
+    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else per_report
     for key, found in sums.items():
         values = tuple(found.get(step, 0.0) for step in seen)
-        launches = sum(grids[key].values()) / (steps or 1)
-        shapes = tuple(sorted(grids[key], key=lambda grid, tally=grids[key]: (-tally[grid], grid)))  # type: ignore[misc]
-        yield key, Observed(values, basis, profiler != "ncu", tuple(filter(None, shapes)), launches)
-
-
-def _grid(kernel: Kernel) -> str:
-    sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
-    return "" if sides[0] is None else "x".join(str(side or 1) for side in sides)
+        shapes = [grid for _, grid in sorted((-count, grid) for grid, count in grids[key].items()) if grid]
+        yield key, Observed(values, basis, profiler != "ncu", tuple(shapes), grids[key].total() / steps)

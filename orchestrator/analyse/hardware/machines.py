@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 from typing import Any
 
 from perfctl.orchestrator.analyse.hardware import gpus
@@ -20,7 +20,6 @@ class Machine:
 
     name: str
     kind: str
-    """cpu or gpu."""
     flops_per_second: Mapping[str, float]
     """By path: fp32, fp16, "tensor tf32", "tensor fp16", ... (1 multiply-add = 2 FLOPs)."""
     bytes_per_second: float
@@ -44,29 +43,29 @@ class DeviceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A machine with its source, and its board for cost and memory."""
+    """A machine with its source, and its board for cost and memory; None: given by hand, or a CPU."""
 
     machine: Machine
     source: str
     board: Board | None = None
-    """None: given by hand, or a CPU."""
     note: str | None = None
 
     @property
     def power_w(self) -> float | None:
-        """Board power of the data sheet; None if not known."""
-        return self.board.sheet.power_w if self.board is not None else None
+        return self.board.gpu.power_w if self.board is not None else None
 
 
 def named(name: str) -> Device:
     """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises DeviceError for an unknown name."""
     found = gpus.meant(name)
-    if not found and gpus.sliced(name):
-        raise DeviceError(
-            f"`device`: '{name}' is a slice of a GPU or a laptop GPU, which the table does not have", _remedy(name)
-        )
     if not found:
-        raise DeviceError(f"`device`: '{name}' is not in the table of devices", _remedy(name))
+        close = gpus.nearest(name)
+        near = f"Near it: {', '.join(close)}. " if close else ""
+        remedy = f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
+        sliced = "a slice of a GPU or a laptop GPU, which the table does not have"
+        raise DeviceError(
+            f"`device`: '{name}' is {sliced if gpus.sliced(name) else 'not in the table of devices'}", remedy
+        )
     board = gpus.choose(found)
     note = None
     if len(found) > 1:
@@ -75,19 +74,13 @@ def named(name: str) -> Device:
     return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
 
 
-def _remedy(name: str) -> str:
-    close = gpus.nearest(name)
-    near = f"Near it: {', '.join(close)}. " if close else ""
-    return f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
-
-
 def of_board(board: Board) -> Machine:
     """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
-    gpu, sheet = board.gpu, board.sheet
+    gpu = board.gpu
     return Machine(
         name=board.name, kind="gpu", flops_per_second=gpus.flops_per_second(gpu),
         bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
-        clock_hz=gpu.boost_mhz * 1e6, l2_bytes=sheet.l2_mb * MIB if sheet.l2_mb is not None else None,
+        clock_hz=gpu.boost_mhz * 1e6, l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
     )  # fmt: skip
 
 
@@ -96,7 +89,6 @@ _PATHS = {
     "tensor_bf16_tflops": "tensor bf16", "tensor_tf32_tflops": "tensor tf32",
 }  # fmt: skip
 _NEEDED = ("name", "fp32_tflops", "bandwidth_gbs", "memory_gb")
-_OTHERS = ("sms", "clock_mhz", "l2_mb")
 EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
 
 
@@ -105,15 +97,14 @@ def by_hand(text: str) -> Device:
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
     """
-    given: dict[str, str] = {}
+    known, given = dict.fromkeys((*_NEEDED, *_PATHS, "sms", "clock_mhz", "l2_mb")), dict[str, str]()
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:
             wrong = "given twice" if equals else "not key=value"
             raise DeviceError(f"`device_spec`: '{piece.strip()}' is {wrong}", EXAMPLE)
-        if key not in (*_NEEDED, *_PATHS, *_OTHERS):
-            known = ", ".join((*_NEEDED, *(key for key in _PATHS if key not in _NEEDED), *_OTHERS))
-            raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {known}")
+        if key not in known:
+            raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {', '.join(known)}")
         given[key] = value
     missing = [key for key in _NEEDED if not given.get(key)]
     if missing:
@@ -136,7 +127,7 @@ def _figure(key: str, value: str) -> float:
         number = float(value)
     except ValueError:
         number = 0.0
-    if not isfinite(number) or number <= 0:
+    if not 0 < number < inf:
         raise DeviceError(f"`device_spec`: {key} must be a number above 0, got '{value}'", EXAMPLE)
     return number
 

@@ -12,6 +12,10 @@ from perfctl.records.report import Device
 MEASURE = "'--peaks measured' measures them on the machine it runs on"
 
 
+PATH_OF = {"fp32": "fp32", "fp64": "fp64", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
+"""Precision of a run -> path of its peak."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peaks:
     """FLOP/s (1 multiply-add = 2) and bytes/s of one device, with their source."""
@@ -24,7 +28,6 @@ class Peaks:
     flops: Mapping[str, float] = field(default_factory=dict)
     """path ("fp32", "fp64", "fp16", "tensor tf32", ...) -> FLOP/s, dense. Unknown paths are missing."""
     bandwidth: float | None = None
-    """DRAM, bytes per second."""
     reason: str | None = None
     """Why there are no peaks, and what helps; None if there are."""
 
@@ -50,32 +53,29 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
         return Peaks(name, "", "none", reason="no record says which device it was")
     if device.kind == "cpu":
         return Peaks(name, "", "none", reason=f"the table of devices has no CPUs; {MEASURE}")
-    gpu = gpus.find(device.name)
-    if gpu is not None:
+    if (gpu := gpus.find(device.name)) is not None:
         said = f"published figures of the {gpu.name}, dense"
         return Peaks(name, said, "published", gpus.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9)
     return _derived(name, device)
 
 
 def _derived(name: str, device: Device) -> Peaks:
-    """From SMs x clock of the record, for the paths that all chips of the compute capability share."""
+    """From SMs x clock of the record, for the paths that all chips of the compute capability share.
+
+    No roof is chosen among several products that the name may mean: they differ by up to a third.
+    """
     chip = gpus.architecture(device.compute_capability)
     sliced = gpus.sliced(device.name)
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
-        why = f"{name} is a slice of a GPU" if sliced else _not_found(name, device)
+        may_be = [gpu.name for gpu in gpus.candidates(device.name)]
+        why = f"{name} is {'a slice of a GPU' if sliced else 'not in the table of devices'}"
+        if may_be:
+            why = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
         return Peaks(name, "", "none", reason=f"{why} (docs/devices.md); {MEASURE}")
     cycles = device.sm_count * device.clock_hz
     flops = {"fp32": chip.fp32 * cycles, "fp64": chip.fp64 * cycles, "fp16": chip.fp16 * cycles}
     said = f"{device.sm_count} SMs x {device.clock_hz / 1e6:.0f} MHz of the run's own record, CC {device.compute_capability}"
     return Peaks(name, f"{said}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps)
-
-
-def _not_found(name: str, device: Device) -> str:
-    """No roof is chosen among several products: they differ by up to a third."""
-    named = [gpu.name for gpu in gpus.candidates(device.name)]
-    if not named:
-        return f"{name} is not in the table of devices"
-    return f'"{name}" may be {", ".join(named[:-1])} or {named[-1]}, whose peaks differ'
 
 
 def read_measured(record: Mapping[str, Any]) -> Peaks:

@@ -1,7 +1,6 @@
-"""Memory of a step at any batch size: the largest of a few lines ``fixed + per_sample * batch``.
+"""Memory of a step at any batch size: the largest of a few lines ``fixed + per_sample * batch``, one for each moment.
 
-At every moment of a step the same tensors live at every batch size, and each is proportional to batch or constant, so the
-bytes are a line in batch and the peak is their maximum. Rounding, workspaces and the CUDA context are left out.
+Rounding, workspaces and the CUDA context are left out.
 """
 
 from __future__ import annotations
@@ -92,16 +91,12 @@ KEEPS_OUTPUT = ("relu", "tanh")
 
 @dataclass(slots=True)
 class _Gradient:
-    """One storage, which several layers may share."""
-
     per_sample: int
     holders: int = 0
 
 
 @dataclass(slots=True)
 class _Step:
-    """The moments so far and the live bytes."""
-
     fixed: int
     per_sample: int
     moments: list[MemoryLine] = field(default_factory=list)
@@ -118,24 +113,37 @@ class _Step:
 
 def lines_of_plan(plan: Plan, optimizer: str) -> tuple[MemoryLine, ...]:
     """Lines of one training step. ``optimizer``: sgd, momentum or adam."""
-    layers = plan.layers
-    buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in layers if layer.kind == "norm")
-    step = _Step(FLOAT * plan.parameters * (1 + STATE[optimizer]) + buffers, FLOAT * layers[0].inputs + PLACE)
-    owners = _owners(layers)
-    _forward(step, layers, owners, _needed_by(plan, owners))
-    _loss(step, plan.classes)
-    _backward(step, plan, owners)
+    step = _start(plan, 1 + STATE[optimizer])
+    _train(step, plan)
     if optimizer == "adam":
-        step.take(2 * max(FLOAT * _matrix(layer) for layer in layers), 0)
+        sizes = (
+            one.given[0] if one.kind == "norm" else one.parameters - one.bias * one.gives[0] for one in plan.layers
+        )
+        step.take(2 * FLOAT * max(sizes), 0)
     return upper(step.moments)
+
+
+def _train(step: _Step, plan: Plan) -> None:
+    owners = _owners(plan.layers)
+    needed = _needed_by(plan, owners)
+    _forward(step, plan.layers, owners, needed)
+    # Cross-entropy: the loss and its gradient, the log-softmax and its gradient, then the gradient of the logits.
+    step.take(2 * FLOAT, FLOAT * plan.classes)
+    step.take(0, FLOAT * plan.classes)
+    step.take(0, FLOAT * plan.classes)
+    step.free(0, 2 * FLOAT * plan.classes)
+    _backward(step, plan, owners, needed)
+
+
+def _start(plan: Plan, values: int) -> _Step:
+    """Before the step: ``values`` of each parameter, buffers, and the input with its class."""
+    buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in plan.layers if layer.kind == "norm")
+    return _Step(FLOAT * plan.parameters * values + buffers, FLOAT * plan.layers[0].inputs + PLACE)
 
 
 def inference_lines(plan: Plan) -> tuple[MemoryLine, ...]:
     """Lines of a forward pass alone, where an output lives until its last reader is done."""
-    layers = plan.layers
-    buffers = sum(2 * FLOAT * layer.given[0] + PLACE for layer in layers if layer.kind == "norm")
-    step = _Step(FLOAT * plan.parameters + buffers, FLOAT * layers[0].inputs + PLACE)
-    owners = _owners(layers)
+    layers, step, owners = plan.layers, _start(plan, 1), _owners(plan.layers)
     last_use = {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
     for place, layer in enumerate(layers):
         if owners[place] != place:
@@ -151,12 +159,6 @@ def _read(layer: PlanLayer, owners: list[int]) -> set[int]:
     return {owners[of] for of in layer.of if of >= 0 and owners[of] >= 0}
 
 
-def _matrix(layer: PlanLayer) -> int:
-    if layer.kind == "norm":
-        return layer.given[0]
-    return layer.parameters - (layer.gives[0] if layer.bias else 0)
-
-
 def _owners(layers: tuple[PlanLayer, ...]) -> list[int]:
     """The layer whose storage holds each layer's output: flatten shares its input's; -1 is the network's input."""
     owners: list[int] = []
@@ -170,15 +172,11 @@ def _needed_by(plan: Plan, owners: list[int]) -> dict[int, int]:
     """Layer whose output backward reads -> the first layer (the last in backward) that reads it."""
     needed: dict[int, int] = {}
     for place, layer in enumerate(plan.layers):
-        if layer.kind in ("conv", "linear", "norm", "max_pool"):
-            read = layer.of[0]
-        elif layer.kind == "activation":
-            read = place if plan.settings["activation"] in KEEPS_OUTPUT else layer.of[0]
-        else:
-            continue
-        owner = owners[read] if read >= 0 else -1
-        if owner >= 0:
-            needed.setdefault(owner, place)
+        if layer.kind in ("conv", "linear", "norm", "max_pool", "activation"):
+            own = layer.kind == "activation" and plan.settings["activation"] in KEEPS_OUTPUT
+            read = place if own else layer.of[0]
+            if read >= 0 and owners[read] >= 0:
+                needed.setdefault(owners[read], place)
     return needed
 
 
@@ -190,31 +188,20 @@ def _kept_beside(layer: PlanLayer) -> tuple[int, int]:
 
 
 def _forward(step: _Step, layers: tuple[PlanLayer, ...], owners: list[int], needed: dict[int, int]) -> None:
-    last_use = {owners[of]: place for place, layer in enumerate(layers) for of in layer.of if of >= 0}
+    last_use = {owner: place for place, layer in enumerate(layers) for owner in _read(layer, owners)}
     for place, layer in enumerate(layers):
         if owners[place] == place:
             beside = _kept_beside(layer)
             step.take(beside[0], FLOAT * layer.outputs + beside[1])
-        for owner in {owners[of] for of in layer.of if of >= 0}:
-            if last_use[owner] == place and owner not in needed and owner >= 0 and owners[place] == place:
-                step.free(0, FLOAT * layers[owner].outputs)
+            for owner in _read(layer, owners):
+                if last_use[owner] == place and owner not in needed:
+                    step.free(0, FLOAT * layers[owner].outputs)
 
 
-def _loss(step: _Step, classes: int) -> None:
-    """Cross-entropy: the loss and its gradient, the log-softmax and its gradient, then the gradient of the logits."""
-    step.take(2 * FLOAT, FLOAT * classes)
-    step.take(0, FLOAT * classes)
-    step.take(0, FLOAT * classes)
-    step.free(0, 2 * FLOAT * classes)
-
-
-def _backward(step: _Step, plan: Plan, owners: list[int]) -> None:
-    layers, needed = plan.layers, _needed_by(plan, owners)
-    released: dict[int, list[int]] = {}
-    for owner, place in needed.items():
-        released.setdefault(place, []).append(owner)
-    gradients: dict[int, _Gradient] = {len(layers) - 1: _Gradient(FLOAT * plan.classes, 1)}
-    for place in range(len(layers) - 1, -1, -1):
+def _backward(step: _Step, plan: Plan, owners: list[int], needed: dict[int, int]) -> None:
+    layers, last = plan.layers, len(plan.layers) - 1
+    gradients: dict[int, _Gradient] = {last: _Gradient(FLOAT * plan.classes, 1)}
+    for place in range(last, -1, -1):
         layer = layers[place]
         mine = gradients.pop(place, None)
         if mine is not None:
@@ -222,7 +209,7 @@ def _backward(step: _Step, plan: Plan, owners: list[int]) -> None:
             _hand_on(step, layers, owners, place, mine, gradients)
             _let_go(step, mine)
         beside = _kept_beside(layer)
-        kept = sum(FLOAT * layers[owner].outputs for owner in released.get(place, ()) if owner != len(layers) - 1)
+        kept = sum(FLOAT * layers[owner].outputs for owner, at in needed.items() if at == place and owner != last)
         step.free(beside[0], beside[1] + kept)
 
 

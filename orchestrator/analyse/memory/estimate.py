@@ -25,11 +25,9 @@ class Estimate:
     problem: str | None
     """Where and why the trace stopped early, in one line; the record then has only what came before. None when whole."""
     memory: Memory | None
-    """None when it was not asked for."""
     data_dependent: tuple[str, ...] = ()
     """Operations whose result sizes depend on the data; the figures are then right for the traced input only."""
     input_bytes: int = 0
-    """Of all inputs together."""
     memory_trace: MemoryTrace | None = None
     """Which storages were alive when; ``memory`` is worked out from it. None when it was not asked for."""
 
@@ -40,7 +38,6 @@ class Estimate:
 
     @property
     def trainable(self) -> int:
-        """Elements of the parameters that require a gradient."""
         return sum(module.trainable for module in self.modules)
 
     @property
@@ -76,8 +73,5 @@ def part_of(found: Estimate, layer: str) -> Estimate | None:
     def inside(path: str) -> bool:
         return not layer or path == layer or path.startswith(layer + ".")
 
-    return replace(
-        found,
-        calls=tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind)),
-        modules=tuple(module for module in found.modules if inside(module.path)),
-    )
+    calls = tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind))
+    return replace(found, calls=calls, modules=tuple(module for module in found.modules if inside(module.path)))

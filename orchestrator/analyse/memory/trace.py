@@ -1,27 +1,24 @@
 """Memory of one step: exact bytes from storage lifetimes, and the segments of CUDA's caching allocator.
 
-Source of the allocator's rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize, kSmallSize, kSmallBuffer,
-kLargeBuffer, kMinLargeAlloc, kRoundLarge); of the workspace sizes: at/cuda/CUDABlas.cpp.
+Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize and the others); workspaces: at/cuda/CUDABlas.cpp.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import insort
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate
 
 from perfctl.records.paper import Allocation, MemoryTrace
 
 MIN_BLOCK = 512
 SMALL = 1 << 20
-SMALL_SEGMENT = 2 << 20
-LARGE_SEGMENT = 20 << 20
-MIN_LARGE = 10 << 20
-ROUND_LARGE = 2 << 20
-CUBLAS_WORKSPACE = 8_519_680
-CUBLAS_WORKSPACE_SM90 = 32 << 20
-"""Compute capability 9.0 (Hopper); newer PyTorch uses it for 10, 11 and 12 (Blackwell) too."""
+SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 20 << 20
+MIN_LARGE, ROUND_LARGE = 10 << 20, 2 << 20
 
 CAPABILITIES = {
     "v100": (7, 0), "t4": (7, 5), "a100": (8, 0), "a10": (8, 6), "rtx3090": (8, 6), "l4": (8, 9), "l40": (8, 9),
@@ -40,18 +37,16 @@ NOT_KNOWN = (
 def capability(text: str) -> tuple[int, int] | None:
     """ "sm_90", "9.0" or "h100" as (9, 0); None if it is none of these."""
     known = CAPABILITIES.get(text.lower().replace(" ", ""))
-    if known is not None:
-        return known
     found = re.fullmatch(r"(?:sm_?(\d{1,2})(\d)a?|(\d{1,2})\.(\d))", text.lower())
-    if found is None:
-        return None
-    major, minor = (group for group in found.groups() if group is not None)
+    if known is not None or found is None:
+        return known
+    major, minor = filter(None, found.groups())
     return int(major), int(minor)
 
 
 def cublas_workspace(gpu: tuple[int, int] | None) -> int:
-    """Bytes that PyTorch allocates for each cuBLAS handle and stream."""
-    return CUBLAS_WORKSPACE_SM90 if gpu is not None and gpu[0] >= 9 else CUBLAS_WORKSPACE
+    """Bytes that PyTorch allocates for each cuBLAS handle and stream: 32 MiB for Hopper, newer ones for Blackwell too."""
+    return 32 << 20 if gpu is not None and gpu[0] >= 9 else 8_519_680
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,6 @@ class Memory:
     parameters: int
     buffers: int
     gradients: int
-    """All gradients after backward."""
     optimizer: int
     inputs: int
     activations: int
@@ -82,7 +76,6 @@ class Memory:
     rounded_peak: int
     """Peak with every tensor rounded up to the allocator's 512-byte blocks."""
     reserved: int
-    """Segments of the caching allocator, without workspaces."""
     cublas_workspace: int
     gpu: tuple[int, int] | None = None
     not_known: tuple[str, ...] = NOT_KNOWN
@@ -99,7 +92,6 @@ def round_block(size: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """Bytes of a new segment for a rounded block of ``size``."""
     if size <= SMALL:
         return SMALL_SEGMENT
     if size < MIN_LARGE:
@@ -117,27 +109,22 @@ def events(trace: MemoryTrace) -> Iterator[tuple[int, int, Allocation]]:
 
 def peak(trace: MemoryTrace) -> Peak:
     """Exact bytes; the first of equal moments."""
-    now = top = 0
-    held: dict[str, int] = {}
-    best: tuple[int, Allocation | None, dict[str, int]] = (0, None, {})
-    for moment, sign, storage in events(trace):
+    now = top = moment = 0
+    maker: Allocation | None = None
+    held, shares = Counter[str](), Counter[str]()
+    for at, sign, storage in events(trace):
         now += sign * storage.bytes
-        held[storage.category] = held.get(storage.category, 0) + sign * storage.bytes
+        held[storage.category] += sign * storage.bytes
         if now > top:
-            top, best = now, (moment, storage, dict(held))
-    moment, maker, shares = best
-    at = "forward" if moment <= trace.forward_ends else "backward" if moment <= trace.backward_ends else "optimizer"
-    by_category = {name: shares[name] for name in CATEGORIES if shares.get(name)}
-    return Peak(top, by_category, at, maker.layer if maker else "", maker.op if maker else "")
+            top, moment, maker, shares = now, at, storage, held.copy()
+    phase = "forward" if moment <= trace.forward_ends else "backward" if moment <= trace.backward_ends else "optimizer"
+    by_category = {name: shares[name] for name in CATEGORIES if shares[name]}
+    return Peak(top, by_category, phase, maker.layer if maker else "", maker.op if maker else "")
 
 
 def rounded_peak(trace: MemoryTrace) -> int:
     """Peak with every storage rounded to blocks, as torch.cuda.max_memory_allocated reports it."""
-    now = top = 0
-    for _, sign, storage in events(trace):
-        now += sign * round_block(storage.bytes)
-        top = max(top, now)
-    return top
+    return max(accumulate((sign * round_block(storage.bytes) for _, sign, storage in events(trace)), initial=0))
 
 
 def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
@@ -163,8 +150,6 @@ class _Block:
 
 @dataclass(slots=True)
 class _Pool:
-    """The caching allocator's best fit, split and merge."""
-
     reserved: int = 0
     free: dict[bool, list[tuple[int, int, _Block]]] = field(default_factory=lambda: {False: [], True: []})
     count: int = 0
@@ -184,10 +169,9 @@ class _Pool:
         return block
 
     def _fit(self, size: int, large: bool) -> _Block:
-        for place, (free, _, block) in enumerate(self.free[large]):
-            if free >= size:
-                del self.free[large][place]
-                return block
+        place = bisect_left(self.free[large], (size,))
+        if place < len(self.free[large]):
+            return self.free[large].pop(place)[2]
         taken = segment_size(size)
         self.reserved += taken
         return _Block(taken, large)
@@ -198,23 +182,20 @@ class _Pool:
         insort(self.free[block.large], (block.size, self.count, block))
 
     def give(self, block: _Block) -> None:
-        for other in (block.before, block.after):
+        before, after = block.before, block.after
+        for other in (before, after):
             if other is not None and other.free:
                 self.free[block.large] = [entry for entry in self.free[block.large] if entry[2] is not other]
-                self._merge(block, other)
+                block.size += other.size
+        if before is not None and before.free:
+            block.before = before.before
+            if block.before is not None:
+                block.before.after = block
+        if after is not None and after.free:
+            block.after = after.after
+            if block.after is not None:
+                block.after.before = block
         self._offer(block)
-
-    @staticmethod
-    def _merge(block: _Block, other: _Block) -> None:
-        block.size += other.size
-        if other is block.before:
-            block.before = other.before
-            if other.before is not None:
-                other.before.after = block
-        else:
-            block.after = other.after
-            if other.after is not None:
-                other.after.before = block
 
 
 def reserved(trace: MemoryTrace) -> int:
@@ -222,11 +203,9 @@ def reserved(trace: MemoryTrace) -> int:
     pool = _Pool()
     held: dict[int, _Block] = {}
     for _, sign, storage in events(trace):
-        if not storage.bytes:
-            continue
-        if sign > 0:
+        if storage.bytes and sign > 0:
             held[id(storage)] = pool.take(storage.bytes)
-        else:
+        elif storage.bytes:
             pool.give(held.pop(id(storage)))
     return pool.reserved
 
@@ -236,7 +215,6 @@ class Fit:
     """The largest batch that fits."""
 
     batch: int
-    """0 if no sample fits."""
     needed: int
     margin: int
     next_needed: int
@@ -245,20 +223,11 @@ class Fit:
 
 def largest_batch(limit: int, needed: Callable[[int], int], most: int = 1 << 20) -> Fit:
     """Search by doubling and bisection. ``needed``: bytes at a batch size, from a trace of that size."""
-    low, high = 0, 1
-    sizes: dict[int, int] = {0: 0}
-    while high <= most:
-        sizes[high] = needed(high)
-        if sizes[high] > limit:
-            break
+    needed, low, high = cache(needed), 0, 1
+    while high <= most and needed(high) <= limit:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        sizes[middle] = needed(middle)
-        if sizes[middle] <= limit:
-            low = middle
-        else:
-            high = middle
-    if high not in sizes:
-        sizes[high] = needed(high)
-    return Fit(low, sizes[low], limit - sizes[low], sizes[high])
+        low, high = (middle, high) if needed(middle) <= limit else (low, middle)
+    size = needed(low) if low else 0
+    return Fit(low, size, limit - size, needed(high))

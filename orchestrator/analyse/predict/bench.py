@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,6 @@ from perfctl.records.report import LayerTime
 from perfctl.records.run import Run
 
 WORKLOAD = "families"
-_PHASES = ("forward", "backward", "optimizer", "inference")
 
 
 def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
@@ -30,8 +30,7 @@ def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
     best: dict[tuple[object, ...], BenchPoint] = {}
     for point in points:
         key = (point.model, point.batch, point.mode, point.precision, point.machine)
-        if key not in best or point.step_ns[0] < best[key].step_ns[0]:
-            best[key] = point
+        best[key] = min(best.get(key, point), point, key=lambda one: one.step_ns[0])
     return list(best.values())
 
 
@@ -40,35 +39,30 @@ def point_of(run: Run) -> BenchPoint | None:
     facts = run.report.environment
     model = facts.get("option:model")
     times = computed_ns(run.report.steps)
-    known = model and run.batch_size and run.mode and run.precision and run.device and run.device.name and times
-    if run.workload != WORKLOAD or run.profiler != "none" or run.status != "ok" or not known:
+    if (run.workload, run.profiler, run.status) != (WORKLOAD, "none", "ok") or not times:
         return None
-    assert model and run.batch_size and run.mode and run.precision and run.device and run.device.name
+    if not (model and run.batch_size and run.mode and run.precision and run.device and run.device.name):
+        return None
     on_cpu = run.device.kind == "cpu"
     threads = facts.get("threads", "")
+    cores = int(threads) if on_cpu and threads.isdecimal() else None
+    memory = [one for one in run.report.memory if one.quantity == ("host_resident" if on_cpu else "allocated")]
+    sizes = {one.moment: one.bytes for one in memory if one.moment in ("before", "peak")}
     forward, backward = layer_times(run.report.layer_times)
     return BenchPoint(
         model=model, batch=run.batch_size, mode=run.mode, precision=run.precision,
-        machine=BenchMachine(run.device.name, run.device.kind, int(threads) if on_cpu and threads.isdecimal() else None,
-                             facts.get("torch")),
-        steps=len(times), step_ns=_spread(times), fastest_ns=min(times), phase_ns=_phases(run),
-        memory_bytes={
-            one.moment: one.bytes
-            for one in run.report.memory
-            if one.quantity == ("host_resident" if on_cpu else "allocated") and one.moment in ("before", "peak")
-        },
+        machine=BenchMachine(run.device.name, run.device.kind, cores, facts.get("torch")), steps=len(times),
+        step_ns=_spread(times), fastest_ns=min(times), phase_ns=_phases(run), memory_bytes=sizes,
         forward_ns=forward, backward_ns=backward, features={one.name: one.value for one in run.report.features},
     )  # fmt: skip
 
 
 def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
     """Layer -> nanoseconds forward, and of all its other directions together."""
-    forward: dict[str, int] = {}
-    backward: dict[str, int] = {}
+    forward, backward = Counter[str](), Counter[str]()
     for row in rows:
-        into = forward if row.direction == "forward" else backward
-        into[row.layer] = into.get(row.layer, 0) + row.duration_ns
-    return forward, backward
+        (forward if row.direction == "forward" else backward)[row.layer] += row.duration_ns
+    return dict(forward), dict(backward)
 
 
 def measured_of(point: BenchPoint, plan: Plan) -> Measured:
@@ -76,8 +70,8 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
     training = point.mode == "train"
     median, low, high = (one / 1e9 for one in point.step_ns)
     phases = {name: one / 1e9 for name, one in point.phase_ns.items()}
-    by_layer = {(layer, "forward"): one / 1e9 for layer, one in point.forward_ns.items()}
-    by_layer |= {(layer, "backward"): one / 1e9 for layer, one in point.backward_ns.items()}
+    layers = (("forward", point.forward_ns), ("backward", point.backward_ns))
+    by_layer = {(layer, phase): one / 1e9 for phase, times in layers for layer, one in times.items()}
     return Measured(
         case=StepSpec(
             model=point.model, family=point.family, works=operations_of_plan(plan), batch=point.batch, training=training,
@@ -91,17 +85,15 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
 
 
 def _spread(times: list[int]) -> tuple[int, int, int]:
-    if len(times) == 1:
-        return times[0], times[0], times[0]
-    low, median, high = statistics.quantiles(times, n=4, method="inclusive")
+    low, median, high = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
     return round(median), round(low), round(high)
 
 
 def _phases(run: Run) -> dict[str, int]:
-    found: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = defaultdict(list)
     for row in run.report.steps:
-        if row.phase in _PHASES and row.duration_ns is not None:
-            found.setdefault(row.phase, []).append(row.duration_ns)
+        if row.phase in ("forward", "backward", "optimizer", "inference") and row.duration_ns is not None:
+            found[row.phase].append(row.duration_ns)
     return {name: round(statistics.median(times)) for name, times in found.items()}
 
 
@@ -139,32 +131,26 @@ def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
 
 
 def figures(point: BenchPoint) -> dict[str, float]:
-    """A point's features and its batch size."""
     return {**point.features, "batch": float(point.batch)}
 
 
 def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
-    """One figure, over the points that have it."""
     pairs = [(figures(point)[feature], point.step_ns[0] / 1e9) for point in points if feature in figures(point)]
     logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
-    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
-    return Correlation(
-        family=family, feature=feature, points=len(pairs), pearson=pearson(xs, ys),
-        pearson_log=pearson([x for x, _ in logs], [y for _, y in logs]), spearman=pearson(ranks(xs), ranks(ys)),
-        slope_log=_slope(logs),
-    )  # fmt: skip
+    (xs, ys), (log_xs, log_ys) = ([[each[side] for each in found] for side in (0, 1)] for found in (pairs, logs))
+    by_rank = pearson(ranks(xs), ranks(ys))
+    slope = _slope(log_xs, log_ys)
+    return Correlation(family, feature, len(pairs), pearson(xs, ys), pearson(log_xs, log_ys), by_rank, slope)
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    """Of two columns of one length; None where it is not defined."""
     if len(xs) < LEAST:
         return None
-    mean_x, mean_y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
-    across = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    along = math.sqrt(math.fsum((x - mean_x) ** 2 for x in xs)) * math.sqrt(math.fsum((y - mean_y) ** 2 for y in ys))
+    off_x, off_y = ([one - math.fsum(side) / len(side) for one in side] for side in (xs, ys))
+    along = math.sqrt(math.fsum(x**2 for x in off_x)) * math.sqrt(math.fsum(y**2 for y in off_y))
     if len(set(xs)) == 1 or len(set(ys)) == 1 or along == 0:
         return None
-    return max(-1.0, min(1.0, across / along))
+    return max(-1.0, min(1.0, math.fsum(x * y for x, y in zip(off_x, off_y, strict=True)) / along))
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -173,8 +159,8 @@ def ranks(values: Sequence[float]) -> list[float]:
     return [(bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values]
 
 
-def _slope(logs: Sequence[tuple[float, float]]) -> float | None:
-    if len(logs) < LEAST or len({x for x, _ in logs}) == 1:
+def _slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    if len(xs) < LEAST or len(set(xs)) == 1:
         return None
-    mean = math.fsum(x for x, _ in logs) / len(logs)
-    return math.fsum((x - mean) * y for x, y in logs) / math.fsum((x - mean) ** 2 for x, _ in logs)
+    off = [x - math.fsum(xs) / len(xs) for x in xs]
+    return math.fsum(x * y for x, y in zip(off, ys, strict=True)) / math.fsum(x**2 for x in off)

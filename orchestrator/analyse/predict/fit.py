@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict import step_parts
 from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_model import HEADROOM, PHASES, StepFitted
-from perfctl.orchestrator.analyse.predict.step_parts import (
-    FEATURES,
-    INCREASING,
-    MICROSECOND,
-    PARTS,
-    PLACE,
-    features,
-    group_of,
-    parts,
-    parts_of_work,
-)
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 from perfctl.orchestrator.analyse.predict.trees import Fitted
 from perfctl.orchestrator.analyse.predict.trees_fit import FEWEST, Sample, Settings, fit, folds
 from perfctl.orchestrator.errors import UsageError
@@ -36,8 +28,6 @@ SETTINGS = Settings(power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.
 FEW = 400
 """Records below which trees are kept smaller still."""
 SMALL = replace(SETTINGS, rounds=80, leaves=6)
-RIDGE = 0.01
-"""Weight of a cost twice as large as its class's, in steps that are predicted as 0."""
 LAYERS = 0.5
 """Weight of layers' times, against 1 for a step's: clocks around layers take time."""
 
@@ -49,46 +39,30 @@ class Table:
     parts: Floats
     """(n, parts) seconds at the machine's peaks."""
     rows: Floats
-    """(n, features)."""
     seconds: Floats
     groups: tuple[str, ...]
     """(n,) rows of a group are held out together."""
     layer_of: Any
     """(m,) record of each row of layers: all timed layers of one kind in one direction."""
     layer_parts: Floats
-    """(m, parts)."""
     layer_clock: Floats
     """(m,) microseconds, one for each layer that had a clock around it."""
     layer_seconds: Floats
     layer_weights: Floats
-    """(m,) relative to 1 for a step."""
-
-    def only(self, places: Any) -> Table:
-        """The records at these places, and their layers."""
-        import numpy as np
-
-        order = {int(place): index for index, place in enumerate(places)}
-        mine = np.isin(self.layer_of, places)
-        return Table(
-            self.parts[places], self.rows[places], self.seconds[places],
-            tuple(self.groups[place] for place in places),
-            np.array([order[int(place)] for place in self.layer_of[mine]], dtype=int), self.layer_parts[mine],
-            self.layer_clock[mine], self.layer_seconds[mine], self.layer_weights[mine],
-        )  # fmt: skip
 
 
 def table(records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None) -> Table:
     """Parts and features of each record. ``groups``: of each record, by default its model."""
     import numpy as np
 
-    found = [parts(record.case, machine) for record in records]
-    rows = [features(record.case, mine) for record, mine in zip(records, found, strict=True)]
+    found = [step_parts.parts(record.case, machine) for record in records]
+    rows = [step_parts.features(record.case, mine) for record, mine in zip(records, found, strict=True)]
     named = tuple(groups) if groups is not None else tuple(record.case.model for record in records)
     timed = [(place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)]
+    places, layers, *others = zip(*timed, strict=True) if timed else ((), (), (), (), ())
     return Table(
         np.array(found), np.array(rows), np.array([record.seconds for record in records]), named,
-        np.array([row[0] for row in timed], dtype=int), np.array([row[1] for row in timed]).reshape(-1, len(PARTS)),
-        np.array([row[2] for row in timed]), np.array([row[3] for row in timed]), np.array([row[4] for row in timed]),
+        np.array(places, dtype=int), np.array(layers).reshape(-1, len(PARTS)), *map(np.array, others),
     )  # fmt: skip
 
 
@@ -97,38 +71,34 @@ def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
 
     The weight is that of the layers' part of the step, and :data:`LAYERS` at most.
     """
-    sums: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+    sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for work in record.case.works:
-        found = parts_of_work(work, record.case, machine)
+        found = step_parts.parts_of_work(work, record.case, machine)
         for phase in ("forward", "backward"):
             seconds = record.layer_seconds.get((work.layer, phase))
-            if seconds is None or not work.layer:
-                continue
-            row, others = sums.setdefault((group_of(work), phase), ([0.0] * len(PARTS), [0.0, 0.0]))
-            for name, part in found:
-                if name.endswith(phase):
-                    row[PLACE[name]] += part
-            others[0] += MICROSECOND
-            others[1] += seconds
-    whole = sum(others[1] for _, others in sums.values())
-    return phase_rows(record, machine) + [
-        (row, clocks, seconds, LAYERS * (seconds / whole) ** 0.5)
-        for row, (clocks, seconds) in sums.values()
-        if seconds > 0
-    ]
+            if seconds is not None and work.layer:
+                row = sums[step_parts.group_of(work), phase]
+                row["clocks"] += step_parts.MICROSECOND
+                row["seconds"] += seconds
+                for name, part in found:
+                    row[name] += part if name.endswith(phase) else 0.0
+    whole = sum(row["seconds"] for row in sums.values())
+    rows = phase_rows(record, machine)
+    for row in (row for row in sums.values() if row["seconds"] > 0):
+        weight = LAYERS * (row["seconds"] / whole) ** 0.5
+        rows.append(([row[name] for name in PARTS], row["clocks"], row["seconds"], weight))
+    return rows
 
 
 def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
     """The same of each phase that was measured; what belongs to a step as a whole is in none of them."""
-    found = parts(record.case, machine)
-    rows = []
-    for phase in PHASES if record.case.training else ():
-        seconds = getattr(record, phase)
-        if seconds:
-            mine = [part if name.endswith(phase) else 0.0 for name, part in zip(PARTS, found, strict=True)]
-            mine[PLACE["step forward"]] = 0.0
-            rows.append((mine, 0.0, seconds, LAYERS * (min(seconds / record.seconds, 1.0)) ** 0.5))
-    return rows
+    found = dict(zip(PARTS, step_parts.parts(record.case, machine), strict=True)) | {"step forward": 0.0}
+    phases = {phase: getattr(record, phase) for phase in PHASES if record.case.training}
+    return [
+        ([part if name.endswith(phase) else 0.0 for name, part in found.items()], 0.0, seconds,
+         LAYERS * (min(seconds / record.seconds, 1.0)) ** 0.5)
+        for phase, seconds in phases.items() if seconds
+    ]  # fmt: skip
 
 
 def fit_steps(
@@ -139,29 +109,23 @@ def fit_steps(
 
     Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
-    _alike(name, records)
+    if len(records) < FEWEST:
+        why = f"{name}: {len(records)} measured steps are too few to learn from"
+        raise UsageError(why, f"Measure at least {FEWEST}, of several models: perfctl bench")
+    cases = [record.case for record in records]
+    for what, values in (
+        ("machines", {record.machine for record in records}),
+        ("precisions", {case.precision for case in cases}),
+        ("directions (training, inference)", {str(case.training) for case in cases}),
+    ):
+        if len(values) > 1:
+            raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each separately")
     given = table(records, machine, groups)
     costs, fitted = fit_table(name, given, settings)
-    cases = [record.case for record in records]
     return StepFitted(
         name, machine, cases[0].precision, cases[0].training, costs, _phases(records, given), fitted,
         tuple(sorted({case.family for case in cases})), tuple(sorted({case.optimizer for case in cases})),
     )  # fmt: skip
-
-
-def _alike(name: str, records: Sequence[Measured]) -> None:
-    if len(records) < FEWEST:
-        raise UsageError(
-            f"{name}: {len(records)} measured steps are too few to learn from",
-            f"Measure at least {FEWEST}, of several models: perfctl bench",
-        )
-    for what, values in (
-        ("machines", {record.machine for record in records}),
-        ("precisions", {record.case.precision for record in records}),
-        ("directions (training, inference)", {str(record.case.training) for record in records}),
-    ):
-        if len(values) > 1:
-            raise UsageError(f"{name}: steps of several {what}: {', '.join(sorted(values))}", "Fit each separately")
 
 
 def fit_table(name: str, given: Table, settings: Settings | None = None) -> tuple[tuple[float, ...], Fitted]:
@@ -174,14 +138,16 @@ def fit_table(name: str, given: Table, settings: Settings | None = None) -> tupl
     for train, test in folds(given.groups, settings.folds, settings.seed + 1):
         base[test] = given.parts[test] @ costs_of(given, train)
     floors = np.maximum(base, 1e-9) * HEADROOM
-    sample = Sample(FEATURES, given.rows, floors, given.seconds, given.groups, INCREASING)  # type: ignore[arg-type]
+    known, grows = step_parts.FEATURES, step_parts.INCREASING
+    sample = Sample(known, given.rows, floors, given.seconds, given.groups, grows)  # type: ignore[arg-type]
     return _written(costs), fit(name, sample, settings)
 
 
-def costs_of(given: Table, chosen: Any = None, ridge: float = RIDGE) -> Floats:
+def costs_of(given: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
     """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and Hanson, 1974).
 
-    ``chosen``: places of the records to learn from, all by default. The less the data tells parts apart, the closer their
+    ``chosen``: places of the records to learn from, all by default. ``ridge``: weight of a cost twice as large as its class's,
+    in steps that are predicted as 0. The less the data tells parts apart, the closer their
     costs are to their class's (arithmetic, bytes, operations). Outliers get less weight (Huber, at twice the median error).
     """
     import numpy as np
@@ -219,8 +185,8 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
     """(cost, size of a usual deviation) of each part, from one cost for each class of parts. shares: (n, parts)."""
     import numpy as np
 
-    extra = [name.split(" ")[0] in EXTRA for name in PARTS]
-    classes = [class_of(name) for name in PARTS]
+    extra = [name.split(" ")[0] in step_parts.EXTRA for name in PARTS]  # their expected cost is 0
+    classes = [step_parts.class_of(name) for name in PARTS]
     counted = ["" if beside else name for name, beside in zip(classes, extra, strict=True)]
     names = [name for name in dict.fromkeys(counted) if name]
     sums = np.column_stack([shares[:, [each == name for each in counted]].sum(axis=1) for name in names])
@@ -231,19 +197,6 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
     by_class = dict(zip(names, np.maximum(found, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True))
     scale = np.array([by_class[each] for each in classes])
     return np.where(extra, 0.0, scale), scale
-
-
-EXTRA = {"narrow": "arithmetic", "shallow": "arithmetic", "window": "bytes", "spilled": "bytes", "overflow": "bytes",
-         "adam": "bytes", "fresh": "bytes"}  # fmt: skip
-"""Parts that add to others, and the class of these. Their expected cost is 0."""
-
-
-def class_of(part: str) -> str:
-    """arithmetic, bytes, operations or step."""
-    first = part.split(" ")[0]
-    if " bytes " in part or first in ("bytes", "weights"):
-        return "bytes"
-    return {"operations": "operations", "tensors": "operations", "step": "step", **EXTRA}.get(first, "arithmetic")
 
 
 def _phases(records: Sequence[Measured], given: Table) -> dict[str, tuple[float, ...]]:
@@ -269,19 +222,13 @@ def _written(costs: Floats) -> tuple[float, ...]:
     return tuple(float(f"{cost:.10g}") for cost in costs)
 
 
-WAITING = ("data", "copy")
-"""Phases that load a step's samples; predictions leave them out."""
-
-
 def computed_ns(steps: Iterable[Step]) -> list[int]:
     """Nanoseconds of each timed step, in order, without the phases that bring its samples."""
-    waited: dict[int, int] = {}
+    waited: Counter[int] = Counter()
     whole = []
     for step in steps:
-        if step.duration_ns is None:
-            continue
-        if step.phase in WAITING:
-            waited[step.number] = waited.get(step.number, 0) + step.duration_ns
+        if step.phase in ("data", "copy") and step.duration_ns is not None:
+            waited[step.number] += step.duration_ns
         elif step.phase == "step" and step.duration_ns:
             whole.append((step.duration_ns, step.number))
-    return [length - waited.get(number, 0) for length, number in whole]
+    return [length - waited[number] for length, number in whole]

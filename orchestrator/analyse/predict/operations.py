@@ -1,7 +1,6 @@
 """A network as a predictor sees it: its forward operations, each for one sample, without times.
 
-Training follows from the forward rows: grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds.
-1 multiply-add is 2 FLOPs.
+In training, grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds, of 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from perfctl.orchestrator.analyse.flops.engine import MOVES, NORMS, POOLING, PRODUCTS, SAMPLING, formula_for
 from perfctl.orchestrator.analyse.flops.formulas import (
@@ -49,13 +49,10 @@ class Operation:
     calls: int
     """Identical operations in a step; the figures are for one of them."""
     macs: float
-    """Multiply-adds per sample."""
     inputs: float
-    """Activation elements read per sample."""
+    """Activation elements read; outputs: written; weights: parameter elements read."""
     outputs: float
-    """Elements written per sample."""
     weights: float
-    """Parameter elements read, whatever the batch."""
     rows: float
     """m of the product per sample: a convolution's output positions, a Linear's rows; 0 without a product."""
     columns: float
@@ -67,7 +64,6 @@ class Operation:
     kernel: float = 1
     """Area of the window, in elements (convolution, pooling)."""
     stride: float = 1
-    """Of the window, in one dimension."""
     first: bool = False
     """Its input needs no gradient: there is no grad_input."""
 
@@ -81,7 +77,6 @@ class StepSpec:
     works: tuple[Operation, ...]
     batch: int
     training: bool
-    """False: forward alone."""
     precision: str
     """fp32, tf32, fp16 or bf16, of the products."""
     optimizer: str
@@ -91,7 +86,6 @@ class StepSpec:
 
     @property
     def macs(self) -> float:
-        """Multiply-adds of the forward pass at this batch."""
         return self.batch * sum(work.calls * work.macs for work in self.works)
 
 
@@ -102,7 +96,6 @@ class Measured:
     case: StepSpec
     machine: str
     seconds: float
-    """Median over the measured steps."""
     low: float
     high: float
     """Spread over the steps: first and third quartile, or the extremes if only those are known."""
@@ -116,21 +109,9 @@ class Measured:
 
 
 def element_bytes(precision: str) -> int:
-    """Bytes of one activation in memory: tf32 is stored as fp32."""
+    """Of one activation in memory: tf32 is stored as fp32."""
     return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
 
-
-def flops(work: Operation, batch: float) -> float:
-    """Of one call, forward, 1 multiply-add = 2."""
-    return 2.0 * batch * work.macs
-
-
-def bytes_moved(work: Operation, batch: float, precision: str = "fp32") -> float:
-    """Least bytes of one call, forward: everything read once, everything written once."""
-    return (batch * (work.inputs + work.outputs) + work.weights) * element_bytes(precision)
-
-
-BATCHED = ("aten.bmm", "aten.baddbmm", "aten.baddbmm_")
 
 ACTIVATIONS = (
     "relu", "gelu", "silu", "hardtanh", "hardswish", "hardsigmoid", "leaky_relu", "elu", "mish", "sigmoid", "tanh",
@@ -147,13 +128,13 @@ LOSSES = (
 def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
     """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
 
-    The backward rows show which operations need no grad_input; without backward rows it is the first one with weights. An
-    operation whose size does not depend on the batch is divided by the samples too.
+    The backward rows show which operations need no grad_input; without backward rows it is the first one with weights.
     """
     seen = sorted(ops, key=lambda op: op.position)
     forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
     backward = [op for op in seen if op.direction == "backward"]
-    weighted = [place for place, op in enumerate(forward) if op.parameters and _maker(op) in WEIGHTED]
+    makers = (_convolution, _product, _recurrent)
+    weighted = [place for place, op in enumerate(forward) if op.parameters and _maker(op) in makers]
     needless = [place for place in weighted if not _asks_grad_input(forward[place], backward)]
     first = needless if backward else weighted[:1]
     return tuple(_work(op, batch, place in first) for place, op in enumerate(forward))
@@ -171,15 +152,16 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
 
 
 def _work(op: OpShape, batch: int, first: bool) -> Operation:
-    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = _maker(op)(op, batch)
+    figures = (*_maker(op)(op, batch), 1, 1, 1)[:11]
+    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
     return Operation(
         op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
         groups, kernel, stride, first,
     )  # fmt: skip
 
 
-Figures = tuple[str, float, float, float, float, float, float, float, float, float, float]
-"""kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride; of the whole batch."""
+Figures = tuple[Any, ...]
+"""kind, macs, inputs, outputs, weights, rows, columns, depth, and groups, kernel, stride unless 1; of the whole batch."""
 
 
 def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
@@ -215,18 +197,18 @@ def _product(op: OpShape, batch: int) -> Figures:
         right = tuple(reversed(right))
     depth = left[-1] if left else 1
     columns = right[-1] if len(right) > 1 else 1
-    if op.op in BATCHED:
+    if op.op in ("aten.bmm", "aten.baddbmm", "aten.baddbmm_"):
         products = prod(left[:-2])
         # At least one product per sample: fewer cannot be divided by sample.
         groups = products / batch if products >= batch else 1.0
         rows = left[-2] * products / groups
         inputs = float(prod(left) + prod(right))
-        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups, 1, 1
+        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups
     rows, macs = prod(left[:-1]), prod(left) * columns
     if not op.parameters:
-        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth, 1, 1, 1
+        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth
     bias = op.op in ADDED or (op.op == "aten.linear" and len(op.inputs) > 2 and op.inputs[2] is not None)
-    return "linear", macs, prod(left), outputs, depth * columns + columns * bias, rows, columns, depth, 1, 1, 1
+    return "linear", macs, prod(left), outputs, depth * columns + columns * bias, rows, columns, depth
 
 
 def _attention(op: OpShape, batch: int) -> Figures:
@@ -234,7 +216,7 @@ def _attention(op: OpShape, batch: int) -> Figures:
     heads, rows, columns, depth = prod(query[:-2]), query[-2], key[-2], query[-1] + value[-1]
     inputs = float(prod(query) + prod(key) + prod(value))
     macs = heads * rows * columns * depth
-    return "attention", macs, inputs, heads * rows * value[-1], 0, rows * batch, columns, depth, heads / batch, 1, 1
+    return "attention", macs, inputs, heads * rows * value[-1], 0, rows * batch, columns, depth, heads / batch
 
 
 def _recurrent(op: OpShape, batch: int) -> Figures:
@@ -242,17 +224,20 @@ def _recurrent(op: OpShape, batch: int) -> Figures:
     rows = integer(op, "rows")
     columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * integer(op, "hidden_size")
     depth = part.macs / (rows * columns) if rows and columns else 0.0
-    return "rnn", part.macs, input_elements(op), part.output_elements, op.parameters, rows, columns, depth, 1, 1, 1
-
-
-WEIGHTED = (_convolution, _product, _recurrent)
+    return "rnn", part.macs, input_elements(op), part.output_elements, op.parameters, rows, columns, depth
 
 
 def _elementwise(op: OpShape, batch: int) -> Figures:
     """Without multiply-adds, or without a formula (kind other)."""
     inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
-    kind, weights = _elementwise_kind(op), 0.0
+    name = op.op.removeprefix("aten.").removesuffix("_")
+    moves = name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING
+    kinds = (
+        ("softmax", name in SOFTMAX), ("loss", name in LOSSES), ("norm", op.op in NORMS), ("pool", op.op in POOLING),
+        ("activation", name in ACTIVATIONS), ("memory", moves), ("elementwise", formula_for(op) is not None),
+    )  # fmt: skip
+    kind, weights = next((kind for kind, found in kinds if found), "other"), 0.0
     if kind == "norm":
         inputs, outputs, weights = float(input_elements(op)), float(output_elements(op)), float(op.parameters)
     elif op.op in ("aten.embedding", "aten._embedding_bag"):
@@ -267,16 +252,6 @@ def _window(op: OpShape) -> tuple[float, float]:
         return float(prod(kernel)), float((integers(op, "stride") or (1,))[0])
     area = input_elements(op) / max(output_elements(op), 1)
     return max(area, 1.0), float(max(round(area**0.5), 1))
-
-
-def _elementwise_kind(op: OpShape) -> str:
-    name = op.op.removeprefix("aten.").removesuffix("_")
-    moves = name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING
-    kinds = (
-        ("softmax", name in SOFTMAX), ("loss", name in LOSSES), ("norm", op.op in NORMS), ("pool", op.op in POOLING),
-        ("activation", name in ACTIVATIONS), ("memory", moves), ("elementwise", formula_for(op) is not None),
-    )  # fmt: skip
-    return next((kind for kind, found in kinds if found), "other")
 
 
 FAMILY_KINDS = {
@@ -306,8 +281,6 @@ def _family_operation(layer: PlanLayer, first: bool) -> Operation:
     return Operation(
         layer=layer.name, kind=FAMILY_KINDS[layer.kind], calls=1, macs=float(layer.macs), inputs=float(layer.inputs),
         outputs=float(written), weights=float(layer.parameters),
-        rows=float(layer.gives[1] * layer.gives[2]) if product else 0.0,
-        columns=float(layer.gives[0]) if product else 0.0,
-        depth=float(layer.given[0] * layer.kernel**2) if product else 0.0,
-        kernel=area, stride=float(layer.stride), first=first,
+        rows=float(product * layer.gives[1] * layer.gives[2]), columns=float(product * layer.gives[0]),
+        depth=float(product * layer.given[0] * layer.kernel**2), kernel=area, stride=float(layer.stride), first=first,
     )  # fmt: skip

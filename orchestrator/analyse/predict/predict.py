@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict import step_parts
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, drivers, phases_of, predict_step
-from perfctl.orchestrator.analyse.predict.step_parts import (
-    BESIDE,
-    PARTS,
-    PLACE,
-    group_of,
-    parts,
-    parts_of_work,
-    peak_of,
-    roofline,
-)
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 WAYS = ("measured", "fitted", "transferred", "roofline")
-"""The best first: a measured step on this device; a fit of this device; another device's fit, moved by peaks, bandwidth and
-the efficiency of each kind of work; peaks alone."""
+"""The best first: a measured step on this device; a fit of it; another device's, moved by peaks and bandwidth; peaks alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +26,6 @@ class Share:
     kind: str
     seconds: float
     part: float
-    """Of the step, 0 to 1."""
     limit: str
     """The largest part of it: arithmetic, bytes, or operations (starting them)."""
 
@@ -48,20 +40,21 @@ class StepTime:
     low: float
     high: float
     way: str
+    """One of :data:`WAYS`, the best possible."""
     source: str
     """In words: which measured steps, fit or peaks."""
-    coverage: float | None
-    """Share of held-out steps between low and high. None: low to high is a spread of measured steps, or from literature."""
-    why_not: tuple[str, ...]
-    outside: tuple[str, ...]
-    """What the fit has not seen, in words."""
     floor: float
     """Seconds at the machine's peaks: the roofline's."""
-    phases: Mapping[str, float]
+    coverage: float | None = None
+    """Share of held-out steps between low and high. None: low to high is a spread of measured steps, or from literature."""
+    why_not: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    """What the fit has not seen, in words."""
+    phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds of forward, backward, optimizer; they add up to ``seconds``. Empty: not known."""
-    shares: tuple[Share, ...]
+    shares: tuple[Share, ...] = ()
     """By layer, the longest first; the optimizer and the step's own overhead have their own rows."""
-    drivers: tuple[tuple[str, float], ...]
+    drivers: tuple[tuple[str, float], ...] = ()
     """(feature, factor on the time), the strongest first; empty without a fit."""
 
     @property
@@ -70,23 +63,13 @@ class StepTime:
 
 
 OPTIMIZER, STEP = "(optimizer)", "(step)"
-LIMITS = {
-    **dict.fromkeys(("bytes", "weights", "window", "spilled", "overflow", "adam", "fresh"), "bytes"),
-    **dict.fromkeys(("operations", "tensors", "step"), "operations"),
-}
 
 
-def fitted_shares(
-    fit: StepFitted, case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
-) -> tuple[Share, ...]:
-    """By the fit's costs of each part, scaled to ``seconds``. ``phases``: measured seconds of each phase; None: predicted."""
-    return _shares(_costs(fit), case, machine, seconds, phases)
-
-
-def _costs(fit: StepFitted) -> dict[str, float]:
-    costs = fit.costs
-    if fit.phases:  # each part belongs to one phase; the others' costs of it are 0
-        costs = tuple(sum(each) for each in zip(*fit.phases.values(), strict=True))
+def _costs(fit: StepFitted | None) -> dict[str, float]:
+    if fit is None:
+        return {name: 0.0 if name.startswith(step_parts.BESIDE) else 1.0 for name in PARTS}
+    # Each part belongs to one phase; the others' costs of it are 0.
+    costs = [sum(each) for each in zip(*fit.phases.values(), strict=True)] if fit.phases else fit.costs
     return dict(zip(PARTS, costs, strict=True))
 
 
@@ -95,25 +78,21 @@ def fitted_amounts(fit: StepFitted, case: StepSpec, machine: Machine) -> Iterato
 
     The groups are those of ``step_parts.group_of``, and "optimizer" and "overhead".
     """
-    for (_, kind), group, part, seconds in _amounts(_costs(fit), case, machine):
+    for (_, kind), group, part, seconds in _amounts(fit, case, machine):
         yield group or kind, part, seconds
 
 
-def roofline_shares(
-    case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+def shares(
+    fit: StepFitted | None, case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
 ) -> tuple[Share, ...]:
-    """By arithmetic and bytes at the machine's peaks, scaled to ``seconds``."""
-    costs = {name: 0.0 if name.startswith(BESIDE) else 1.0 for name in PARTS}
-    return _shares(costs, case, machine, seconds, phases)
+    """By the fit's costs of each part, else by arithmetic and bytes at the machine's peaks, scaled to ``seconds``.
 
-
-def _shares(
-    costs: Mapping[str, float], case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None
-) -> tuple[Share, ...]:
-    amounts = list(_amounts(costs, case, machine))
-    by_phase: dict[str, float] = {}
+    ``phases``: measured seconds of each phase; None: predicted.
+    """
+    amounts = list(_amounts(fit, case, machine))
+    by_phase: dict[str, float] = defaultdict(float)
     for _, _, part, amount in amounts:
-        by_phase[_phase_of(part)] = by_phase.get(_phase_of(part), 0.0) + amount
+        by_phase[_phase_of(part)] += amount
     total = sum(by_phase.values())
     if total <= 0:
         return ()
@@ -121,31 +100,32 @@ def _shares(
     if phases and all(phases.get(name, 0.0) > 0 or not amount for name, amount in by_phase.items()):
         known = {name: phases[name] for name, amount in by_phase.items() if amount}
         factors |= {name: seconds * known[name] / sum(known.values()) / by_phase[name] for name in known}
-    rows: dict[tuple[str, str], dict[str, float]] = {}
+    rows: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for key, _, part, amount in amounts:
-        into = rows.setdefault(key, {})
-        into[limit_of(part)] = into.get(limit_of(part), 0.0) + amount * factors[_phase_of(part)]
-    found = [
-        Share(layer, kind, sum(row.values()), sum(row.values()) / seconds, max(row, key=lambda limit: row[limit]))
-        for (layer, kind), row in rows.items()
-        if sum(row.values()) > 0
-    ]
-    return tuple(sorted(found, key=lambda share: -share.seconds))
+        rows[key][limit_of(part)] += amount * factors[_phase_of(part)]
+    wholes = {key: sum(row.values()) for key, row in rows.items()}
+    found = (
+        Share(*key, whole, whole / seconds, max(row := rows[key], key=row.__getitem__))
+        for key, whole in sorted(wholes.items(), key=lambda item: -item[1])
+        if whole > 0
+    )
+    return tuple(found)
 
 
 def _amounts(
-    costs: Mapping[str, float], case: StepSpec, machine: Machine
+    fit: StepFitted | None, case: StepSpec, machine: Machine
 ) -> Iterator[tuple[tuple[str, str], str, str, float]]:
     """((layer, kind), group or "", part, how much of it) of each operation, the optimizer and the step."""
+    costs, optimizer = _costs(fit), (OPTIMIZER, "optimizer")
     for work in case.works:
-        for name, part in parts_of_work(work, case, machine):
-            optimizer = _phase_of(name) == "optimizer"
-            key = (OPTIMIZER, "optimizer") if optimizer else (work.layer, work.kind)
-            yield key, "" if optimizer else group_of(work), name, costs[name] * part
-    whole = parts(case, machine)
+        for name, part in step_parts.parts_of_work(work, case, machine):
+            ends = _phase_of(name) == "optimizer"
+            key = optimizer if ends else (work.layer, work.kind)
+            yield key, "" if ends else step_parts.group_of(work), name, costs[name] * part
+    whole = dict(zip(PARTS, step_parts.parts(case, machine), strict=True))
     for name in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
-        yield (OPTIMIZER, "optimizer"), "", name, costs[name] * whole[PLACE[name]]
-    yield (STEP, "overhead"), "", "step forward", costs["step forward"] * whole[PLACE["step forward"]]
+        yield optimizer, "", name, costs[name] * whole[name]
+    yield (STEP, "overhead"), "", "step forward", costs["step forward"] * whole["step forward"]
 
 
 def _phase_of(part: str) -> str:
@@ -154,8 +134,8 @@ def _phase_of(part: str) -> str:
 
 def limit_of(part: str) -> str:
     """arithmetic, bytes or operations, from the name of a part."""
-    first = "bytes" if " bytes " in part else part.split(" ")[0]
-    return LIMITS.get(first, "arithmetic")
+    kind = step_parts.class_of(part)
+    return "operations" if kind == "step" else kind
 
 
 ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
@@ -175,7 +155,6 @@ class Basis:
     way: str
     record: Measured | None
     fit: StepFitted | None
-    """The fit; for a measured step, of its layers' shares. None: no fit applies."""
     why_not: tuple[str, ...]
 
 
@@ -187,12 +166,9 @@ def predict(
     Raises ValueError for a case without operations, a batch below 1, or a machine without a peak for the precision.
     """
     basis = basis_of(case, machine, measured, fits)
-    found = time_from(basis, case, machine)
-    known = found.phases if basis.record is not None else None
-    if basis.fit is None:
-        return replace(found, shares=roofline_shares(case, machine, found.seconds, known))
-    shares = fitted_shares(basis.fit, case, machine, found.seconds, known)
-    return replace(found, shares=shares, drivers=() if basis.record is not None else drivers(basis.fit, case))
+    found, own = time_from(basis, case, machine), basis.record is not None
+    by_layer = shares(basis.fit, case, machine, found.seconds, found.phases if own else None)
+    return replace(found, shares=by_layer, drivers=() if own or basis.fit is None else drivers(basis.fit, case))
 
 
 def basis_of(
@@ -203,26 +179,28 @@ def basis_of(
         raise ValueError(f"{case.model}: no operation is known, so nothing can be predicted")
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
-    peak_of(machine, case.precision)
+    step_parts.peak_of(machine, case.precision)
     mine, missing = _own(case, machine, measured)
-    fit, reason = _fit_for(case, machine, fits)
+    alike = [fit for fit in fits if (fit.precision, fit.training) == (case.precision, case.training)]
+    fit = _best(case, [fit for fit in alike if fit.machine.name == machine.name])
     if mine is not None:
         return Basis("measured", mine, fit, ())
     if fit is not None:
         return Basis("fitted", None, fit, (missing,))
-    other, no_other = _other_fit(case, machine, fits)
+    own = any(fit.machine.name == machine.name for fit in fits)
+    others = "other precisions or directions only" if own else "none"
+    what = f"{'training' if case.training else 'inference'} in {case.precision}"
+    reason = f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
+    other = _best(case, [fit for fit in alike if fit.machine.kind == machine.kind])
     if other is not None:
         return Basis("transferred", None, other, (missing, reason))
+    no_other = f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
     return Basis("roofline", None, None, (missing, reason, no_other))
 
 
-def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
-    """The step's time without shares and drivers."""
-    if basis.record is not None:
-        return _from_measured(basis.record, case, machine)
-    if basis.fit is not None:
-        return _from_fit(basis.fit, case, machine, basis.why_not)
-    return _from_roofline(case, machine, basis.why_not)
+def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
+    """A fit of the same family first, then the one of most rows."""
+    return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
 
 
 def _own(case: StepSpec, machine: Machine, measured: Sequence[Measured]) -> tuple[Measured | None, str]:
@@ -235,63 +213,38 @@ def _own(case: StepSpec, machine: Machine, measured: Sequence[Measured]) -> tupl
         batches = ", ".join(map(str, sorted({record.case.batch for record in alike})))
         return None, f"measured: {case.model} ran on {machine.name} at batch {batches}, not at {case.batch}"
     if model:
-        return None, f"measured: {case.model} ran on {machine.name}, but not {_words(case)}"
+        return None, f"measured: {case.model} ran on {machine.name}, but not {_kind(case)}"
     return None, f"measured: no run of {case.model} on {machine.name}"
 
 
-def _kind(case: StepSpec) -> tuple[bool, str, str]:
-    return case.training, case.precision, case.optimizer if case.training else ""
-
-
-def _words(case: StepSpec) -> str:
+def _kind(case: StepSpec) -> str:
     return f"training in {case.precision} with {case.optimizer}" if case.training else f"inference in {case.precision}"
 
 
-def _fit_for(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
-    own = [fit for fit in fits if fit.machine.name == machine.name]
-    fit = _best(case, [fit for fit in own if (fit.precision, fit.training) == (case.precision, case.training)])
+def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
+    """The step's time without shares and drivers."""
+    floor, record, fit = step_parts.roofline(case, machine), basis.record, basis.fit
+    if record is not None:
+        seconds, source = record.seconds, f"median of the steps measured on {machine.name}"
+        known = {name: value for name in PHASES if (value := getattr(record, name)) is not None}
+        least, most = min(record.low, seconds), max(record.high, seconds)
+        return StepTime(case, machine, seconds, least, most, "measured", source, floor, phases=known)
     if fit is not None:
-        return fit, ""
-    what = f"{'training' if case.training else 'inference'} in {case.precision}"
-    others = "other precisions or directions only" if own else "none"
-    return None, f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
-
-
-def _other_fit(case: StepSpec, machine: Machine, fits: Sequence[StepFitted]) -> tuple[StepFitted | None, str]:
-    """A fit of another device of the same kind and precision."""
-    kind = [fit for fit in fits if fit.machine.kind == machine.kind and fit.training == case.training]
-    fit = _best(case, [fit for fit in kind if fit.precision == case.precision])
-    if fit is not None:
-        return fit, ""
-    return None, f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
-
-
-def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
-    """A fit of the same family first, then the one of most rows."""
-    return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
-
-
-def _from_measured(record: Measured, case: StepSpec, machine: Machine) -> StepTime:
-    seconds = record.seconds
-    known = {name: value for name in PHASES if (value := getattr(record, name)) is not None}
-    return StepTime(
-        case, machine, seconds, min(record.low, seconds), max(record.high, seconds), "measured",
-        f"median of the steps measured on {machine.name}", None, (), (), roofline(case, machine), known, (), (),
-    )  # fmt: skip
-
-
-def _from_fit(fit: StepFitted, case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
-    found = predict_step(fit, case, machine)
-    own = machine.name == fit.machine.name
-    return StepTime(
-        case, machine, found.seconds, found.low, found.high, "fitted" if own else "transferred", fit.name,
-        fit.fitted.coverage if own else None, why_not, (*beyond_range(found.outside), *beyond_fit(fit, case, machine)),
-        roofline(case, machine), phases_of(fit, case, found.seconds, machine), (), (),
-    )  # fmt: skip
+        found = predict_step(fit, case, machine)
+        return StepTime(
+            case, machine, found.seconds, found.low, found.high, basis.way, fit.name, floor,
+            fit.fitted.coverage if basis.way == "fitted" else None, basis.why_not,
+            (*beyond_range(found.outside), *beyond_fit(fit, case, machine)), phases_of(fit, case, found.seconds, machine),
+        )  # fmt: skip
+    low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
+    source = (
+        f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline"
+    )
+    times = around_roofline(floor, case.precision, started(case, machine))
+    return StepTime(case, machine, *times, "roofline", source, floor, why_not=basis.why_not)
 
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
-    """Sentences about the features outside the measured range."""
     return tuple(f"{name} is outside the measured range" for name in features)
 
 
@@ -307,17 +260,6 @@ def beyond_fit(fit: StepFitted, case: StepSpec, machine: Machine) -> tuple[str, 
     return tuple(said)
 
 
-def _from_roofline(case: StepSpec, machine: Machine, why_not: tuple[str, ...]) -> StepTime:
-    floor = roofline(case, machine)
-    low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
-    seconds, least, most = around_roofline(floor, case.precision, started(case, machine))
-    return StepTime(
-        case, machine, seconds, least, most, "roofline",
-        f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline",
-        None, why_not, (), floor, {}, (), (),
-    )  # fmt: skip
-
-
 def started(case: StepSpec, machine: Machine) -> float:
     """Seconds that the host needs to start all operations of a step, one after the other."""
     launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
@@ -328,6 +270,3 @@ def around_roofline(floor: float, precision: str, host: float) -> tuple[float, f
     """(seconds, low, high) of a step from its roofline and the seconds of the host, which may be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
     return max(middle * floor, host), low * floor, max(high * floor, 3 * host)
-
-
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")

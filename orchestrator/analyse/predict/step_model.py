@@ -3,14 +3,13 @@
     base    = sum(costs[i] * parts[i]) in the order of PARTS
     seconds = trees.predict(fit.fitted, features, base * HEADROOM).seconds
 
-Seconds never fall with batch: parts grow with batch, costs are not negative, and the trees grow with the features that grow
-with batch. For another machine the parts are computed at its peaks, the features at those of the fit.
+Seconds never fall with batch. For another machine the parts are computed at its peaks, the features at those of the fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
@@ -32,7 +31,7 @@ class StepFitted:
     """A fit to steps measured on one machine."""
 
     name: str
-    """The measured steps, in words; shown with every prediction."""
+    """The measured steps, in words."""
     machine: Machine
     precision: str
     training: bool
@@ -48,20 +47,7 @@ class StepFitted:
 
 def to_json(fit: StepFitted) -> dict[str, Any]:
     """Numbers, strings, lists and maps, which ``json.dumps`` keeps exactly."""
-    machine = {each.name: getattr(fit.machine, each.name) for each in fields(Machine)}
-    return {
-        "format": FORMAT,
-        "name": fit.name,
-        "machine": {**machine, "flops_per_second": dict(fit.machine.flops_per_second)},
-        "precision": fit.precision,
-        "training": fit.training,
-        "parts": list(PARTS),
-        "costs": list(fit.costs),
-        "phases": {name: list(costs) for name, costs in fit.phases.items()},
-        "fitted": trees.to_json(fit.fitted),
-        "families": list(fit.families),
-        "optimizers": list(fit.optimizers),
-    }
+    return {"format": FORMAT, "parts": list(PARTS), **asdict(fit), "fitted": trees.to_json(fit.fitted)}
 
 
 def from_json(found: Mapping[str, Any]) -> StepFitted:
@@ -97,17 +83,16 @@ def predict_step(fit: StepFitted, case: StepSpec, machine: Machine | None = None
     found = trees.predict(fit.fitted, features(case, own), base * HEADROOM)
     if machine is None or machine == fit.machine:
         return found
-    return _moved(found, weighed(fit.costs, parts(case, machine)) / base)
+    return moved(found, weighed(fit.costs, parts(case, machine)) / base)
 
 
-def _moved(found: Prediction, ratio: float) -> Prediction:
+def moved(found: Prediction, ratio: float) -> Prediction:
     """To another machine, on which the parts take ``ratio`` times as long."""
     wide, seconds = (found.high / found.seconds) ** TRANSFER, found.seconds * ratio
     return replace(found, seconds=seconds, low=seconds / wide, high=seconds * wide, floor=found.floor * ratio)
 
 
 def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
-    """Costs times parts, added in order."""
     return accumulated(cost * seconds for cost, seconds in zip(costs, found, strict=True))
 
 
@@ -120,5 +105,4 @@ def phases_of(fit: StepFitted, case: StepSpec, seconds: float, machine: Machine 
 
 
 def drivers(fit: StepFitted, case: StepSpec) -> tuple[tuple[str, float], ...]:
-    """(feature, factor on the time), the strongest first."""
     return trees.drivers(fit.fitted, features(case, parts(case, fit.machine)))

@@ -1,13 +1,15 @@
 """The parts of a step: seconds at a machine's peaks, by kind of work and direction, from the forward operations.
 
-Each part is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; none falls with batch. ``step_model`` adds them
-up with a cost each. In training grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds.
+Each is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; none falls with batch. ``step_model`` adds them up.
 """
 
 from __future__ import annotations
 
+import operator
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.hardware.machines import Machine
@@ -19,15 +21,11 @@ from perfctl.records.report import Feature
 PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
 """Groups with multiply-adds: windows wider than 1x1, 1x1, groups of channels, single channels, with weights, between activations."""
 PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
-"""Groups without multiply-adds."""
 
 PARTS = (
-    *(f"{group} {phase}" for group in PRODUCTS for phase in ("forward", "backward")),
-    "narrow forward", "narrow backward", "shallow forward", "shallow backward", "weights forward", "weights backward",
-    "window forward", "window backward",
-    "spilled forward", "spilled backward", "overflow forward", "overflow backward",
-    *(f"{group} bytes {phase}" for group in (*PRODUCTS, *PLAIN) for phase in ("forward", "backward")),
-    "operations forward", "operations backward", "tensors optimizer", "bytes optimizer", "adam optimizer",
+    *(f"{name} {phase}" for name in (*PRODUCTS, "narrow", "shallow", "weights", "window", "spilled", "overflow",
+                                     *(f"{group} bytes" for group in (*PRODUCTS, *PLAIN)), "operations")
+      for phase in ("forward", "backward")), "tensors optimizer", "bytes optimizer", "adam optimizer",
     "overflow optimizer", "fresh backward", "fresh optimizer", "step forward",
 )  # fmt: skip
 """Names of the parts, each ending in its phase.
@@ -38,8 +36,10 @@ beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's bytes once 
 fresh: bytes of the gradients of weights of more than 32 MiB, and of what adam makes of them, which are new memory in each step;
 operations and tensors: a microsecond for each; step: a millisecond.
 """
-PLACE = {name: place for place, name in enumerate(PARTS)}
-BESIDE = ("narrow", "shallow", "window", "spilled", "overflow", "adam", "fresh", "operations", "tensors", "step")
+EXTRA = {"narrow": "arithmetic", "shallow": "arithmetic", "window": "bytes", "spilled": "bytes", "overflow": "bytes",
+         "adam": "bytes", "fresh": "bytes"}  # fmt: skip
+"""First words of the parts that add to others, and the class of these."""
+BESIDE = (*EXTRA, "operations", "tensors", "step")
 """First words of the parts that are not floors."""
 REFERENCE = 64.0
 """Channels at which "narrow" and "shallow" equal the arithmetic."""
@@ -49,6 +49,14 @@ when it is freed: writing to it then meets a page fault every 4 KiB, which takes
 FP32 = 4.0
 """Bytes of a parameter and its gradient."""
 MICROSECOND, MILLISECOND = 1e-6, 1e-3
+
+
+def class_of(part: str) -> str:
+    """arithmetic, bytes, operations or step."""
+    first = part.split(" ")[0]
+    if " bytes " in part or first in ("bytes", "weights"):
+        return "bytes"
+    return {"operations": "operations", "tensors": "operations", "step": "step", **EXTRA}.get(first, "arithmetic")
 
 
 def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -69,9 +77,7 @@ def group_of(work: Operation) -> str:
         return "conv" if work.kernel > 1 else "pointwise"
     if work.kind == "grouped_conv":
         return "depthwise" if work.depth <= work.kernel else "grouped"
-    others = {
-        "transposed_conv": "conv", "rnn": "linear", "attention": "matmul", "loss": "softmax", "other": "memory",
-    }  # fmt: skip
+    others = {"transposed_conv": "conv", "rnn": "linear", "attention": "matmul", "loss": "softmax", "other": "memory"}
     return others.get(work.kind, work.kind)
 
 
@@ -80,50 +86,41 @@ def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
 
     Depthwise kernels use the ordinary pipes, whatever the type.
     """
-    paths = {"fp32": ("fp32",), "tf32": ("tensor tf32", "fp32"), "fp64": ("fp64",)}.get(
-        precision, (f"tensor {precision}", precision)
-    )
-    if depthwise and precision != "fp64":
-        paths = ("fp32",)
+    known: dict[str, tuple[str, ...]] = {"fp32": ("fp32",), "tf32": ("tensor tf32", "fp32"), "fp64": ("fp64",)}
+    paths = known.get("fp32" if depthwise and precision != "fp64" else precision, (f"tensor {precision}", precision))
     for path in paths:
-        if machine.flops_per_second.get(path):
-            return machine.flops_per_second[path]
+        if peak := machine.flops_per_second.get(path):
+            return peak
     raise ValueError(f"{machine.name}: no peak is known for {precision} (looked for {' or '.join(paths)})")
 
 
 def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tuple[str, float], ...]:
     """(part, seconds) of one operation, all its calls, at the case's batch."""
-    size, batch = element_bytes(case.precision), float(case.batch)
+    size, batch, rate = element_bytes(case.precision), float(case.batch), machine.bytes_per_second
     calls, group = float(work.calls), group_of(work)
     each = batch * (work.inputs + work.outputs) * size
-    moved = calls * each / machine.bytes_per_second
-    spilled = calls * max(each - SPILLED, 0.0) / machine.bytes_per_second
-    overflow = calls * max(each - OVERFLOW, 0.0) / machine.bytes_per_second
+    moved, spilled, overflow = (calls * max(each - held, 0.0) / rate for held in (0.0, SPILLED, OVERFLOW))
     found = [("operations forward", calls * MICROSECOND), ("spilled forward", spilled), ("overflow forward", overflow)]
     if work.kind in HEAVY:
         back = products = _directions(work) if case.training else 0.0
         found += _arithmetic(work, case, machine, group, products)
-        held = calls * (work.weights * size) / machine.bytes_per_second
+        held = calls * (work.weights * size) / rate
         found += [(f"{group} bytes forward", moved), ("weights forward", held)]
         if case.training:
             found += [(f"{group} bytes backward", moved * products), ("weights backward", held * products)]
     else:
         back = 1.0 if case.training and group != "memory" else 0.0
         found.append((f"{group} bytes forward", moved))
-        looked_at = batch * work.outputs * work.kernel * size if group == "pool" else 0.0
-        window = calls * looked_at / machine.bytes_per_second
+        window = calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate
         found.append(("window forward", window))
         if case.training:
             found += [(f"{group} bytes backward", moved), ("window backward", window)]
-    found += [
-        ("operations backward", calls * back * MICROSECOND),
-        ("spilled backward", spilled * back),
-        ("overflow backward", overflow * back),
-    ]
+    found += [("operations backward", calls * back * MICROSECOND), ("spilled backward", spilled * back)]
+    found.append(("overflow backward", overflow * back))
     if case.training and work.weights:
         found.append(("tensors optimizer", calls * MICROSECOND))
         if work.weights * FP32 > OVERFLOW:
-            fresh = calls * (work.weights * FP32) / machine.bytes_per_second
+            fresh = calls * (work.weights * FP32) / rate
             found += [("fresh backward", fresh), ("fresh optimizer", fresh if case.optimizer == "adam" else 0.0)]
     return tuple(found)
 
@@ -149,17 +146,16 @@ def _arithmetic(
 
 def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for the precision."""
-    found = [0.0] * len(PARTS)
+    found = dict.fromkeys(PARTS, 0.0)
     for work in merged(case.works):
         for name, seconds in parts_of_work(work, case, machine):
-            found[PLACE[name]] += seconds
+            found[name] += seconds
     if case.training:
         moved = optimizer_seconds(case.parameters, case.optimizer, machine)
-        found[PLACE["bytes optimizer"]] = moved
-        found[PLACE["adam optimizer"]] = moved if case.optimizer == "adam" else 0.0
-        found[PLACE["overflow optimizer"]] = max(moved - OVERFLOW / machine.bytes_per_second, 0.0)
-    found[PLACE["step forward"]] = MILLISECOND
-    return tuple(found)
+        found["bytes optimizer"], found["adam optimizer"] = moved, moved if case.optimizer == "adam" else 0.0
+        found["overflow optimizer"] = max(moved - OVERFLOW / machine.bytes_per_second, 0.0)
+    found["step forward"] = MILLISECOND
+    return tuple(found.values())
 
 
 def optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> float:
@@ -170,15 +166,12 @@ def optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> floa
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Least cost of one operation: all its calls, forward and backward together."""
+    """Least cost of one operation, forward and backward together: FLOPs and activations per sample, and weights."""
 
     group: str
     flops: float
-    """Per sample, 1 multiply-add = 2; 0 without a product."""
     elements: float
-    """Activations read and written, per sample."""
     weights: float
-    """Parameter elements read, whatever the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +180,16 @@ class Rates:
 
     products: float
     depthwise: float
-    bytes: float
-    """Bytes/s."""
-    size: int
+    elements: float
 
 
 def rates_of(machine: Machine, precision: str) -> Rates:
     """Raises ValueError when the machine has no peak for the precision."""
-    return Rates(
-        peak_of(machine, precision), peak_of(machine, precision, depthwise=True), machine.bytes_per_second,
-        element_bytes(precision),
-    )  # fmt: skip
+    products, depthwise = (peak_of(machine, precision, depthwise) for depthwise in (False, True))
+    return Rates(products, depthwise, machine.bytes_per_second / element_bytes(precision))
 
 
 def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
-    """Of each operation."""
     found = []
     for work in works:
         heavy = work.kind in HEAVY
@@ -214,7 +202,7 @@ def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
 def floor_seconds(floor: Floor, batch: int, rates: Rates) -> tuple[float, float]:
     """(arithmetic at its peak, bytes at the bandwidth) of one operation."""
     peak = rates.depthwise if floor.group == "depthwise" else rates.products
-    return batch * floor.flops / peak, (batch * floor.elements + floor.weights) * rates.size / rates.bytes
+    return batch * floor.flops / peak, (batch * floor.elements + floor.weights) / rates.elements
 
 
 def operations_floor(found: Iterable[Floor], batch: int, rates: Rates) -> float:
@@ -239,14 +227,11 @@ INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
 
 def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
     """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine of the fit."""
-    arithmetic = accumulated(
-        found[PLACE[f"{group} {phase}"]] for group in PRODUCTS for phase in ("forward", "backward")
-    )
-    moved = accumulated(found[PLACE[name]] for name in PARTS if " bytes " in name)
-    works = merged(case.works)
-    sums = _sums(works)
-    operations, macs = max(sums["operations"], 1.0), max(sums["macs"], 1.0)
-    elements = max(sums["elements"], 1.0)
+    seconds = dict(zip(PARTS, found, strict=True))
+    arithmetic = accumulated(seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward"))
+    moved = accumulated(seconds[name] for name in PARTS if " bytes " in name)
+    sums = _sums(merged(case.works))
+    operations, macs, elements = (max(sums[name], 1.0) for name in ("operations", "macs", "elements"))
     return (
         arithmetic, moved, float(case.batch), moved / operations, sums["operations"], float(case.parameters),
         macs / max(sums["by columns"], 1.0), macs / max(sums["by depth"], 1.0), macs / max(sums["by rows"], 1.0),
@@ -257,9 +242,7 @@ def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
 
 def _sums(works: tuple[Operation, ...]) -> Mapping[str, float]:
     """Over all operations, of one sample: products' macs by group, plain groups' elements, and macs over each size."""
-    sums = dict.fromkeys(
-        (*PRODUCTS, *PLAIN, "operations", "macs", "elements", "by columns", "by depth", "by rows"), 0.0
-    )
+    sums: dict[str, float] = defaultdict(float)
     for work in works:
         calls, group = float(work.calls), group_of(work)
         macs, elements = calls * work.macs, calls * (work.inputs + work.outputs)
@@ -268,49 +251,37 @@ def _sums(works: tuple[Operation, ...]) -> Mapping[str, float]:
         sums[group] += macs if work.kind in HEAVY else elements
         sums["macs"] += macs
         if work.kind in HEAVY:
-            sums["by columns"] += macs / max(work.columns, 1.0)
-            sums["by depth"] += macs / max(work.depth, 1.0)
-            sums["by rows"] += macs / max(work.rows, 1.0)
+            for name, size in (("by columns", work.columns), ("by depth", work.depth), ("by rows", work.rows)):
+                sums[name] += macs / max(size, 1.0)
     return sums
 
 
 def accumulated(values: Iterable[float]) -> float:
     """Added one by one: ``sum`` compensates from Python 3.12 on, and its last digits then differ."""
-    total = 0.0
-    for value in values:
-        total += value
-    return total
+    return reduce(operator.add, values, 0.0)
 
 
 def features_of(calls: Iterable[LayerCall]) -> tuple[Feature, ...]:
     """Of one step at its batch size, by direction. Calls without a formula are in "unknown" only."""
-    sums: dict[str, float] = {}
-
-    def add(name: str, value: float | None) -> None:
-        sums[name] = sums.get(name, 0.0) + (value or 0.0)
-
+    sums: dict[str, float] = defaultdict(float)
     for call in calls:
-        if call.direction == "optimizer":
-            add("bytes:optimizer", (call.read_bytes or 0) + (call.write_bytes or 0))
-            continue
-        if call.macs is None:
-            add("unknown", call.calls)
-            continue
         moved = (call.read_bytes or 0) + (call.write_bytes or 0)
-        if call.direction == "forward":
-            add("flops:forward", 2 * call.macs)
-            add("elementwise:forward", call.elementwise_flops)
-            add("bytes:forward", moved)
-            add("calls:forward", call.calls)
-            add("parameters", call.parameters)
-            add("activations", call.output_elements)
+        if call.direction == "optimizer":
+            sums["bytes:optimizer"] += moved
+        elif call.macs is None:
+            sums["unknown"] += call.calls
+        elif call.direction == "forward":
+            sums["flops:forward"] += 2 * call.macs
+            sums["elementwise:forward"] += call.elementwise_flops or 0
+            sums["bytes:forward"] += moved
+            sums["calls:forward"] += call.calls
+            sums["parameters"] += call.parameters or 0
+            sums["activations"] += call.output_elements or 0
             if call.macs:
-                add("layers", 1)
-                add(f"flops:{call.kind}", 2 * call.macs)
+                sums["layers"] += 1
+                sums[f"flops:{call.kind}"] += 2 * call.macs
         elif call.direction in BACKWARD:
-            add("flops:backward", 2 * call.macs)
-            add("bytes:backward", moved)
-    return tuple(Feature(name, value, _UNITS.get(name.partition(":")[0])) for name, value in sorted(sums.items()))
-
-
-_UNITS = {"flops": "FLOP", "elementwise": "FLOP", "bytes": "byte", "parameters": "element", "activations": "element"}
+            sums["flops:backward"] += 2 * call.macs
+            sums["bytes:backward"] += moved
+    units = {"flops": "FLOP", "elementwise": "FLOP", "bytes": "byte", "parameters": "element", "activations": "element"}
+    return tuple(Feature(name, value, units.get(name.partition(":")[0])) for name, value in sorted(sums.items()))

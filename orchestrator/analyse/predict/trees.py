@@ -1,24 +1,18 @@
-"""Seconds from a floor and learned efficiency, with an interval.
-
-``seconds = floor / efficiency``, efficiency in (0, 1]. ``floor`` is the least time of the operation: the larger of work/peak
-and bytes/bandwidth, plus the time to start it. Trees learn the logarithm of the rest::
+"""Seconds from a floor (the least time) and learned efficiency (floor / seconds), with an interval. Trees learn its logarithm::
 
     inside  = min(max(floor, floor_low), floor_high)      the range of the fit
     learned = inside^(power/8) * exp(trees(row))
     seconds = max(learned * (floor / inside if floor > floor_high else 1), floor)
 
-Trees grow with every feature that grows with batch (``increasing``), so seconds never fall with batch. Outside the range of
-the fit trees are constant and seconds follow the floor.
-
-Interval: ``half = quantile * spread * wider`` in logarithms of seconds; ``spread`` is a second sum of trees (the usual error
-of the first), ``wider = 1 + min(largest excess, 4)`` outside the range (excess 1: twice the largest figure of the fit);
-``low = max(seconds / exp(half), floor)``, ``high = seconds * exp(half)``. :func:`to_json` states the JSON of a fit.
+Trees grow with the features that grow with batch, so seconds never fall with it; outside the range they are constant.
+``half = quantile * spread * wider`` in logarithms of seconds; ``spread`` is a second sum of trees (the usual error of the
+first), ``wider = 1 + min(largest excess, 4)`` outside the range (excess 1: twice the largest figure of the fit).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from math import floor, isfinite, ldexp, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +22,8 @@ if TYPE_CHECKING:
 
 
 LEAF = -1
-LN2_HIGH = 0.693147180369123816490
-LN2_LOW = 1.90821492927058770002e-10
+LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 """ln 2 in two parts: small integer multiples of the first are exact."""
-INVERSES = tuple(1.0 / place for place in range(1, 15))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,72 +32,50 @@ class Trees:
 
     start: float
     roots: tuple[int, ...]
-    """First node of each tree, in the order in which the trees are added."""
+    """First node of each tree."""
     feature: tuple[int, ...]
     """Index of the feature that a node compares; -1 for a leaf."""
     threshold: tuple[float, ...]
-    """A row goes left when ``row[feature] <= threshold``. 0 for a leaf."""
+    """A row goes left when ``row[feature] <= threshold``."""
     left: tuple[int, ...]
     right: tuple[int, ...]
     value: tuple[float, ...]
-    """What a leaf adds; 0 for other nodes."""
 
 
 def total(trees: Trees, row: Sequence[float]) -> float:
     """``start`` plus one leaf of each tree, added in the order of ``roots``. ``row``: one figure a feature."""
     found = trees.start
-    for root in trees.roots:
-        node = root
-        while trees.feature[node] != LEAF:
-            smaller = row[trees.feature[node]] <= trees.threshold[node]
-            node = trees.left[node] if smaller else trees.right[node]
+    for node in trees.roots:
+        while (feature := trees.feature[node]) != LEAF:
+            node = (trees.left if row[feature] <= trees.threshold[node] else trees.right)[node]
         found += trees.value[node]
     return found
 
 
 def path(trees: Trees, row: Sequence[float]) -> tuple[float, ...]:
-    """How much each feature moved the sum, over all trees: the change of the mean below a node at each of its comparisons.
-
-    The means of the trees and these amounts add up to :func:`total`.
-    """
+    """How much each feature moved the sum, over all trees: the change of the mean below a node at each of its comparisons."""
     means = list(trees.value)
     for node in range(len(means) - 1, -1, -1):  # children come after their parent
         if trees.feature[node] != LEAF:
             means[node] = (means[trees.left[node]] + means[trees.right[node]]) / 2
     moved = [0.0] * len(row)
-    for root in trees.roots:
-        node = root
-        while trees.feature[node] != LEAF:
-            feature = trees.feature[node]
-            below = trees.left[node] if row[feature] <= trees.threshold[node] else trees.right[node]
+    for node in trees.roots:
+        while (feature := trees.feature[node]) != LEAF:
+            below = (trees.left if row[feature] <= trees.threshold[node] else trees.right)[node]
             moved[feature] += means[below] - means[node]
             node = below
     return tuple(moved)
 
 
 def totals(trees: Trees, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """:func:`total` of many rows at once, bit for bit. ``rows``: (rows, features)."""
+    """:func:`total` of many rows. ``rows``: (rows, features)."""
     import numpy as np
 
-    feature, threshold = np.asarray(trees.feature), np.asarray(trees.threshold)
-    left, right, value = np.asarray(trees.left), np.asarray(trees.right), np.asarray(trees.value)
-    found = np.full(len(rows), trees.start)
-    every = np.arange(len(rows))
-    for root in trees.roots:
-        node = np.full(len(rows), root)
-        while True:
-            asked = feature[node]
-            inner = asked != LEAF
-            if not inner.any():
-                break
-            smaller = rows[every, np.maximum(asked, 0)] <= threshold[node]
-            node = np.where(inner, np.where(smaller, left[node], right[node]), node)
-        found += value[node]
-    return found
+    return np.array([total(trees, row) for row in rows.tolist()])
 
 
 def exponential(x: float) -> float:
-    """e^x to about one unit in the last place; x is clipped to -700..700.
+    """e^x to about one unit in the last place, the same on every machine; x is clipped to -700..700.
 
     x = n ln 2 + r with integer n and \\|r\\| <= ln 2 / 2; the series of e^r by Horner to r^14 / 14!, times 2^n.
     """
@@ -113,30 +83,21 @@ def exponential(x: float) -> float:
     turns = floor(x / (LN2_HIGH + LN2_LOW) + 0.5)
     rest = (x - turns * LN2_HIGH) - turns * LN2_LOW
     series = 1.0
-    for inverse in reversed(INVERSES):
-        series = 1.0 + (rest * inverse) * series
+    for place in range(14, 0, -1):
+        series = 1.0 + (rest * (1.0 / place)) * series
     return ldexp(series, turns)
-
-
-ARRAYS = ("feature", "threshold", "left", "right", "value")
-
-
-def trees_to_json(trees: Trees) -> dict[str, Any]:
-    """``{"start": 0.1, "roots": [0, 3], "feature": [2, -1, ...], "threshold": [...], "left": ..., "right": ..., "value": ...}``"""
-    return {"start": trees.start, **{name: list(getattr(trees, name)) for name in ("roots", *ARRAYS)}}
 
 
 def trees_from_json(found: Mapping[str, Any]) -> Trees:
     """Raises KeyError for a missing array, ValueError for damaged arrays (lengths, indices, cycles)."""
-    arrays = {name: tuple(found[name]) for name in ARRAYS}
+    arrays = {name: tuple(found[name]) for name in ("feature", "threshold", "left", "right", "value")}
     count = len(arrays["feature"])
     if any(len(array) != count for array in arrays.values()):
         raise ValueError("the arrays of the trees differ in length")
     roots = tuple(int(root) for root in found["roots"])
-    for node, feature in enumerate(arrays["feature"]):
-        below = (arrays["left"][node], arrays["right"][node])
+    for node, (feature, *below) in enumerate(zip(arrays["feature"], arrays["left"], arrays["right"], strict=True)):
         if feature != LEAF and not all(node < each < count for each in below):
-            raise ValueError(f"node {node} of the trees points at {below}, not at later nodes")
+            raise ValueError(f"node {node} of the trees points at {tuple(below)}, not at later nodes")
     if any(not 0 <= root < count for root in roots):
         raise ValueError("a root lies outside of the trees")
     return Trees(float(found["start"]), roots, **arrays)
@@ -152,16 +113,14 @@ class Fitted:
     """A fit, as numbers."""
 
     name: str
-    """What it predicts, from what; shown with every prediction."""
+    """What it predicts, from what."""
     features: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    """Range of each feature in the fit."""
     power: int
     """Eighths: 8 learns efficiency, 0 seconds without a floor."""
     floor_low: float
     floor_high: float
-    """Range of the floors in seconds."""
     trees: Trees
     spread: Trees
     spread_low: float
@@ -171,7 +130,7 @@ class Fitted:
     coverage: float
     rows: int
     error: float
-    """Median absolute relative error of held-out rows."""
+    """Median, absolute, relative, of held-out rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +146,6 @@ class Prediction:
 
     @property
     def efficiency(self) -> float:
-        """Floor over seconds, in (0, 1]."""
         return self.floor / self.seconds
 
 
@@ -222,19 +180,14 @@ def eighths(x: float, power: int) -> float:
 
 def _outside(fitted: Fitted, row: Sequence[float], floor: float) -> tuple[float, tuple[str, ...]]:
     """Largest excess over the range (1: twice the largest, or half the smallest), and which features have one."""
-    excess, names = 0.0, []
+    beyond = {}
     ranges = zip((*fitted.features, "floor"), (*row, floor), (*fitted.low, fitted.floor_low),
                  (*fitted.high, fitted.floor_high), strict=True)  # fmt: skip
     for name, figure, low, high in ranges:
-        if figure > high:
-            beyond = figure / high - 1.0 if high > 0 else WIDEST
-        elif figure < low:
-            beyond = low / figure - 1.0 if figure > 0 else WIDEST
-        else:
-            continue
-        names.append(name)
-        excess = max(excess, beyond)
-    return excess, tuple(names)
+        if not low <= figure <= high:
+            more, less = (figure, high) if figure > high else (low, figure)
+            beyond[name] = more / less - 1.0 if less > 0 else WIDEST
+    return max(beyond.values(), default=0.0), tuple(beyond)
 
 
 def drivers(fitted: Fitted, row: Sequence[float]) -> tuple[tuple[str, float], ...]:
@@ -244,19 +197,9 @@ def drivers(fitted: Fitted, row: Sequence[float]) -> tuple[tuple[str, float], ..
     return tuple((fitted.features[place], exponential(moved[place])) for place in order)
 
 
-PLAIN = (
-    "name", "power", "floor_low", "floor_high", "spread_low", "spread_high", "quantile", "coverage", "rows", "error",
-)  # fmt: skip
-
-
 def to_json(fitted: Fitted) -> dict[str, Any]:
     """Numbers, strings and lists, which ``json.dumps`` keeps exactly: the fields of :class:`Fitted` and "format"."""
-    return {
-        "format": FORMAT,
-        **{name: getattr(fitted, name) for name in PLAIN},
-        **{name: list(getattr(fitted, name)) for name in ("features", "low", "high")},
-        **{name: trees_to_json(getattr(fitted, name)) for name in ("trees", "spread")},
-    }
+    return {"format": FORMAT, **asdict(fitted)}
 
 
 def from_json(found: Mapping[str, Any]) -> Fitted:
@@ -264,9 +207,8 @@ def from_json(found: Mapping[str, Any]) -> Fitted:
     if found.get("format") != FORMAT:
         raise ValueError(f"format is {found.get('format')!r}, not {FORMAT!r}: fit again")
     try:
-        read: dict[str, Any] = {name: found[name] for name in PLAIN}
-        read |= {name: tuple(found[name]) for name in ("features", "low", "high")}
-        read |= {name: trees_from_json(found[name]) for name in ("trees", "spread")}
-        return Fitted(**read)
+        read = {each.name: found[each.name] for each in fields(Fitted)}
+        read |= {name: tuple(read[name]) for name in ("features", "low", "high")}
+        return Fitted(**read | {name: trees_from_json(read[name]) for name in ("trees", "spread")})
     except KeyError as missing:
         raise ValueError(f"{missing.args[0]} is missing") from missing

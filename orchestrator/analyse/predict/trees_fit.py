@@ -1,8 +1,7 @@
-"""Learns from measured times. The only module that needs scikit-learn; the results are plain numbers.
+"""Learns from measured times with scikit-learn; the results are plain numbers.
 
-Trees are scikit-learn's HistGradientBoostingRegressor (Friedman, "Greedy function approximation", 2001), constrained to grow
-with the features that grow with batch. The interval is split-conformal over folds (Vovk, "Cross-conformal predictors",
-2015): residuals of held-out groups, divided by what a second, small model expects there.
+Trees: Friedman, "Greedy function approximation", 2001. The interval is split-conformal over folds (Vovk, "Cross-conformal
+predictors", 2015): residuals of held-out groups, divided by what a second, small model expects there.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.predict.trees import LEAF, Fitted, Trees, eighths
+from perfctl.orchestrator.analyse.predict.trees import LEAF, Fitted, Trees, eighths, totals
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 
 if TYPE_CHECKING:
@@ -52,14 +51,12 @@ class Sample:
     rows: Sequence[Sequence[float]]
     """(n, features), finite."""
     floors: Sequence[float]
-    """(n,) seconds, > 0."""
+    """(n,) seconds, > 0; measured ones too."""
     seconds: Sequence[float]
-    """(n,) measured, > 0."""
     groups: Sequence[Any]
     """(n,) rows with the same group are held out together: the model, the shape."""
     increasing: tuple[str, ...] = ()
     """Every feature that grows with batch: seconds never fall with them."""
-    weights: Sequence[float] | None = None
 
 
 def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
@@ -69,15 +66,13 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
     """
     import numpy as np
 
-    _need_sklearn()
     settings = settings or Settings()
-    rows, floors, seconds, _ = _checked(name, sample)
-    held = held_out(sample, settings)
-    missed = abs(held - _logs(seconds))
+    rows, floors, _, _ = _checked(name, sample, settings)
+    seconds, held = np.asarray(sample.seconds, dtype=float), held_out(sample, settings)
     trees = trees_of(sample, settings)
-    spread, low, high, quantile = interval(rows, missed, sample.groups, settings)
+    spread, low, high, quantile = interval(rows, abs(held - np.log(seconds)), sample.groups, settings)
     return Fitted(
-        name, sample.features, _numbers(rows.min(axis=0)), _numbers(rows.max(axis=0)), settings.power,
+        name, sample.features, tuple(rows.min(axis=0).tolist()), tuple(rows.max(axis=0).tolist()), settings.power,
         float(floors.min()), float(floors.max()), trees, spread, low, high, quantile, settings.coverage,
         len(rows), float(np.median(abs(np.exp(held) / seconds - 1.0))),
     )  # fmt: skip
@@ -87,22 +82,15 @@ def held_out(sample: Sample, settings: Settings) -> Floats:
     """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
     import numpy as np
 
-    from perfctl.orchestrator.analyse.predict.trees import totals
-
-    rows, floors, seconds, weights = _checked("held out", sample)
-    base = _logs([eighths(float(floor), settings.power) for floor in floors])
-    wanted, held = _logs(seconds) - base, np.zeros(len(rows))
+    rows, floors, base, wanted = _checked("held out", sample, settings)
+    held = np.zeros(len(rows))
     for train, test in folds(sample.groups, settings.folds, settings.seed):
-        trees = _boosted(rows[train], wanted[train], None if weights is None else weights[train], settings, sample)
-        held[test] = totals(trees, rows[test]) + base[test]
-    return np.maximum(held, _logs(floors))
+        held[test] = totals(_boosted(rows[train], wanted[train], settings, sample), rows[test]) + base[test]
+    return np.maximum(held, np.log(floors))
 
 
 def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """(rows to learn from, rows held out), each row held out once and whole groups together; the same for a seed.
-
-    Fewer groups than ``count``: as many folds as there are groups. Raises UsageError with a single group.
-    """
+    """(rows to learn from, rows held out), each held out once, whole groups together. Raises UsageError with a single group."""
     import numpy as np
 
     names = sorted({str(group) for group in groups})
@@ -117,62 +105,49 @@ def folds(groups: Sequence[Any], count: int, seed: int) -> Iterator[tuple[NDArra
 
 def trees_of(sample: Sample, settings: Settings) -> Trees:
     """The trees of :func:`fit`, without range and interval: exp(trees) times the floor's power is seconds."""
-    _need_sklearn()
-    rows, floors, seconds, weights = _checked("trees", sample)
-    wanted = _logs(seconds) - _logs([eighths(float(floor), settings.power) for floor in floors])
-    return _boosted(rows, wanted, weights, settings, sample)
+    rows, _, _, wanted = _checked("trees", sample, settings)
+    return _boosted(rows, wanted, settings, sample)
 
 
-def _need_sklearn() -> None:
+def _checked(name: str, sample: Sample, settings: Settings) -> tuple[Floats, Floats, Floats, Floats]:
+    """(rows, floors, logarithms of the floors' powers, what trees learn)."""
     from importlib.util import find_spec
 
-    if find_spec("sklearn") is None:
-        raise ToolMissing("learning from measurements needs scikit-learn, which is not installed",
-                          "pip install 'perfctl[predict]'")  # fmt: skip
-
-
-def _checked(name: str, sample: Sample) -> tuple[Floats, Floats, Floats, Floats | None]:
     import numpy as np
 
+    if find_spec("sklearn") is None:
+        remedy = "pip install 'perfctl[predict]'"
+        raise ToolMissing("learning from measurements needs scikit-learn, which is not installed", remedy)
     rows = np.asarray(sample.rows, dtype=float)
-    floors, seconds = np.asarray(sample.floors, dtype=float), np.asarray(sample.seconds, dtype=float)
+    floors, seconds = (np.asarray(each, dtype=float) for each in (sample.floors, sample.seconds))
     if len(rows) < FEWEST:
         raise UsageError(f"{name}: {len(rows)} measured rows are too few to learn from", f"Measure at least {FEWEST}")
     if rows.shape[1] != len(sample.features) or not np.isfinite(rows).all():
         raise UsageError(f"{name}: rows need one finite figure for each of {len(sample.features)} features")
-    if not ((floors > 0).all() and (seconds > 0).all() and np.isfinite(seconds).all() and np.isfinite(floors).all()):
+    if not all((each > 0).all() and np.isfinite(each).all() for each in (floors, seconds)):
         raise UsageError(f"{name}: floors and measured seconds must be greater than 0")
-    unknown = [feature for feature in sample.increasing if feature not in sample.features]
-    if unknown:
+    if unknown := [feature for feature in sample.increasing if feature not in sample.features]:
         raise UsageError(f"{name}: no feature is called {unknown[0]}")
-    weights = None if sample.weights is None else np.asarray(sample.weights, dtype=float)
-    return rows, floors, seconds, weights
+    base = np.log([eighths(float(floor), settings.power) for floor in floors])
+    return rows, floors, base, np.log(seconds) - base
 
 
-def _logs(figures: Any) -> Floats:
-    import numpy as np
-
-    found: Floats = np.log(np.asarray(figures, dtype=float))
-    return found
-
-
-def _numbers(figures: Any) -> tuple[float, ...]:
-    return tuple(float(figure) for figure in figures)
+def _boosted(rows: Floats, wanted: Floats, settings: Settings, sample: Sample) -> Trees:
+    return _learned(
+        rows, wanted, loss="absolute_error" if settings.absolute else "squared_error",
+        max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
+        min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
+        monotonic_cst=[int(name in sample.increasing) for name in sample.features], random_state=settings.seed,
+    )  # fmt: skip
 
 
-def _boosted(rows: Floats, wanted: Floats, weights: Floats | None, settings: Settings, sample: Sample) -> Trees:
+def _learned(rows: Floats, wanted: Floats, **options: Any) -> Trees:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
-    model = HistGradientBoostingRegressor(
-        loss="absolute_error" if settings.absolute else "squared_error",
-        max_iter=settings.rounds, learning_rate=settings.rate, max_leaf_nodes=settings.leaves,
-        min_samples_leaf=settings.least, l2_regularization=settings.ridge, max_features=settings.part,
-        monotonic_cst=[int(name in sample.increasing) for name in sample.features], early_stopping=False,
-        random_state=settings.seed,
-    )  # fmt: skip
+    model = HistGradientBoostingRegressor(early_stopping=False, **options)
     with threadpool_limits(1):  # rows are few: threads would wait for each other longer than they work
-        return exported(model.fit(rows, wanted, sample_weight=weights))
+        return exported(model.fit(rows, wanted))
 
 
 def exported(model: Any) -> Trees:
@@ -180,14 +155,11 @@ def exported(model: Any) -> Trees:
     roots: list[int] = []
     nodes: list[tuple[int, float, int, int, float]] = []
     for (tree,) in model._predictors:
-        offset = len(nodes)
-        roots.append(offset)
+        roots.append(len(nodes))
         for node in tree.nodes:
-            if node["is_leaf"]:
-                nodes.append((LEAF, 0.0, 0, 0, float(f"{float(node['value']):.8g}")))
-            else:
-                left, right = (offset + int(node[side]) for side in ("left", "right"))
-                nodes.append((int(node["feature_idx"]), float(node["num_threshold"]), left, right, 0.0))
+            left, right = (roots[-1] + int(node[side]) for side in ("left", "right"))
+            inner = (int(node["feature_idx"]), float(node["num_threshold"]), left, right, 0.0)
+            nodes.append((LEAF, 0.0, 0, 0, float(f"{float(node['value']):.8g}")) if node["is_leaf"] else inner)
     feature, threshold, lefts, rights, value = zip(*nodes, strict=True)
     return Trees(float(model._baseline_prediction.ravel()[0]), tuple(roots), feature, threshold, lefts, rights, value)
 
@@ -197,8 +169,6 @@ def interval(
 ) -> tuple[Trees, float, float, float]:
     """Trees for the usual error, its bounds, and the quantile that covers. ``missed``: (n,) errors of held-out rows, in logarithms."""
     import numpy as np
-
-    from perfctl.orchestrator.analyse.predict.trees import totals
 
     low = float(max(np.quantile(missed, 0.2), 1e-4))
     high = float(max(np.quantile(missed, 0.98), low))
@@ -211,13 +181,5 @@ def interval(
 
 
 def _small(rows: Floats, missed: Floats, settings: Settings) -> Trees:
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
     least = max(5, min(40, len(rows) // 10))
-    model = HistGradientBoostingRegressor(
-        max_iter=30, learning_rate=0.1, max_leaf_nodes=6, min_samples_leaf=least, early_stopping=False,
-        random_state=settings.seed,
-    )  # fmt: skip
-    with threadpool_limits(1):
-        return exported(model.fit(rows, missed))
+    return _learned(rows, missed, max_iter=30, max_leaf_nodes=6, min_samples_leaf=least, random_state=settings.seed)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfctl.records.report import Kernel, Sample
 from perfctl.records.run import Run
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     IntArray = NDArray[np.int64]
 
+T = TypeVar("T", int, float)
+
 
 @dataclass(frozen=True, slots=True)
 class Busy:
@@ -26,15 +28,12 @@ class Busy:
     run: Run
     device: int
     stream: int | None
-    """None for all streams of the device together."""
     launches: int
     running_ns: float
     """Time in which at least one kernel ran."""
     window_ns: float
     window: str
-    """From where to where, in words."""
     longest_wait_ns: float
-    """Longest time inside the window without a kernel."""
 
     @property
     def share(self) -> float | None:
@@ -44,7 +43,8 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Samples of one device in one run: how many, and their means and extremes. None: not in any sample."""
+    """Samples of one device in one run: means of utilisation and power (W), largest memory (bytes) and temperature, smallest
+    clock (Hz). None: not in any sample."""
 
     run: Run
     device: int | None
@@ -52,14 +52,11 @@ class Readings:
     utilisation: float | None
     """Mean, 0..1; the tool's own: share of time with any kernel, sampled."""
     memory_used: int | None
-    """Largest, bytes."""
     memory_total: int | None
     power: float | None
-    """Mean, W."""
     temperature: float | None
     """Largest, degrees Celsius."""
     clock: int | None
-    """Smallest, Hz."""
 
 
 def busy(run: Run) -> tuple[Busy, ...]:
@@ -67,13 +64,12 @@ def busy(run: Run) -> tuple[Busy, ...]:
     devices, window, words = kernels_in_window(run)
     found = []
     for device, kernels in devices.items():
-        streams: dict[int | None, list[Kernel]] = defaultdict(list)
-        for kernel in kernels:
-            streams[kernel.stream].append(kernel)
-        found.append(_busy(run, device, None, kernels, window, words))
-        if len(streams) > 1:
-            for stream in sorted(streams, key=lambda number: (number is None, number or 0)):
-                found.append(_busy(run, device, stream, streams[stream], window, words))
+        streams = sorted({kernel.stream for kernel in kernels}, key=lambda number: (number is None, number or 0))
+        groups = [(stream, [one for one in kernels if one.stream == stream]) for stream in streams if len(streams) > 1]
+        for stream, mine in ((None, kernels), *groups):
+            running, waits = union(*spans(mine), window)
+            longest = max((end - start for start, end in waits), default=0)
+            found.append(Busy(run, device, stream, len(mine), running, window[1] - window[0], words, longest))
     return tuple(found)
 
 
@@ -85,9 +81,8 @@ def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int
     kernels = list(run.report.kernels)
     if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
         return {}, (0, 0), ""
-    start = min(kernel.start_ns or 0 for kernel in kernels)
     words = "from the first kernel's start to the last one's end"
-    end = max(int((kernel.start_ns or 0) + round(kernel.duration_ns or 0)) for kernel in kernels)
+    start, end = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
     steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
     if steps:
         start = min(item.start_ns for item in steps)
@@ -100,21 +95,16 @@ def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int
     return dict(sorted(devices.items())), (start, end), words
 
 
-def _busy(
-    run: Run, device: int, stream: int | None, kernels: Iterable[Kernel], window: tuple[int, int], words: str
-) -> Busy:
-    starts, ends = spans(kernels)
-    running, waits = union(starts, ends, window)
-    longest = max((end - start for start, end in waits), default=0)
-    return Busy(run, device, stream, len(starts), running, window[1] - window[0], words, longest)
+def end_of(kernel: Kernel) -> int:
+    """Nanoseconds, on the report's clock."""
+    return (kernel.start_ns or 0) + round(kernel.duration_ns or 0)
 
 
 def spans(kernels: Iterable[Kernel]) -> tuple[IntArray, IntArray]:
     """(starts, ends) of kernels in nanoseconds, by start; those without either are left out."""
     import numpy as np
 
-    known = [(item.start_ns, item.start_ns + round(item.duration_ns)) for item in kernels
-             if item.start_ns is not None and item.duration_ns is not None]  # fmt: skip
+    known = [(one.start_ns, end_of(one)) for one in kernels if one.start_ns is not None and one.duration_ns is not None]
     pairs = np.array(known, dtype=np.int64).reshape(-1, 2)
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     return pairs[:, 0], pairs[:, 1]
@@ -136,13 +126,18 @@ def union(starts: IntArray, ends: IntArray, window: tuple[int, int]) -> tuple[in
     return high - low - int(free[places].sum()), waits
 
 
-def readings(run: Run) -> tuple[Readings, ...]:
-    """One line a device that was sampled."""
-    return tuple(_readings(run, device, samples) for device, samples in by_device(run).items())
+def joined(pairs: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
+    """(start, end) ascending, those that touch as one."""
+    found: list[tuple[T, T]] = []
+    for start, end in sorted(pairs):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
 
 
 def by_device(run: Run) -> dict[int | None, list[Sample]]:
-    """Samples of GPUs by device."""
     groups: dict[int | None, list[Sample]] = defaultdict(list)
     for sample in run.report.samples:
         if not is_host(sample):
@@ -155,18 +150,20 @@ def is_host(sample: Sample) -> bool:
     return sample.host_cpu is not None or sample.host_memory_bytes is not None
 
 
+def readings(run: Run) -> tuple[Readings, ...]:
+    return tuple(_readings(run, device, samples) for device, samples in by_device(run).items())
+
+
 def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
-    def known(field: str) -> list[float]:
+    def known(field: str) -> list[Any]:
         return [value for sample in samples if (value := getattr(sample, field)) is not None]
 
-    def mean(values: list[float]) -> float | None:
-        return sum(values) / len(values) if values else None
-
-    used, total, clock = known("memory_used_bytes"), known("memory_total_bytes"), known("sm_clock_hz")
+    shares, watts = known("gpu_utilisation"), known("power_w")
     return Readings(
-        run, device, len(samples), mean(known("gpu_utilisation")), int(max(used)) if used else None,
-        int(max(total)) if total else None, mean(known("power_w")), max(known("temperature_c"), default=None),
-        int(min(clock)) if clock else None,
+        run, device, len(samples), sum(shares) / len(shares) if shares else None,
+        max(known("memory_used_bytes"), default=None), max(known("memory_total_bytes"), default=None),
+        sum(watts) / len(watts) if watts else None, max(known("temperature_c"), default=None),
+        min(known("sm_clock_hz"), default=None),
     )  # fmt: skip
 
 
@@ -177,11 +174,6 @@ TENSOR_PIPE = (
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
 )
-_DLPROF = re.compile(r"(?:.*: )?GPU Utili[sz]ation(?: ?%)?\Z", re.IGNORECASE)
-_DLPROF_IDLE = re.compile(r"(?:.*: )?GPU Idle(?: ?%)?\Z", re.IGNORECASE)
-_DLPROF_TENSOR = re.compile(r"(?:.*: )?Tensor Core (?:Kernel )?Utili[sz]ation(?: ?%)?\Z", re.IGNORECASE)
-CSV_STEP = 0.001
-"""DLProf's CSV reports round to a tenth of a percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +182,6 @@ class UsageShare:
 
     value: float | None
     reason: str
-    """How it was measured, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +211,9 @@ class Ways:
 def ways(run: Run, busy: Sequence[Busy]) -> Ways:
     """Utilisation of one run by every source; ``busy`` is the result of ``utilisation.busy`` for the same run."""
     host, why = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
+    tensor = _labelled(run, "Tensor Core (?:Kernel )?Utili[sz]ation")
     return Ways(
-        run, _kernels(run, busy), _nvml(run), _dlprof(run), _unrounded(run, _labelled(run, _DLPROF_TENSOR)),
+        run, _kernels(run, busy), _nvml(run), _dlprof(run), _unrounded(run, tensor),
         _pipe(run, OCCUPANCY), _pipe(run, TENSOR_PIPE), host, why,
     )  # fmt: skip
 
@@ -261,9 +253,8 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None
 
 def measured_window(run: Run) -> tuple[int, int] | None:
     """From the first measured step to the end of the last, on the steps' clock; None where steps have no times."""
-    steps = [item for item in run.report.steps if item.phase == "step" and item.start_ns is not None]
-    known = [(item.start_ns, item.start_ns + item.duration_ns) for item in steps
-             if item.start_ns is not None and item.duration_ns is not None]  # fmt: skip
+    known = [(item.start_ns, item.start_ns + item.duration_ns) for item in run.report.steps
+             if item.phase == "step" and item.start_ns is not None and item.duration_ns is not None]  # fmt: skip
     return (min(start for start, _ in known), max(end for _, end in known)) if known else None
 
 
@@ -287,23 +278,23 @@ def mean_over_time(points: Iterable[tuple[int, float]], window: tuple[int, int] 
 
 
 def _dlprof(run: Run) -> UsageShare:
-    found = _labelled(run, _DLPROF)
-    if found.value is None:
-        idle = _labelled(run, _DLPROF_IDLE)
-        found = UsageShare(1 - idle.value, "1 - GPU Idle") if idle.value is not None else found
+    found, idle = _labelled(run, "GPU Utili[sz]ation"), _labelled(run, "GPU Idle").value
+    if found.value is None and idle is not None:
+        found = UsageShare(1 - idle, "1 - GPU Idle")
     return _unrounded(run, found)
 
 
 def _unrounded(run: Run, found: UsageShare) -> UsageShare:
-    """No value where DLProf's CSV rounded it to nothing."""
-    if found.value is None or found.value >= CSV_STEP / 2 or not run.report.form.startswith("DLProf CSV"):
+    """No value where DLProf's CSV, which rounds to a tenth of a percent, rounded it to nothing."""
+    if found.value is None or found.value >= 0.0005 or not run.report.form.startswith("DLProf CSV"):
         return found
     reason = "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) has it"
     return UsageShare(None, reason)
 
 
-def _labelled(run: Run, label: re.Pattern[str]) -> UsageShare:
+def _labelled(run: Run, words: str) -> UsageShare:
     """Mean over domains where DLProf tells several apart."""
+    label = re.compile(rf"(?:.*: )?{words}(?: ?%)?\Z", re.IGNORECASE)
     found = [item for item in run.report.summaries if item.value is not None and label.match(item.name)]
     if not found:
         why = "DLProf has no line for it" if run.profiler == "dlprof" else "not a report of DLProf"
@@ -312,7 +303,6 @@ def _labelled(run: Run, label: re.Pattern[str]) -> UsageShare:
 
 
 def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
-    """Mean of a percentage over the launches that have it, by their time."""
     if not any(True for _ in run.report.counters):
         return UsageShare(None, "no counters were collected")
     times = {kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns}
@@ -331,11 +321,8 @@ def busy_from(found: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool
     By kernels where they are known, else by NVML; None where nothing is known of any batch size.
     """
     for way in ("kernels", "nvml"):
-        shares: dict[int, float] = {}
-        for item in found:
-            share = getattr(item, way).value
-            if item.run.batch_size is not None and share is not None:
-                shares.setdefault(item.run.batch_size, share)
+        known = [(item.run.batch_size, getattr(item, way).value) for item in reversed(found)]
+        shares = {batch: share for batch, share in known if batch is not None and share is not None}
         if shares:
             busy = [batch for batch in shares if all(share >= threshold for at, share in shares.items() if at >= batch)]
             return (min(busy), True) if busy else (max(shares), False)

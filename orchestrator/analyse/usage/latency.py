@@ -1,8 +1,4 @@
-"""Latency, waits for images and accuracy of inference runs.
-
-Latency is the time of one full batch from images in the host's memory to answers: copies and computation. A step is
-that and the wait for images to be loaded.
-"""
+"""Latency (copies and computation of one full batch), waits for images and accuracy of inference runs."""
 
 from __future__ import annotations
 
@@ -25,9 +21,7 @@ class Latency:
     model: str
     batch: int
     profiler: str
-    """"none" without a profiler."""
     count: int
-    """Full batches that were timed."""
     percentiles: Mapping[int, float | None]
     """50, 95, 99 -> time of an answer; None where there are too few batches to know."""
     longest: float
@@ -36,9 +30,7 @@ class Latency:
     copy: float
     compute: float
     step: float
-    """Mean of whole steps."""
     workers: int | None
-    """Processes that load images; None when no record says."""
     synthetic: bool
     """Images were generated, not read: the wait for them says nothing about real ones."""
     figures: Mapping[str, float | None]
@@ -48,12 +40,10 @@ class Latency:
 
     @property
     def images_per_second(self) -> float:
-        """Of whole steps, waiting included."""
         return self.batch * 1e9 / self.step
 
     @property
     def load_share(self) -> float:
-        """Of a step, 0..1."""
         return self.load / self.step
 
 

@@ -29,16 +29,14 @@ class MemoryUse:
     reserved: int | None
     """The allocator's share of the device's memory, peak."""
     process: int | None
-    """NVML, the run's processes, CUDA context and libraries included. Highest reading."""
+    """NVML, the run's processes, CUDA context and libraries included; device: of all processes. Highest reading."""
     device: int | None
-    """NVML, all processes on the device. Highest reading."""
     device_total: int | None
     host: int | None
     """Resident memory of the run's processes, or of the one that computes. Highest."""
 
 
 def memory_use(run: Run) -> MemoryUse:
-    """All measurements of one run."""
     figures = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
     total = figures.get(("before", "device_total")) or figures.get(("after", "device_total"))
     gpu = [sample for sample in run.report.samples if not is_host(sample)]
@@ -46,20 +44,16 @@ def memory_use(run: Run) -> MemoryUse:
     own = [sample for sample in gpu if sample.device_index == (device.index if device else None)] or gpu
     host = _most(sample.host_memory_bytes for sample in run.report.samples)
     forward = [call for call in run.layer_calls if call.direction == "forward"]
-    weights = _sum(call.parameters for call in forward)
+    weights = [call.parameters for call in forward if call.parameters is not None]
+    outputs = [call.write_bytes for call in forward if call.write_bytes is not None]
     return MemoryUse(
-        run, None if weights is None else WEIGHT_BYTES * weights, _sum(call.write_bytes for call in forward),
+        run, WEIGHT_BYTES * sum(weights) if weights else None, sum(outputs) if outputs else None,
         figures.get(("peak", "allocated")), figures.get(("peak", "reserved")),
         process=_most(sample.process_memory_bytes for sample in own),
         device=_most(sample.memory_used_bytes for sample in own),
         device_total=total or _most(sample.memory_total_bytes for sample in own) or (device.memory_bytes if device else None),
         host=host if host is not None else figures.get(("peak", "host_resident")),
     )  # fmt: skip
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _most(values: Iterable[int | None]) -> int | None:
@@ -73,10 +67,8 @@ class Fits:
     batch: int
     limit: int
     fixed: float
-    """Bytes at batch 0 of the straight line through the measured peaks."""
     per_sample: float
     batches: tuple[int, ...]
-    """Batch sizes that the line goes through."""
 
 
 def fits(uses: Iterable[MemoryUse]) -> Fits | None:
@@ -85,19 +77,16 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose other algorithms), or
     do not grow.
     """
-    known = {item.run.batch_size: item for item in uses
-             if item.run.batch_size is not None and item.reserved is not None}  # fmt: skip
-    limit = _most(item.device_total for item in known.values())
-    if len(known) < 3 or limit is None or not all(item.reserved for item in known.values()):
+    known = [item for item in uses if item.run.batch_size is not None and item.reserved is not None]
+    peaks = dict(sorted({item.run.batch_size or 0: item.reserved or 0 for item in known}.items()))
+    limit = _most(item.device_total for item in known)
+    if len(peaks) < 3 or limit is None or not all(peaks.values()):
         return None
-    batches = sorted(batch for batch in known if batch is not None)
-    peaks = [known[batch].reserved or 0 for batch in batches]
-    middle, mean = Fraction(sum(batches), len(batches)), Fraction(sum(peaks), len(peaks))
-    offsets = [batch - middle for batch in batches]
-    rise = sum((at * (peak - mean) for at, peak in zip(offsets, peaks, strict=True)), Fraction())
-    slope = rise / sum((at * at for at in offsets), Fraction())
+    middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))
+    rise = sum(((batch - middle) * (peak - mean) for batch, peak in peaks.items()), Fraction())
+    slope = rise / sum(((batch - middle) ** 2 for batch in peaks), Fraction())
     fixed = mean - slope * middle
-    off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in zip(batches, peaks, strict=True))
+    off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in peaks.items())
     if slope <= 0 or off > FITS_WELL:
         return None
-    return Fits(max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(batches))
+    return Fits(max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks))

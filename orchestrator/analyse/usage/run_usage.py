@@ -13,31 +13,30 @@ from perfctl.records.run import Run
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunUsage:
-    """One run; every attribute is computed at the first question and kept as long as the object."""
+    """One run; every attribute is computed at the first question and kept as long as the object.
+
+    busy: time with a kernel running, by device and stream; idle: without one, by device; ways: utilisation by every source;
+    readings: what the devices said about themselves; memory: on paper and by every source that measured it.
+    """
 
     run: Run
 
     @cached_property
     def busy(self) -> tuple[Busy, ...]:
-        """Time with a kernel running, by device and stream."""
         return busy(self.run)
 
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
-        """Time without a kernel, by device."""
         return idle(self.run)
 
     @cached_property
     def ways(self) -> Ways:
-        """Utilisation of the GPU and the CPU, by every source that has it."""
         return ways(self.run, self.busy)
 
     @cached_property
     def readings(self) -> tuple[Readings, ...]:
-        """What the devices said about themselves."""
         return readings(self.run)
 
     @cached_property
     def memory(self) -> MemoryUse:
-        """Memory in bytes, on paper and by every source that measured it."""
         return memory_use(self.run)

@@ -15,7 +15,6 @@ from perfctl.orchestrator.analyse.compare.records import (
     EQUAL,
     FASTER,
     GONE,
-    LARGER,
     NEW,
     NOT_JUDGED,
     SLOWER,
@@ -26,7 +25,6 @@ from perfctl.orchestrator.analyse.compare.records import (
     Row,
     Side,
 )
-from perfctl.records.report import MemoryFigure
 from perfctl.records.run import Run
 from tests.analyse.two_sides import TIMES
 
@@ -71,14 +69,14 @@ def test_a_change_that_is_certain_and_smaller_than_the_gate_does_not_count(side:
     assert the_row(compare(a, b, gate=0.01), "conv2 forward").verdict == SLOWER
 
 
-def test_of_200_comparisons_of_noise_no_more_than_one_in_20_says_anything(side: Any) -> None:
+def test_of_100_comparisons_of_noise_no_more_than_one_in_20_says_anything(side: Any) -> None:
     dice = random.Random(4)
     said = 0
-    for _ in range(200):
+    for _ in range(100):
         found = compare(side("A", 3, dice, noise=0.1), side("B", 3, dice, noise=0.1), gate=0.0)
         said += bool(found.regressions or found.improvements)
-    assert said <= 200 * 0.05 + 3 * (200 * 0.05 * 0.95) ** 0.5
-    quiet = [compare(side("A", 3, dice), side("B", 3, dice)) for _ in range(50)]
+    assert said <= 100 * 0.05 + 3 * (100 * 0.05 * 0.95) ** 0.5
+    quiet = [compare(side("A", 3, dice), side("B", 3, dice)) for _ in range(25)]
     assert not any(found.regressions or found.improvements for found in quiet)
 
 
@@ -102,39 +100,6 @@ def test_new_and_gone_kernels_show_with_the_runs_they_are_in(side: Any) -> None:
     assert (new.verdict, new.a, new.why) == (NEW, None, "in 3 of 3 runs of B, in none of 3 runs of A")
     assert {row.name for _, row in found.news} == {gone.name, new.name}
     assert the_row(found, "conv2 forward").a is not None
-
-
-def test_a_kernel_that_comes_and_goes_between_repeats_is_not_judged(side: Any, one: Any) -> None:
-    dice = random.Random(8)
-    without = {key: took for key, took in TIMES.items() if key[1] != "bias"}
-    b = Side("B", (*side("B", 2, dice).runs, one(9, dice, times=without)))
-    row = the_row(compare(side("A", 3, dice), b), "conv1 forward: bias")
-    assert row.verdict == NOT_JUDGED
-    assert "2 of 3 runs of B" in row.why
-
-
-def test_the_grid_of_a_kernel_is_kept_on_both_sides(side: Any) -> None:
-    dice = random.Random(9)
-    row = the_row(compare(side("A", 3, dice), side("B", 3, dice, grid=8)), "fc forward: gemm")
-    assert row.a is not None
-    assert row.b is not None
-    assert (row.a.grids, row.b.grids) == (("4x1x1",), ("8x1x1",))
-    assert (row.a.launches, row.b.launches) == (1, 1)
-
-
-def test_memory_that_every_repeat_repeats_is_exact(side: Any) -> None:
-    dice = random.Random(10)
-
-    def held(size: int) -> dict[str, Any]:
-        return {"memory": (MemoryFigure("peak", "allocated", size),)}
-
-    same = compare(side("A", 3, dice, **held(18_037_080)), side("B", 3, dice, **held(18_037_080)))
-    assert the_row(same, "peak allocated", "memory").verdict == EQUAL
-    more = compare(side("A", 3, dice, **held(18_037_080)), side("B", 3, dice, **held(20_000_000)))
-    assert the_row(more, "peak allocated", "memory").verdict == LARGER
-    assert "peak allocated" in names(more)
-    single = compare(side("A", 1, dice, **held(18_037_080)), side("B", 1, dice, **held(20_000_000)))
-    assert the_row(single, "peak allocated", "memory").verdict == NOT_JUDGED
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
@@ -173,26 +138,6 @@ def test_fewer_flops_by_one_in_a_billion_are_news_too(synthetic: ModuleType) -> 
     assert row.a is not None
     assert row.b is not None
     assert row.b.median - row.a.median == 2  # 3 more FFMA over 3 steps
-
-
-def test_batch_sizes_are_paired_and_the_rest_is_named(side: Any, one: Any) -> None:
-    dice = random.Random(15)
-    a = Side("A", tuple(one(n, dice, batch_size=batch) for n, batch in enumerate((16, 32, 64))))
-    failed = one(9, dice, batch_size=64, status="failed", reason="CUDA out of memory")
-    b = Side("B", (one(5, dice, batch_size=32), one(6, dice, batch_size=128), failed))
-    found = compare(a, b)
-    assert [pair.batch for pair in found.pairs] == ["32"]
-    assert found.only_a == ("mnist_cnn, training, fp32, batch 16",)
-    assert found.only_b == ("mnist_cnn, training, fp32, batch 128",)
-    assert found.failed == ("mnist_cnn, training, fp32, batch 64: failed in B: CUDA out of memory",)
-
-
-def test_runs_of_an_older_sweep_are_no_repeats_of_the_newest(one: Any) -> None:
-    dice = random.Random(16)
-    old = [one(n, dice, sweep_id=1, slower={"gemm": 5.0}) for n in (1, 2, 3)]
-    new = [one(n, dice, sweep_id=2) for n in (4, 5, 6)]
-    (pair,) = compare(Side("A", (*old, *new)), Side("B", tuple(new))).pairs
-    assert [run.id for run in pair.runs_a] == [4, 5, 6]
 
 
 def test_gradients_told_apart_on_one_side_only_are_added_up_on_both(side: Any) -> None:

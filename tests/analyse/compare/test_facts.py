@@ -104,13 +104,6 @@ def test_repeats_that_differ_among_themselves_are_no_repeats(side: Any) -> None:
     assert [one.fact for one in pair.blocked] == ["torch"]
 
 
-def test_the_threads_of_a_cpu_are_the_machine(synthetic: ModuleType) -> None:
-    a, b = (synthetic.cpu_run(number, 64) for number in (1, 2))
-    other = changed(b, {"environment": {"threads": "16"}})
-    (pair,) = compare(Side("A", (a,)), Side("B", (other,))).not_comparable
-    assert [one.fact for one in pair.blocked] == ["threads"]
-
-
 def test_every_fact_is_in_the_table_once() -> None:
     assert len({fact.name for fact in FACTS}) == len(FACTS)
 

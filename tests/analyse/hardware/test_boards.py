@@ -10,8 +10,8 @@ from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, choose, meant, ne
 def test_every_product_has_memory_power_and_a_link_and_no_other_has() -> None:
     for board in BOARDS:
         assert 8 <= board.memory_gb <= 180
-        assert board.sheet.power_w is None or 70 <= board.sheet.power_w <= 1000
-        assert (board.sheet.link == "NVLink") == ("SXM" in board.name or board.name == "B200")
+        assert board.gpu.power_w is None or 70 <= board.gpu.power_w <= 1000
+        assert (board.gpu.link == "NVLink") == ("SXM" in board.name or board.name == "B200")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -48,6 +48,10 @@ def test_short_names_and_the_drivers_names_find_their_boards(said: str, names: s
 )
 def test_names_of_other_products_mean_none(said: str) -> None:
     assert meant(said) == ()
+
+
+def test_boards_whose_rates_differ_from_their_architecture_can_be_told_apart_in_a_set() -> None:
+    assert set(meant("RTX 2070")) & set(meant("rtx2070")) == set(meant("NVIDIA GeForce RTX 2070"))
 
 
 def test_of_several_the_server_form_with_the_least_memory_is_chosen() -> None:

@@ -116,11 +116,11 @@ MEMORIES = {
 def test_every_product_has_the_cores_clock_bandwidth_power_link_and_cache_of_its_data_sheet() -> None:
     worked = {}
     for board in BOARDS:
-        gpu, sheet = board.gpu, board.sheet
+        gpu = board.gpu
         cores = flops_per_second(gpu)["fp32"] / (2 * gpu.boost_mhz * 1e6)  # 2 FLOPs a core and cycle
         assert gpu.sms * CORES[gpu.capability] == round(cores)
         worked[gpu.name] = (
-            round(cores), gpu.boost_mhz, gpu.bandwidth_gbs, sheet.power_w, (sheet.link, sheet.link_gbs), sheet.l2_mb,
+            round(cores), gpu.boost_mhz, gpu.bandwidth_gbs, gpu.power_w, (gpu.link, gpu.link_gbs), gpu.l2_mb,
         )  # fmt: skip
     assert worked == CARDS
     assert {gpu.name: gpu.tensor_mhz for gpu in GPUS if gpu.tensor_mhz is not None} == TENSOR_MHZ
@@ -131,7 +131,7 @@ def test_every_board_has_its_memory() -> None:
     for board in BOARDS:
         worked.setdefault(board.memory_gb, set()).add(board.name)
     assert worked == MEMORIES
-    assert [board.sheet.link_gbs for board in meant("P100")] == [15.75, 15.75, 80]
+    assert [board.gpu.link_gbs for board in meant("P100")] == [15.75, 15.75, 80]
 
 
 @pytest.mark.parametrize("capability", CORES)

@@ -27,22 +27,11 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
     assert device.power_w == 70
 
 
-def test_a_name_of_several_says_which_was_taken_by_which_rule_and_which_others_there_are() -> None:
-    note = named("A100").note
-    assert note is not None
-    assert "using A100 SXM4 40 GB" in note
-    assert "server form (SXM)" in note
-    assert "A100 PCIe 80 GB" in note
-
-
 def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
     with pytest.raises(DeviceError, match="'A10G' is not in the table") as caught:
         named("A10G")
     assert "A10," in caught.value.remedy
     assert "`device_spec`" in caught.value.remedy
-
-
-def test_a_slice_of_a_gpu_is_refused_as_such() -> None:
     with pytest.raises(DeviceError, match="slice of a GPU"):
         named("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
 
@@ -87,13 +76,6 @@ def test_measured_peaks_make_a_machine_of_a_cpu() -> None:
     assert device.machine.sms == 2
     assert device.machine.memory_bytes == 8_000
     assert "2026-11-20" in device.source
-
-
-def test_the_threads_of_a_cpu_are_read_from_its_name() -> None:
-    assert machine_name("AMD EPYC, Zen 4", "cpu", 1) == "AMD EPYC, Zen 4, 1 thread"
-    assert threads_of("AMD EPYC, Zen 4", "AMD EPYC, Zen 4, 1 thread") == 1
-    assert threads_of("AMD EPYC", "AMD EPYC, Zen 4, 12 threads") is None
-    assert threads_of("AMD EPYC", "AMD EPYC") is None
 
 
 def test_every_key_of_a_description_has_its_unit() -> None:
@@ -163,6 +145,7 @@ def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
 def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken() -> None:
     device = named("A100")
     assert device.note is not None and device.board is not None
+    assert "using A100 SXM4 40 GB (the server form (SXM) where there is one" in device.note
     others = device.note.partition("others: ")[2].split(", ")
     meant = [board.name for board in gpus.meant("A100")]
     assert len(meant) > 2 and sorted([*others, device.board.name]) == sorted(meant)
@@ -172,3 +155,5 @@ def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken(
 def test_threads_of_a_machine_are_those_of_the_whole_name_alone() -> None:
     assert threads_of("AMD EPYC", "AMD EPYC, 2 threads more") is None
     assert threads_of("AMD EPYC", "AMD EPYC, 2 thread") == 2
+    assert machine_name("AMD EPYC, Zen 4", "cpu", 1) == "AMD EPYC, Zen 4, 1 thread"
+    assert threads_of("AMD EPYC", "AMD EPYC, Zen 4, 12 threads") is threads_of("AMD EPYC", "AMD EPYC") is None

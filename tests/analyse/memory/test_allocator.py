@@ -51,7 +51,7 @@ def test_a_segment_is_2_or_20_mib_and_from_10_mib_on_a_multiple_of_2(size: int, 
 
 
 def test_blocks_are_rounded_up_to_512_bytes() -> None:
-    assert [round_block(size) for size in (1, 511, 1024, 1025)] == [512, 512, 1024, 1536]
+    assert [round_block(size) for size in (0, 1, 511, 512, 1024, 1025)] == [0, 512, 512, 512, 1024, 1536]
 
 
 def test_a_small_segment_is_split_down_to_its_last_512_bytes() -> None:
@@ -160,7 +160,8 @@ def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(gpu: tuple[int, int] |
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("SM_90a", (9, 0)), ("sm86", (8, 6)), ("10.0", (10, 0)), ("sm_100", (10, 0)), ("RTX 3090", (8, 6)), ("T4", (7, 5)),
+        ("SM_90a", (9, 0)), ("8.6", (8, 6)), ("H100", (9, 0)),
+        ("sm86", (8, 6)), ("10.0", (10, 0)), ("sm_100", (10, 0)), ("RTX 3090", (8, 6)), ("T4", (7, 5)),
         ("b200", (10, 0)), ("90", None), ("", None), ("sm_1000", None), ("9", None),
     ],
 )  # fmt: skip

@@ -9,12 +9,8 @@ from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.analyse.memory.trace import (
     LARGE_SEGMENT,
     SMALL_SEGMENT,
-    capability,
-    largest_batch,
     peak,
     reserved,
-    round_block,
-    segment_size,
 )
 from perfctl.records.paper import Allocation, MemoryTrace
 from perfctl.workloads.tracing.recorder import trace
@@ -37,19 +33,6 @@ def test_the_peak_is_the_fullest_moment_and_says_where() -> None:
 
 def test_what_dies_makes_room_before_the_next_is_born() -> None:
     assert peak(trace_of((100, 1, 2), (100, 2, None))).bytes == 100
-
-
-@pytest.mark.parametrize(("size", "block"), [(0, 0), (1, 512), (512, 512), (513, 1024)])
-def test_blocks_are_multiples_of_512(size: int, block: int) -> None:
-    assert round_block(size) == block
-
-
-@pytest.mark.parametrize(
-    ("size", "segment"),
-    [(512, 2 * MIB), (MIB, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB, 10 * MIB), (11 * MIB, 12 * MIB)],
-)
-def test_segments_follow_the_allocator(size: int, segment: int) -> None:
-    assert segment_size(size) == segment
 
 
 def test_small_tensors_share_a_segment_and_freed_blocks_are_used_again() -> None:
@@ -102,19 +85,6 @@ def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, cop
     assert found.memory is not None
     assert found.memory.parameters == found.memory.gradients == 4 * 1_199_882
     assert found.memory.optimizer == copies * 4 * 1_199_882
-
-
-def test_the_largest_batch_is_the_last_that_fits() -> None:
-    fit = largest_batch(1000, lambda batch: 100 + 7 * batch)
-    assert (fit.batch, fit.needed, fit.margin, fit.next_needed) == (128, 996, 4, 1003)
-    assert largest_batch(50, lambda batch: 100 + batch).batch == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("sm_90", (9, 0)), ("sm_120", (12, 0)), ("8.6", (8, 6)), ("H100", (9, 0)), ("sm_9", None)]
-)
-def test_a_gpu_is_named_by_capability_or_name(text: str, wanted: tuple[int, int] | None) -> None:
-    assert capability(text) == wanted
 
 
 def test_hopper_has_the_larger_workspace_and_a_smaller_largest_batch() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,16 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.analyse.predict.trees import (
-    LEAF,
     Fitted,
-    Trees,
-    drivers,
-    eighths,
-    exponential,
     from_json,
     predict,
     to_json,
-    total,
 )
 
 patient = settings(deadline=None)
@@ -100,61 +93,3 @@ def test_it_learns_what_it_was_shown() -> None:
 
 def test_json_gives_back_the_same_numbers() -> None:
     assert from_json(json.loads(json.dumps(to_json(fitted())))) == fitted()
-
-
-@patient
-@given(st.floats(-600, 600))
-def test_the_exponential_is_right_to_the_last_digits(x: float) -> None:
-    assert exponential(x) == pytest.approx(math.exp(x), rel=1e-15, abs=0)
-
-
-@patient
-@given(st.floats(1e-9, 1e3), st.integers(0, 8))
-def test_eighths_are_powers(x: float, power: int) -> None:
-    assert eighths(x, power) == pytest.approx(x ** (power / 8), rel=1e-14, abs=0)
-
-
-STUMP = Trees(1.0, (0,), (0, LEAF, LEAF), (2.0, 0.0, 0.0), (1, 0, 0), (2, 0, 0), (0.0, 0.25, 0.5))
-
-
-def test_a_row_goes_left_up_to_the_threshold_itself() -> None:
-    assert total(STUMP, (2.0,)) == 1.25
-    assert total(STUMP, (2.0000001,)) == 1.5
-
-
-def test_the_feature_that_moves_the_time_most_is_named_first() -> None:
-    trees = Trees(0.0, (0,), (1, LEAF, LEAF), (2.0, 0.0, 0.0), (1, 0, 0), (2, 0, 0), (0.0, -1.0, 1.0))
-    names = drivers(replace(fitted(), trees=trees), (1.0, 5.0, 5.0))
-    assert names[0] == ("depth", pytest.approx(math.e))
-    assert names[1][1] == 1.0
-
-
-@pytest.mark.parametrize("row", [(1.0, 2.0), (1.0, 2.0, math.nan), (1.0, 2.0, math.inf)])
-def test_a_row_that_is_no_row_is_refused(row: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="3 finite figures"):
-        predict(fitted(), row, 1.0)
-
-
-@pytest.mark.parametrize("floor", [0.0, -1.0, math.nan, math.inf])
-def test_a_floor_that_is_no_time_is_refused(floor: float) -> None:
-    with pytest.raises(ValueError, match="floor must be positive"):
-        predict(fitted(), (1.0, 1.0, 1.0), floor)
-
-
-def test_json_of_another_format_is_refused_with_both_names() -> None:
-    with pytest.raises(ValueError, match="perfctl efficiency 1"):
-        from_json({"format": "other"})
-
-
-def test_json_that_lacks_something_says_what() -> None:
-    found = to_json(fitted())
-    del found["quantile"]
-    with pytest.raises(ValueError, match="quantile is missing"):
-        from_json(found)
-
-
-def test_trees_that_point_backwards_are_refused() -> None:
-    found = to_json(fitted())
-    found["trees"]["left"][found["trees"]["roots"][1]] = 0
-    with pytest.raises(ValueError, match="later nodes"):
-        from_json(found)

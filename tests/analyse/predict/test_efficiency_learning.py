@@ -51,17 +51,6 @@ def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_bel
     assert held[10:] == pytest.approx([math.log(16.0)] * 10)  # 4 e is below the floor
 
 
-def test_weights_count_in_every_mean() -> None:
-    groups = ["a"] * 8 + ["b"] * 8 + ["c"] * 8
-    seconds = [math.exp(power) for power in [1] * 8 + [3] * 8 + [2] * 8]
-    given = Sample(("x",), [(3.0,)] * 24, [1e-3] * 24, seconds, groups, weights=[3.0] * 8 + [1.0] * 16)
-    held = held_out(given, replace(ONCE, power=0, folds=3))
-    for place, wanted in ((0, (3 + 2) / 2), (8, (3 * 1 + 2) / 4), (16, (3 * 1 + 3) / 4)):
-        assert held[place : place + 8] == pytest.approx([wanted] * 8)
-    assert trees_of(given, replace(ONCE, power=0)).start == pytest.approx((3 * 1 + 3 + 2) / 5)
-    assert trees_of(replace(given, weights=None), replace(ONCE, power=0)).start == pytest.approx(2.0)
-
-
 def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean() -> None:
     seconds = [math.exp(1.0)] * 15 + [math.exp(9.0)] * 5
     given = replace(SAMPLE, floors=[1.0] * 20, seconds=seconds)
@@ -136,6 +125,15 @@ def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by() -> N
     assert total(spread, (3.0,)) == pytest.approx(0.105, rel=1e-5)
 
 
+def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_seed() -> None:
+    groups = [place // 4 for place in range(60)]
+    first, again, other = ([tuple(test) for _, test in folds(groups, 5, seed)] for seed in (3, 3, 4))
+    assert first == again != other
+    assert sorted(place for test in first for place in test) == list(range(60))
+    for train, test in folds(groups, 5, 3):
+        assert not {groups[place] for place in train} & {groups[place] for place in test}
+
+
 @pytest.mark.parametrize(("count", "sizes"), [(5, [2, 2, 2, 3, 3]), (12, [1] * 12), (40, [1] * 12), (2, [6, 6])])
 def test_folds_are_as_even_as_groups_allow_and_no_more_than_there_are_groups(count: int, sizes: list[int]) -> None:
     groups = [str(place) for place in range(12)]
@@ -166,6 +164,21 @@ def test_one_time_that_is_none_is_enough_to_refuse(change: dict[str, Any]) -> No
         trees_of(replace(SAMPLE, **change), ONCE)
 
 
-def test_one_row_that_is_not_finite_is_refused() -> None:
-    with pytest.raises(UsageError, match="one finite figure for each of 1 features"):
-        trees_of(replace(SAMPLE, rows=[(3.0,)] * 19 + [(math.inf,)]), ONCE)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rows": [(3.0,)] * 19 + [(math.inf,)]}, "one finite figure for each of 1 features"),
+        ({"rows": [(math.nan,)] * 20}, "one finite figure"), ({"features": ("batch", "depth")}, "for each of 2 features"),
+        ({"increasing": ("speed",)}, "no feature is called speed"), ({"groups": ["one"] * 20}, "two groups"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_learned_from_is_refused_with_its_reason(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit("a", replace(SAMPLE, **change), ONCE)
+
+
+def test_the_same_rows_give_the_same_numbers() -> None:
+    rows = [(float(place), float(place % 7)) for place in range(1, 31)]
+    seconds = [2e-3 + row[0] * 1e-5 for row in rows]
+    given = Sample(("batch", "depth"), rows, [1e-3] * 30, seconds, [place // 4 for place in range(30)], ("batch",))
+    assert fit("a", given, ONCE) == fit("a", given, ONCE)

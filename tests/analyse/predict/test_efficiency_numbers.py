@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -19,7 +19,6 @@ from perfctl.orchestrator.analyse.predict.trees import (
     predict,
     total,
     trees_from_json,
-    trees_to_json,
 )
 
 
@@ -62,7 +61,7 @@ def test_what_moves_a_sum_is_the_change_of_the_mean_below_each_question() -> Non
 
 
 def test_trees_come_back_from_json_and_damaged_ones_are_refused() -> None:
-    whole = trees_to_json(TWO)
+    whole = asdict(TWO)
     assert trees_from_json(whole) == TWO
     for change, said in (
         ({"value": [1.0]}, "differ in length"),
@@ -162,10 +161,10 @@ def test_the_spread_stays_within_what_was_seen(spread: float, taken: float) -> N
 
 
 def test_a_fit_is_written_as_plain_numbers_and_what_is_missing_or_of_another_format_is_named() -> None:
-    none: dict[str, list[float]] = {name: [] for name in ("roots", "feature", "threshold", "left", "right", "value")}
+    none: dict[str, tuple[float, ...]] = dict.fromkeys(("roots", "feature", "threshold", "left", "right", "value"), ())
     whole = trees.to_json(FITTED)
     assert whole == {
-        "format": "perfctl efficiency 1", "name": "made up", "features": ["x", "y"], "low": [1.0, 10.0], "high": [4.0, 20.0],
+        "format": "perfctl efficiency 1", "name": "made up", "features": ("x", "y"), "low": (1.0, 10.0), "high": (4.0, 20.0),
         "power": 8, "floor_low": 0.001, "floor_high": 0.1, "trees": {"start": math.log(2.0), **none},
         "spread": {"start": 0.1, **none}, "spread_low": 0.05, "spread_high": 0.2, "quantile": 2.0, "coverage": 0.9,
         "rows": 30, "error": 0.05,

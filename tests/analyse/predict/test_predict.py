@@ -44,15 +44,6 @@ def test_a_fit_of_this_device_comes_next_and_says_at_which_batches_it_was_measur
     assert found.outside == ()
 
 
-@pytest.mark.parametrize("change", [{"training": False}, {"precision": "bf16"}, {"optimizer": "adam"}])
-def test_a_run_of_another_kind_is_not_this_step(change: dict[str, object]) -> None:
-    other = measured(CASE)
-    other = replace(other, case=replace(CASE, **change))  # type: ignore[arg-type]
-    found = predict(CASE, CPU, [other], [fitted()])
-    assert found.way == "fitted"
-    assert "but not training in fp32 with sgd" in found.why_not[0]
-
-
 def test_a_fit_of_another_device_of_its_kind_is_moved_and_says_so() -> None:
     found = predict(CASE, FAST, [measured(CASE)], [fitted()])
     whole(found)
@@ -61,13 +52,6 @@ def test_a_fit_of_another_device_of_its_kind_is_moved_and_says_so() -> None:
     assert found.why_not[0] == f"measured: no run of {CASE.model} on Faster CPU"
     assert found.why_not[1].startswith("fitted: no bench runs of training in fp32 on Faster CPU")
     assert "learned on Test CPU: peaks and bandwidth are those of Faster CPU" in found.outside
-
-
-def test_a_cpus_fit_is_not_carried_over_to_a_gpu() -> None:
-    found = predict(CASE, GPU, (), [fitted()])
-    whole(found)
-    assert found.way == "roofline"
-    assert len(found.why_not) == 3
 
 
 def test_the_roofline_alone_has_the_range_that_was_seen_elsewhere() -> None:
@@ -95,11 +79,6 @@ def test_a_family_and_an_optimizer_that_were_not_measured_are_said() -> None:
     assert any(each == "adam was not measured (sgd)" for each in said)
 
 
-def test_the_fit_that_knows_the_family_goes_before_the_larger_one() -> None:
-    larger = replace(fitted(), name="larger", families=("vgg",), fitted=replace(fitted().fitted, rows=9999))
-    assert predict(CASE, CPU, (), [larger, fitted()]).source == fitted().name
-
-
 def test_the_shares_name_layers_and_what_limits_them() -> None:
     shares = {share.layer: share for share in predict(CASE, CPU, (), [fitted()]).shares}
     assert shares["conv2"].kind == "conv"
@@ -116,11 +95,6 @@ def test_a_case_without_operations_is_refused() -> None:
 def test_a_batch_of_none_is_refused() -> None:
     with pytest.raises(ValueError, match="batch size must be at least 1, got 0"):
         predict(replace(CASE, batch=0), CPU)
-
-
-def test_a_precision_without_a_peak_is_refused_and_named() -> None:
-    with pytest.raises(ValueError, match="Test CPU: no peak is known for fp16"):
-        predict(replace(CASE, precision="fp16"), CPU, (), [fitted()])
 
 
 def test_layers_and_phases_say_the_same_of_the_optimizer() -> None:

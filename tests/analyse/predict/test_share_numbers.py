@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
-from perfctl.orchestrator.analyse.predict.predict import fitted_shares, limit_of, predict, roofline_shares
-from perfctl.orchestrator.analyse.predict.step_model import _moved, drivers, phases_of, predict_step, weighed
-from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS, PLACE
+from perfctl.orchestrator.analyse.predict.predict import limit_of, predict, shares
+from perfctl.orchestrator.analyse.predict.step_model import drivers, moved, phases_of, predict_step, weighed
+from perfctl.orchestrator.analyse.predict.step_parts import FEATURES
 from perfctl.orchestrator.analyse.predict.trees import LEAF, Prediction, Trees
 from tests.analyse.made_fits import CONV, CPU, case_of, fit_of
 
@@ -32,8 +32,8 @@ def test_a_step_is_its_parts_at_their_costs_and_on_another_machine_at_its_peaks(
 
 
 def test_a_prediction_that_is_moved_is_as_much_slower_and_twice_as_wide() -> None:
-    moved = _moved(Prediction(2.0, 1.5, 3.0, 1.0, ("batch",)), 5.0)
-    assert moved == Prediction(10.0, 10.0 / 2.25, 22.5, 5.0, ("batch",))
+    found = moved(Prediction(2.0, 1.5, 3.0, 1.0, ("batch",)), 5.0)
+    assert found == Prediction(10.0, 10.0 / 2.25, 22.5, 5.0, ("batch",))
 
 
 def test_phases_have_their_part_of_the_step() -> None:
@@ -71,7 +71,7 @@ def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_larges
     arithmetic, moved = 2 * 2 * 360000 / 100e9, 10 * 2 * 1200 * 4 / 20e9
     c, d, optimizer, step = arithmetic + moved, 100 * arithmetic + moved, 1e-3, 1e-3
     whole = c + d + optimizer + step
-    found = fitted_shares(fit, case, CPU, 8.0)
+    found = shares(fit, case, CPU, 8.0)
     scaled = {name: (8 * each / whole, each / whole) for name, each in
               (("c", c), ("d", d), ("(optimizer)", optimizer), ("(step)", step))}  # fmt: skip
     rows = rows_of(found)
@@ -89,20 +89,20 @@ def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_larges
 def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:
     fit = fit_of({"conv forward": 1.0, "conv backward": 1.0, "bytes optimizer": 1.0})
     case = case_of(CONV)
-    rows = rows_of(fitted_shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}))
+    rows = rows_of(shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}))
     assert rows["c"][0] == pytest.approx(6.0) and rows["(optimizer)"][0] == pytest.approx(4.0)
-    twice = rows_of(fitted_shares(fit, case, CPU, 20.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}))
+    twice = rows_of(shares(fit, case, CPU, 20.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}))
     assert twice["(optimizer)"][:2] == pytest.approx((8.0, 0.4))
     # One phase is not known: nothing is said by phase.
-    lacking = rows_of(fitted_shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0}))
+    lacking = rows_of(shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0}))
     arithmetic = 2 * 2 * 360000 / 100e9
     assert lacking["(optimizer)"][1] == pytest.approx(1e-6 / (3 * arithmetic + 1e-6))
 
 
 def test_the_rooflines_shares_leave_out_what_is_no_floor() -> None:
-    rows = rows_of(roofline_shares(case_of(CONV, training=False), CPU, 1.0))
+    rows = rows_of(shares(None, case_of(CONV, training=False), CPU, 1.0))
     assert set(rows) == {"c"} and rows["c"][:2] == pytest.approx((1.0, 1.0))
-    assert fitted_shares(fit_of({}), case_of(CONV), CPU, 1.0) == ()
+    assert shares(fit_of({}), case_of(CONV), CPU, 1.0) == ()
 
 
 def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_operations_in_10_microseconds() -> None:
@@ -143,4 +143,3 @@ def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit() 
 
 def test_a_batch_of_one_is_one() -> None:
     assert predict(case_of(CONV, batch=1), CPU).samples_per_second > 0
-    assert PLACE["step forward"] == len(PARTS) - 1

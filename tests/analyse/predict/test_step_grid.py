@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import grid as step_grid
 from perfctl.orchestrator.analyse.predict.grid import LARGEST, TOLERANCE, Curve, Knot, Network, curve_of, grid_of
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, operations_of_plan
-from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, predict, roofline_shares
+from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, predict, shares
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from perfctl.workloads.models.plan import plan
 
@@ -101,15 +101,15 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
     for place, batch in enumerate(split.batches):
         case = one.case(batch, "fp32", "momentum")
         whole = predict(case, machine).seconds
-        shares = roofline_shares(case, machine, whole)
+        found = shares(None, case, machine, whole)
         amounts = {"optimizer": sum(part.amounts[place] for part in split.optimizers["momentum"])}
         for part in split.parts:
             amounts[part.group] = amounts.get(part.group, 0.0) + part.amounts[place]
         total = sum(amounts.values())
         for group, kind in (("optimizer", "optimizer"), ("norm", "norm"), ("activation", "activation")):
-            expected = sum(share.part for share in shares if share.kind == kind)
+            expected = sum(share.part for share in found if share.kind == kind)
             assert amounts[group] / total == pytest.approx(expected, rel=1e-9), (group, batch)
-        convolutions = sum(share.part for share in shares if share.kind == "conv")
+        convolutions = sum(share.part for share in found if share.kind == "conv")
         assert (amounts["conv"] + amounts["pointwise"]) / total == pytest.approx(convolutions, rel=1e-9)
 
 

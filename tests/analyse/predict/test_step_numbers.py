@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
-from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, bytes_moved, element_bytes, flops
+from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, element_bytes
 from perfctl.orchestrator.analyse.predict.step_parts import (
     FEATURES,
+    INCREASING,
     PARTS,
     features,
     group_of,
@@ -19,6 +20,7 @@ from perfctl.orchestrator.analyse.predict.step_parts import (
     roofline,
 )
 from tests.analyse.made_fits import CONV, CPU, case_of
+from tests.analyse.steps import network, with_batch
 
 
 def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
@@ -190,10 +192,7 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     assert roofline(case_of(CONV, training=False), slow) == pytest.approx(moved + held)
 
 
-def test_amounts_of_one_operation() -> None:
-    assert (flops(CONV, 3), bytes_moved(CONV, 3), bytes_moved(CONV, 3, "fp16")) == (
-        2 * 3 * 360000, 4 * (3 * 1200 + 3600), 2 * (3 * 1200 + 3600),
-    )  # fmt: skip
+def test_the_bytes_of_an_element() -> None:
     assert [element_bytes(name) for name in ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")] == [
         8, 4, 4, 2, 2, 1, 1,
     ]  # fmt: skip
@@ -239,3 +238,18 @@ def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_traini
     moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
     assert roofline(case_of(large, pool, training=False), CPU) == pytest.approx(moved)
     assert roofline(case_of(large, pool, optimizer="adam"), CPU) == pytest.approx(2 * moved + 1000 * 7 * 4 / 20e9)
+
+
+def test_no_part_and_no_increasing_feature_falls_when_batch_grows() -> None:
+    case = network(16, 3, 1)
+    before = parts(case, CPU)
+    for batch in (2, 3, 8, 50, 1000):
+        now = parts(with_batch(case, batch), CPU)
+        rows = features(with_batch(case, 1), before), features(with_batch(case, batch), now)
+        assert all(later >= earlier for earlier, later in zip(before, now, strict=True))
+        for name, earlier, later in zip(FEATURES, *rows, strict=True):
+            assert later >= earlier if name in INCREASING else later == earlier, name
+
+
+def test_every_part_names_its_phase() -> None:
+    assert {name.rpartition(" ")[2] for name in PARTS} == {"forward", "backward", "optimizer"}

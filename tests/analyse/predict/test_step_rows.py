@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.fit import class_of, fit_steps, layer_rows, phase_rows
+from perfctl.orchestrator.analyse.predict.fit import fit_steps, layer_rows, phase_rows
 from perfctl.orchestrator.analyse.predict.operations import Measured
-from perfctl.orchestrator.analyse.predict.step_parts import PARTS, PLACE, parts
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS, class_of, parts
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import CPU, cases, measured, network
 
@@ -43,10 +43,12 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> N
     assert [weight for *_, weight in rows] == pytest.approx([0.5 * (3 / 4) ** 0.5, 0.5 * (1 / 4) ** 0.5])
     conv, act = rows[0][0], rows[1][0]
     whole = parts(CASE, CPU)
-    assert conv[PLACE["conv forward"]] == pytest.approx(whole[PLACE["conv forward"]])
-    assert conv[PLACE["operations forward"]] == pytest.approx(2e-6)
-    assert (conv[PLACE["conv backward"]], conv[PLACE["activation bytes forward"]]) == (0.0, 0.0)
-    assert act[PLACE["activation bytes forward"]] == pytest.approx(whole[PLACE["activation bytes forward"]] / 2)
+    assert conv[PARTS.index("conv forward")] == pytest.approx(whole[PARTS.index("conv forward")])
+    assert conv[PARTS.index("operations forward")] == pytest.approx(2e-6)
+    assert (conv[PARTS.index("conv backward")], conv[PARTS.index("activation bytes forward")]) == (0.0, 0.0)
+    assert act[PARTS.index("activation bytes forward")] == pytest.approx(
+        whole[PARTS.index("activation bytes forward")] / 2
+    )
     assert len(layer_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2  # phases first
 
 
@@ -57,8 +59,10 @@ def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_on
     times = {("conv0", "forward"): 1.0, ("conv0", "backward"): 3.0}
     forward, backward = layer_rows(replace(bare, layer_seconds=times), CPU)
     assert (forward[1:], backward[1:]) == ((1e-6, 1.0, 0.25), (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5)))
-    assert forward[0][PLACE["conv forward"]] == backward[0][PLACE["conv backward"]] > 0  # first: one product backward
-    assert (forward[0][PLACE["conv backward"]], backward[0][PLACE["conv forward"]]) == (0.0, 0.0)
+    assert (
+        forward[0][PARTS.index("conv forward")] == backward[0][PARTS.index("conv backward")] > 0
+    )  # first: one product backward
+    assert (forward[0][PARTS.index("conv backward")], backward[0][PARTS.index("conv forward")]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

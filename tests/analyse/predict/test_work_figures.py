@@ -163,3 +163,35 @@ def test_without_a_backward_pass_a_norm_or_a_product_of_activations_is_not_the_f
     linear = shape("aten.mm", ((8, 5), (5, 3)), ((8, 3),), parameters=15, position=2)
     again = shape("aten.mm", ((8, 5), (5, 3)), ((8, 3),), parameters=15, position=1, attributes={"recompute": True})
     assert [work.first for work in operations_of([norm, matmul, again, linear], 2)] == [False, False, True]
+
+
+def conv(batch: int, groups: int = 1, **more: Any) -> OpShape:
+    attributes = {"bias": True, "stride": [2, 2], "padding": [1, 1], "groups": groups, "transposed": False}
+    inputs = ((batch, 8, 10, 10), (16, 8 // groups, 3, 3), (16,))
+    return shape("aten.convolution", inputs, ((batch, 16, 5, 5),), parameters=9, attributes=attributes, **more)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 64])
+def test_what_is_per_sample_does_not_depend_on_the_traced_batch(batch: int) -> None:
+    assert operations_of([conv(batch)], batch) == operations_of([conv(2)], 2)
+
+
+def test_only_the_layer_whose_input_needs_no_gradient_is_first() -> None:
+    mask = {"output_mask": [False, True, True], "role": "grad_input"}
+    backward = shape("aten.convolution_backward", ((2, 16, 5, 5), (2, 8, 10, 10), (16, 8, 3, 3)), (None,),
+                     direction="backward", attributes=mask, position=9)  # fmt: skip
+    asked = shape("aten.convolution_backward", ((2, 16, 5, 5), (2, 8, 10, 10), (16, 8, 3, 3)), (None,),
+                  direction="backward", attributes=mask | {"output_mask": [True, True, True]}, layer="m")  # fmt: skip
+    works = operations_of([conv(2), conv(2, layer="m", position=1), backward, asked], 2)
+    assert [work.first for work in works] == [True, False]
+
+
+def test_without_a_backward_pass_the_first_layer_with_weights_is_first() -> None:
+    relu = shape("aten.relu", ((2, 4),), ((2, 4),))
+    works = operations_of([relu, conv(2, position=1), conv(2, position=2)], 2)
+    assert [work.first for work in works] == [False, True, False]
+
+
+def test_what_is_computed_again_in_backward_is_no_forward_work() -> None:
+    again = shape("aten.relu", ((2, 4),), ((2, 4),), attributes={"recompute": True})
+    assert operations_of([again], 2) == ()

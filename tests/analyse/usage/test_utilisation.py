@@ -34,13 +34,6 @@ def test_a_kernel_without_a_start_and_ncu_give_nothing(synthetic: ModuleType) ->
     assert busy(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0, 5)])) == ()
 
 
-def test_readings_keep_means_extremes_and_what_is_not_known(synthetic: ModuleType) -> None:
-    samples = [Sample(0, 0.5, 10, 100, 50.0, 40.0, None), Sample(1, 1.0, 30, 100, None, 60.0, None)]
-    (found,) = readings(synthetic.make_run(samples=samples))
-    assert (found.count, found.utilisation, found.memory_used, found.memory_total) == (2, 0.75, 30, 100)
-    assert (found.power, found.temperature, found.clock) == (50.0, 60.0, None)
-
-
 def test_devices_come_in_order_each_with_its_own_streams_and_one_stream_needs_no_row(synthetic: ModuleType) -> None:
     kernels = [kernel(10, 20, 9, 1), kernel(0, 10, 7, 1), kernel(0, 50, 7, 0), kernel(60, 40, 7, 0)]
     found = busy(synthetic.foreign_run(1, ranges=[], kernels=kernels))

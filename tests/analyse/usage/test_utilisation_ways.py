@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from perfctl import parsers
 from perfctl.orchestrator.analyse.usage.busy import busy, mean_over_time, measured_window, union
 from perfctl.orchestrator.analyse.usage.idle import idle
-from perfctl.orchestrator.analyse.usage.memory import fits, memory_use
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.records.paper import LayerCall
-from perfctl.records.report import Copy, Counter, Device, Gap, Kernel, MemoryFigure, Range, Sample, Step, Summary
+from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
@@ -96,12 +94,6 @@ def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path, syn
     assert item.dlprof_tensor.value == pytest.approx(float(said["Tensor Core Kernel Utilization %"]) / 100)
 
 
-@pytest.mark.parametrize("label", ["GPU Utilization", "GPU Utilization %", "model: GPU Utilization"])
-def test_every_spelling_of_the_label_counts(label: str, synthetic: ModuleType) -> None:
-    run = synthetic.foreign_run(1, profiler="dlprof", kernels=[], summaries=(Summary(label, 12.5, "%"),))
-    assert RunUsage(run).ways.dlprof.value == 0.125
-
-
 def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: ModuleType) -> None:
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
     assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
@@ -153,31 +145,6 @@ def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_count
     assert RunUsage(run).ways.occupancy.value == pytest.approx((10 * 0.2 + 30 * 0.8) / 40)
     assert RunUsage(run).ways.tensor_pipe.value is None
     assert "was not collected" in RunUsage(run).ways.tensor_pipe.reason
-
-
-def test_each_wait_has_its_cause_and_what_lies_around_it(synthetic: ModuleType) -> None:
-    us = 1000
-    kernels = [kernel(start * us, 10 * us, launch=n) for n, start in enumerate((0, 15, 100, 300, 600))]
-    ranges = [
-        Range(0, "perfctl:data", None, 110 * us, 190 * us, 1, 0, None, phase="data"),
-        Range(1, "cudaDeviceSynchronize", None, 310 * us, 200 * us, 1, 0, None),
-    ]
-    copies = [Copy("HtoD", 5, 26 * us, 70 * us)]
-    run = synthetic.foreign_run(1, kernels=kernels, ranges=ranges, copies=copies)
-    (found,) = idle(run)
-    assert found.by_cause == {
-        "launches one by one": 5 * us, "copy": 75 * us, "loading data": 190 * us, "synchronising": 290 * us,
-    }  # fmt: skip
-    assert found.count == 4
-    first = found.largest[0]
-    assert (first.start_ns, first.length_ns, first.cause) == (310 * us, 290 * us, "synchronising")
-    assert first.after is not None and first.before is not None
-    assert (first.after.launch, first.before.launch, first.around) == (3, 4, "cudaDeviceSynchronize")
-
-
-def test_a_wait_that_nothing_explains_is_the_host_s(synthetic: ModuleType) -> None:
-    (found,) = idle(synthetic.foreign_run(1, kernels=[kernel(0, 10), kernel(50_000, 10, launch=1)], ranges=[]))
-    assert found.by_cause == {"host": 49_990}
 
 
 def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many(synthetic: ModuleType) -> None:
@@ -236,6 +203,8 @@ def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> No
     ("lines", "form", "value"),
     [
         ({"GPU Idle": 97.5}, "DLProf CSV", 0.025),
+        ({"GPU Utilization": 12.5}, "DLProf CSV", 0.125),
+        ({"GPU Utilization %": 12.5}, "DLProf CSV", 0.125),
         ({"GPU Idle %": 97.5, "GPU Utilization": 3.0}, "DLProf CSV", 0.03),
         ({"a: GPU Utilisation": 10.0, "b: GPU Utilisation": 20.0}, "DLProf CSV", 0.15),
         ({"GPU Utilization": 0.05}, "DLProf CSV", 0.0005),
@@ -264,31 +233,3 @@ def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there(synt
     assert (found.tensor_pipe.value, found.tensor_pipe.reason) == (0.4, f"{later}, 1 launches")
     assert found.occupancy.reason == "sm__warps_active.avg.pct_of_peak_sustained_active was not collected"
     assert found.anything
-
-
-def with_memory(synthetic: ModuleType, batch: int, reserved: int) -> Run:
-    figures = (MemoryFigure("peak", "allocated", reserved - 5), MemoryFigure("peak", "reserved", reserved))
-    samples = [Sample(0, 0.5, 700, 1000, None, None, None, 0, process_memory_bytes=600),
-               Sample(1, 0.5, 650, 1000, None, None, None, 0)]  # fmt: skip
-    calls = (LayerCall("fc", "Linear", "forward", 1, 2, 30, 8, 40 * batch, 10 * batch, None),
-             LayerCall("fc", "Linear", "grad_weight", 1, 2, 30, 8, 120, 30, None))  # fmt: skip
-    made: Run = synthetic.make_run(
-        batch, batch_size=batch, memory=figures, samples=samples, layer_calls=calls, device=GPU
-    )
-    return made
-
-
-def test_memory_by_every_hand_stands_side_by_side(synthetic: ModuleType) -> None:
-    item = memory_use(with_memory(synthetic, 3, 200))
-    assert (item.weights, item.outputs) == (4 * 30, 40 * 3), "each parameter once, and what one forward writes"
-    assert (item.allocated, item.reserved, item.process, item.device, item.device_total) == (195, 200, 600, 700, 1000)
-    assert item.host is None
-
-
-def test_what_fits_is_read_off_a_straight_line_and_only_where_there_is_one(synthetic: ModuleType) -> None:
-    line = [memory_use(with_memory(synthetic, batch, 100 + 20 * batch)) for batch in (1, 2, 4)]
-    found = fits(line)
-    assert found is not None
-    assert (found.batch, found.limit, found.batches) == ((1000 - 100) // 20, 1000, (1, 2, 4))
-    assert fits(line[:2]) is None
-    assert fits([*line, memory_use(with_memory(synthetic, 8, 900))]) is None

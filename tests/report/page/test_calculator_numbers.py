@@ -98,7 +98,7 @@ def known(devices: dict[str, Device]) -> Known:
     fits = [fit_steps(f"steps made up on {name}", found, devices[name].machine) for name, found in records.items()]
     models: list[Model] = [planned_model(spec) for spec in MODELS]
     places = [
-        Place(one.machine, one.source, one.board.sheet.link_gbs if one.board else None, "data sheet", (), {})
+        Place(one.machine, one.source, one.board.gpu.link_gbs if one.board else None, "data sheet", (), {})
         for one in devices.values()
     ]
     measured = [one for found in records.values() for one in found[:20]]
@@ -191,7 +191,7 @@ def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[st
     """Raises ValueError where there is nothing to predict."""
     case = case_of(choice["model"], choice["batch"], choice["precision"], choice["optimizer"])
     step = predict(case, device.machine, known.measured, known.fits)
-    sheet = device.board.sheet if device.board else None
+    sheet = device.board.gpu if device.board else None
     job = Job(choice["batch"], choice["samples"], choice["epochs"], choice["gpus"], case.parameters,
               sheet.link_gbs if sheet else None, "", choice["overlap"], choice["efficiency"] or None)  # fmt: skip
     lines = lines_of_plan(plan(choice["model"]), choice["optimizer"])
