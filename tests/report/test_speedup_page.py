@@ -18,6 +18,7 @@ from perfctl.orchestrator.analyse.speedup import (
 from perfctl.orchestrator.report import speedup
 from perfctl.orchestrator.report.page.page import render_speedup
 from perfctl.orchestrator.report.speedup import tables
+from tests.report.outline import printed
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -83,12 +84,5 @@ def test_what_was_never_reached_has_no_time() -> None:
 
 
 def test_the_terminal_breaks_no_heading_within_a_word() -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    out = StringIO()
-    for part in speedup.terminal(study(LINES)):
-        Console(file=out, width=80, markup=False).print(part)
-    for column in tables(study(LINES))[0].columns:
-        assert column.label in out.getvalue()
+    text = printed(speedup.terminal(study(LINES)))
+    assert all(column.label in text for column in tables(study(LINES))[0].columns)

@@ -14,8 +14,12 @@ def drawing(label: str = "conv2", name: str = "s1-test") -> str:
     return charts.against_batch(name, "what it shows", lines, str)
 
 
-def test_the_same_numbers_give_the_same_bytes() -> None:
+def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared() -> None:
     assert drawing() == drawing()
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing())
+    assert {"16", "32", "64"} <= set(words)
+    one, other = (set(re.findall(r' id="([^"]*)"', drawing(name=name))) for name in ("s1-a", "s2-a"))
+    assert not one & other
 
 
 def test_colours_come_from_the_page() -> None:
@@ -24,22 +28,10 @@ def test_colours_come_from_the_page() -> None:
     assert not re.search(r"(?:fill|stroke): #(?:0101|0202|0303|0a0a)", svg)
 
 
-def test_batch_sizes_are_the_ticks() -> None:
-    words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing())
-    assert {"16", "32", "64"} <= set(words)
-
-
 def test_a_name_with_markup_stays_text() -> None:
     label = '<b>&"$x^2$'
     words = ["".join(element.itertext()) for element in ET.fromstring(with_namespace(drawing(label))).iter()]
     assert label in words
-
-
-def test_drawings_do_not_share_inner_names() -> None:
-    def ids(svg: str) -> set[str]:
-        return set(re.findall(r' id="([^"]*)"', svg))
-
-    assert not ids(drawing(name="s1-a")) & ids(drawing(name="s2-a"))
 
 
 def test_a_bar_is_as_wide_as_its_share() -> None:
