@@ -141,9 +141,16 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     network, *parts = _controls(known, first)
     fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields))
     machines = [place.machine for place in known.places]
+    price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
     data = {
         "grid": grid_data(known.models, machines, known.measured, known.fits),
-        "machines": [_place(place) for place in known.places], "prices": [_price(one) for one in known.prices],
+        "machines": [
+            {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
+             "source": place.source, "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers),
+             "watts": dict(place.watts)}
+            for place in known.places
+        ],
+        "prices": [{name: getattr(one, name) for name in price} | {"boards": len(one.boards)} for one in known.prices],
         "fields": [one.data for one in fields],
     }  # fmt: skip
     made = f"perfctl {version} calculator, made on {date}."
@@ -211,19 +218,6 @@ def _about(known: Known) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _place(place: Place) -> dict[str, Any]:
-    machine = place.machine
-    return {
-        "name": machine.name, "kind": machine.kind, "memory_bytes": machine.memory_bytes, "source": place.source,
-        "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers), "watts": dict(place.watts),
-    }  # fmt: skip
-
-
-def _price(one: Price) -> dict[str, Any]:
-    names = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
-    return {name: getattr(one, name) for name in names} | {"boards": len(one.boards)}
-
-
 def family_data(families: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and the ends of their sliders."""
     return {family: {name: _parameter(name, one) for name, one in known.items()} for family, known in families.items()}
@@ -259,18 +253,30 @@ def grid_data(
             **{name: found for name, found in places.items() if max(found, default=-1) >= 0},
             "beyond": [beyond.place(cell.beyond) for cell in grid.cells],
         }  # fmt: skip
+        worked = [
+            {
+                "batches": split.batches,
+                "rows": [(WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)],
+            }
+            for split in grid.splits
+        ]  # (work, limit, optimizer or "" for all) of each row
         knots = [knot for curve in grid.curves for knot in curve]
         found.append(_model(model, machines) | {
             "layout": layouts.place(layout), "beyond": beyond.items,
             "knots": packed([number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]),
-            "rows": [rows.place(_rows(split)) for split in grid.splits],
+            "rows": [rows.place(row) for row in worked],
             "splits": packed([level(amount) for split in grid.splits for part, _ in _parts(split) for amount in part.amounts]),
         })  # fmt: skip
     return {
         "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
         "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
         "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
-        "measured": [_record(one) for one in measured],
+        "measured": [
+            {"model": one.case.model, "machine": one.machine, "batch": one.case.batch, "precision": one.case.precision,
+             "optimizer": one.case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
+             "high": max(one.high, one.seconds), "backward": one.backward}
+            for one in measured
+        ],
     }  # fmt: skip
 
 
@@ -329,25 +335,10 @@ def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     return sorted({max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches})
 
 
-def _record(one: Measured) -> dict[str, Any]:
-    case = one.case
-    return {
-        "model": case.model, "machine": one.machine, "batch": case.batch, "precision": case.precision,
-        "optimizer": case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
-        "high": max(one.high, one.seconds), "backward": one.backward,
-    }  # fmt: skip
-
-
 def _parts(split: Split) -> list[tuple[SplitPart, str]]:
     """(part, optimizer or "" for all)."""
     own = [(part, name) for name, parts in split.optimizers.items() for part in parts]
     return [*((part, "") for part in split.parts), *own]
-
-
-def _rows(split: Split) -> dict[str, Any]:
-    """(work, limit, optimizer or "" for all) of each row of a split, and the batch sizes of its amounts."""
-    rows = [(WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)]
-    return {"batches": split.batches, "rows": rows}
 
 
 def level(value: float) -> int:

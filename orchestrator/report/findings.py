@@ -205,7 +205,10 @@ def without_layers(runs: Sequence[PreparedRun]) -> tuple[Finding, ...]:
     for prepared in runs:
         run = prepared.run
         if not run.report.kernels:
-            found += _no_kernels(run)
+            gap = next((gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None)
+            if gap:
+                text = f"{run_label(run)} has no kernels: {gap.reason.rstrip('.')}."
+                found.append(Finding(text, "gaps", warning=True))
             continue
         found += [*_largest(run), *_executed(run, prepared.flops), *_moved(prepared)]
         found += [*_busy(run), *_copies(run), *_missing(prepared)]
@@ -352,9 +355,3 @@ def _lacking(flops: Sequence[KernelFlops]) -> str:
             reason = getattr(getattr(item, path, None), "reason", None) or f"{path} was not collected"
             reasons.setdefault(path, reason if reason.startswith(path) else f"{path}: {reason}")
     return "; ".join(reasons.values())
-
-
-def _no_kernels(run: Run) -> Iterator[Finding]:
-    gap = next((gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None)
-    if gap:
-        yield Finding(f"{run_label(run)} has no kernels: {gap.reason.rstrip('.')}.", "gaps", warning=True)

@@ -262,6 +262,11 @@ def _facts(rows: Sequence[tuple[str, str]]) -> Table:
 def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
     """Everything, every offer and every layer."""
     question, machine, subject = found.question, found.device.machine, found.subject
+    choices = [
+        {**prices_text.as_json(choice.price), "board": choice.board, "batch": choice.batch,
+         "training_s": _record(choice.seconds), "on_demand_usd": _record(choice.dollars), "spot_usd": _record(choice.spot)}
+        for choice in (best.choices if best is not None else ())
+    ]  # fmt: skip
     peaks = {"flops_per_second": dict(machine.flops_per_second), "source": found.device.source}
     return {
         "model": subject.model, "mode": "train" if subject.training else "infer",
@@ -269,7 +274,8 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
         "dataset_size": question.samples, "epochs": question.epochs, "gpus": question.gpus,
         "device": {**asdict(machine), **peaks}, "prices": found.prices.where, "notes": list(found.notes),
         "batches": [_point(point) for point in found.points],
-        "frontier": _frontier(best) if best is not None else None,
+        "frontier": None if best is None
+        else {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "choices": choices},
     }  # fmt: skip
 
 
@@ -319,12 +325,3 @@ def _gaps(point: AnswerPoint) -> dict[str, str]:
 
 def _record(found: Span | Parallel | Energy | None) -> dict[str, Any] | None:
     return asdict(found) if found is not None else None
-
-
-def _frontier(best: Frontier) -> dict[str, Any]:
-    choices = [
-        {**prices_text.as_json(choice.price), "board": choice.board, "batch": choice.batch,
-         "training_s": _record(choice.seconds), "on_demand_usd": _record(choice.dollars), "spot_usd": _record(choice.spot)}
-        for choice in best.choices
-    ]  # fmt: skip
-    return {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "choices": choices}

@@ -175,7 +175,7 @@ def _course(one: Speedup) -> Table | None:
     heads = [Column("", style=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
              Column("accuracy"), Column("Dice")]  # fmt: skip
     rows = [
-        [text_cell(arm.label), item.number + 1, time_cell(item.ns), cells.decimal_cell(item.loss), cells.decimal_cell(item.test_loss),
+        [text_cell(arm.label), item.number + 1, time_cell(item.ns), *map(cells.decimal_cell, (item.loss, item.test_loss)),
          share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
         for arm in one.arms
         for item in arm.epochs

@@ -59,7 +59,7 @@ def flat(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def test_page_terminal_and_markdown_say_the_same_sentences(slower: Any) -> None:
+def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said(slower: Any) -> None:
     found = slower(torch="2.9.0")
     said = findings(found)
     assert any(sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence for sentence in said.news)
@@ -70,9 +70,6 @@ def test_page_terminal_and_markdown_say_the_same_sentences(slower: Any) -> None:
         assert flat(sentence) in flat(printed(compare_text.terminal(found)))
     for verdict in {row.verdict for pair in found.pairs for row in pair.rows}:
         assert MEANING[verdict] in text
-
-
-def test_a_kernel_that_goes_the_way_of_its_layer_is_not_said_a_second_time(slower: Any) -> None:
     news = findings(slower()).news
     assert sum("conv2 forward" in sentence for sentence in news) == 1
 

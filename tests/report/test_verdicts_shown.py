@@ -41,7 +41,7 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
     assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
 
 
-def test_the_terminal_numbers_the_verdicts_and_fits_eighty_columns() -> None:
+def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
     text = printed(terminal.ledgers([judged()]))
     assert max(map(len, text.splitlines())) <= 80
     line = next(line for line in text.splitlines() if line.startswith("conv2 forward"))
@@ -49,9 +49,6 @@ def test_the_terminal_numbers_the_verdicts_and_fits_eighty_columns() -> None:
     flat = " ".join(text.split())
     assert "2 conv2 forward at batch 16 ran Winograd. Winograd: predicts 0.44 of paper" in flat
     assert "→ Nothing to do." in flat and "unexplained: 10.0 % to 30.0 % of the gap" in flat
-
-
-def test_the_page_groups_carry_the_same_words() -> None:
     view = ledger_view(judged())
     assert view is not None
     (group,) = (group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward"))

@@ -64,6 +64,7 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions are not written."""
     import matplotlib
     from matplotlib.patheffects import withStroke
+    from matplotlib.text import Text
 
     figure = chart.figure
     wide, high = figure.get_size_inches()
@@ -72,7 +73,9 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     figure.patch.set_alpha(1)
     _colour(figure)
     _legend(figure, grow=height_mm is None)
-    for text in _texts(figure):
+    ticks = {id(label) for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())}
+    texts: list[Any] = [text for text in figure.findobj(Text) if id(text) not in ticks]
+    for text in texts:
         text.set_fontsize(text.get_fontsize() * scale)
         if not figure.axes[0].patches:  # names in bars stand on colour
             text.set_path_effects([withStroke(linewidth=1.5, foreground="white")])
@@ -101,13 +104,6 @@ def _legend(figure: Figure, *, grow: bool) -> None:
     )  # fmt: skip
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def _texts(figure: Figure) -> list[Any]:
-    from matplotlib.text import Text
-
-    ticks = {id(label) for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())}
-    return [text for text in figure.findobj(Text) if id(text) not in ticks]
 
 
 def _colour(figure: Figure) -> None:

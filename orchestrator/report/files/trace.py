@@ -67,9 +67,8 @@ def _inside(span: Range, begin: int, end: int) -> bool:
 def _range_events(ranges: Sequence[Range], zero: int) -> Iterator[dict[str, Any]]:
     for span in ranges:
         thread = (span.thread or 0) + (0 if span.kind == "push_pop" else _LOOSE)
-        args = _known(
-            **{name: getattr(span, name) for name in ("layer", "direction", "step", "phase", "domain", "depth")}
-        )
+        facts = ("layer", "direction", "step", "phase", "domain", "depth")
+        args = _known(**{name: getattr(span, name) for name in facts})
         event = {"name": span.name, "cat": "user_annotation", "pid": HOST, "tid": thread, "args": args}
         yield event | _times(span.start_ns, None if span.kind == "mark" else span.duration_ns, zero)
 

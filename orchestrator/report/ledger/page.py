@@ -41,16 +41,16 @@ def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
 
 def kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
     """The kernels of a group, by batch where they differ."""
-    lists = {row.batch: tuple(map(_use, row.kernels[:12])) for row in rows if row.kernels}
+
+    def said(use: KernelUse) -> str:
+        often = significant(use.per_step if use.per_step % 1 else int(use.per_step))
+        kind = use.algorithm or use.family
+        return f"{often} × {use.name[:200]}" + (f" ({kind})" if kind else "")
+
+    lists = {row.batch: tuple(map(said, row.kernels[:12])) for row in rows if row.kernels}
     if len(set(lists.values())) <= 1:
         return next(iter(lists.values()), ())
     return tuple(f"batch {batch}: {'; '.join(names)}" for batch, names in lists.items())
-
-
-def _use(use: KernelUse) -> str:
-    often = significant(use.per_step if use.per_step % 1 else int(use.per_step))
-    kind = use.algorithm or use.family
-    return f"{often} × {use.name[:200]}" + (f" ({kind})" if kind else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,17 @@ def ledger_view(found: Analysis) -> LedgerView | None:
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
         groups = [replace(group, minor=False) for group in groups]
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
-    columns, notes = _heads(found, " or ".join(wholes))
+    whole, minor = " or ".join(wholes), [group for group in groups if group.minor]
+    untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
+    below = f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
+    fold = (
+        f"{len(minor)} layers and directions without multiply-adds, {below if whole else 'not timed'}"
+        if minor
+        else None
+    )
+    columns, notes = _heads(found, whole)
     sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
-    return LedgerView(columns, tuple(groups), 3, notes, sweep, _fold(groups, " or ".join(wholes)))
+    return LedgerView(columns, tuple(groups), 3, notes, sweep, fold)
 
 
 def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
@@ -195,15 +203,6 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
         Column("achieved", "FLOP/s", note=achieved),
         Column("bound", style="text", note=bound, empty=bound is None),
     ), tuple(notes)  # fmt: skip
-
-
-def _fold(groups: Sequence[Group], whole: str) -> str | None:
-    minor = [group for group in groups if group.minor]
-    if not minor:
-        return None
-    untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
-    below = f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
-    return f"{len(minor)} layers and directions without multiply-adds, {below if whole else 'not timed'}"
 
 
 def _not_counted(ledger: Ledger) -> str | None:

@@ -118,7 +118,11 @@ def _counter_columns(
         figures: list[Figure] = [getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
         if path == "total" or any(figure.value is not None or figure.state == "refused" for figure in figures):
             label = "executed" if path == "total" else path
-            columns.append(packed(label, "FLOP", "si", [figure.value for figure in figures]) | _states(figures))
+            states = [(cells.style_of(figure), cells.mark(figure), cells.why(figure)) for figure in figures]
+            state = (
+                {"state": packed("", "", "", states)} if any(map(any, states)) else {}
+            )  # none where all are counted in full
+            columns.append(packed(label, "FLOP", "si", [figure.value for figure in figures]) | state)
     if len(units) * len(rows) > COUNTER_CELLS:
         return columns, [f"{len(units)} counters of each launch are in the store and not in this page, for its size"]
     notes = []
@@ -129,12 +133,6 @@ def _counter_columns(
     for name, unit in units.items():
         columns.append(packed(name, unit, "si", [run.values.get(k.launch, empty).get(name) for run, k in rows]))
     return columns, notes
-
-
-def _states(figures: Sequence[Figure]) -> dict[str, Any]:
-    """Style, mark and reason of each value as a packed column; empty where all are counted in full."""
-    states = [(cells.style_of(figure), cells.mark(figure), cells.why(figure)) for figure in figures]
-    return {"state": packed("", "", "", states)} if any(map(any, states)) else {}
 
 
 def switch_table(found: Analysis) -> Table | None:

@@ -48,7 +48,16 @@ def timelines(runs: Sequence[Run], colours: Mapping[str, int]) -> list[dict[str,
         took[kernel.name] += kernel.duration_ns or 0
     # where no layer has a colour, the names that take most time have one
     names = {name: number for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])}
-    return [_drawn(view, colours, names) for view in views]
+    drawn = []
+    for view in views:
+        said: dict[str, int] = {}
+        found = (*_range_tracks(view, colours), *_stream_tracks(view, colours, names))
+        tracks = [_packed(title, kind, bars, view, said) for title, kind, bars in found]
+        drawn.append({
+            "label": f"{run_label(view.run)}, {view.title}", "length": view.end - view.start, "notes": view.notes,
+            "tracks": tracks, "names": list(said),
+        })  # fmt: skip
+    return drawn
 
 
 def absent(runs: Sequence[Run]) -> str | None:
@@ -79,17 +88,6 @@ def _view(run: Run) -> _View | None:
         return view
     spans = sorted((item.start_ns, item.start_ns + item.duration_ns) for item in run.report.ranges if item.duration_ns)
     return _View(run, "whole capture", spans[0][0], max(end for _, end in spans[:MOST])) if spans else None
-
-
-def _drawn(view: _View, colours: Mapping[str, int], coloured: Mapping[str, int]) -> dict[str, Any]:
-    """The view as JSON: names once, bars as columns. Times are in ns since ``from``."""
-    names: dict[str, int] = {}
-    tracks = (*_range_tracks(view, colours), *_stream_tracks(view, colours, coloured))
-    drawn = [_packed(title, kind, bars, view, names) for title, kind, bars in tracks]
-    return {
-        "label": f"{run_label(view.run)}, {view.title}", "length": view.end - view.start, "notes": view.notes,
-        "tracks": drawn, "names": list(names),
-    }  # fmt: skip
 
 
 def _packed(title: str, kind: str, bars: Sequence[Bar], view: _View, names: dict[str, int]) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> N
     assert exact == pytest.approx([expected.seconds, expected.low, expected.high], rel=0.01)
 
 
-def test_through_serve_the_sliders_of_a_family_make_its_networks(served: Any) -> None:
+def test_through_serve_the_sliders_of_a_family_make_its_networks_and_depths_stop_at_whole_blocks(served: Any) -> None:
     from playwright.sync_api import expect
 
     at(served, "#model=mlp&batch=64&device=T4")
@@ -260,9 +260,6 @@ def test_through_serve_the_sliders_of_a_family_make_its_networks(served: Any) ->
     served.locator("#c-family").select_option("inception")
     expect(served.locator("#sentence")).to_contain_text("Training inception for")
     assert served.locator("#c-p-blocks").input_value() == "6"
-
-
-def test_through_serve_the_slider_of_a_residual_networks_depth_stops_at_whole_blocks(served: Any) -> None:
     at(served, "#model=resnet&batch=64&device=T4")
     slider = served.locator("#parameters [data-key=p-depth] [type=range]")
     depths = set()
@@ -274,7 +271,7 @@ def test_through_serve_the_slider_of_a_residual_networks_depth_stops_at_whole_bl
     assert len(depths) > 5 and max(depths) > 100
 
 
-def test_through_serve_a_network_that_cannot_be_is_refused_with_the_reason_and_no_number(served: Any) -> None:
+def test_through_serve_what_cannot_be_is_refused_with_the_reason_and_a_server_that_ended_is_said(served: Any) -> None:
     from playwright.sync_api import expect
 
     at(served, "#model=resnet:depth=27&batch=64&device=T4")
@@ -285,9 +282,6 @@ def test_through_serve_a_network_that_cannot_be_is_refused_with_the_reason_and_n
     expect(served.locator("#troubles")).to_be_hidden()
     settled(served)
     assert served.locator("#figures dd.est").count() == 5
-
-
-def test_a_server_that_ended_is_said(served: Any) -> None:
     served.route("**/calculator.json*", lambda route: route.abort())
     at(served, "#model=mlp:depth=5&batch=64&device=T4")
     assert "perfctl serve does not answer" in served.locator("#troubles").inner_text()

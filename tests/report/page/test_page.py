@@ -228,12 +228,9 @@ def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(sweep: lis
     assert "in proportion" not in render(odd, generated_at=WHEN)
 
 
-def test_failed_runs_are_listed_with_their_reason() -> None:
+def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_are_marked() -> None:
     page = render([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)], generated_at=WHEN)
     assert page.count("CUDA out of memory at batch 256") >= 2
-
-
-def test_differences_between_runs_are_marked() -> None:
     one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
     two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
     page = render([one, two], generated_at=WHEN)

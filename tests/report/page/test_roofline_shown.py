@@ -35,7 +35,9 @@ def found() -> Analysis:
     return analyse(study)
 
 
-def test_the_sentence_has_the_number_behind_the_word(found: Analysis) -> None:
+def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_each_level_a_table(
+    found: Analysis,
+) -> None:
     point = found.roofline.of(64, "conv2", "forward")
     assert point is not None
     intensity = synthetic.macs("conv2", 64) / 100_000
@@ -43,14 +45,8 @@ def test_the_sentence_has_the_number_behind_the_word(found: Analysis) -> None:
     said = spoken(point, found.roofline) or ""
     assert said.startswith(f"compute-bound: {intensity:.0f} FLOP per byte, above the ridge at {ridge:.1f}")
     assert bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)} %"
-
-
-def test_the_roofs_are_named_with_their_source(found: Analysis) -> None:
     note = roofs_note(found.roofline)
     assert "published figures of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
-
-
-def test_steps_layers_and_kernels_have_a_table_each(found: Analysis) -> None:
     captions = [table.caption for table in roofline_tables(found.roofline)]
     assert captions == ["Whole steps: utilisation", "Layers under the roofs", "Kernels under the roofs, batch 64"]
 
@@ -66,15 +62,12 @@ def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
     assert ">conv2 backward<" in drawn.svg
 
 
-def test_without_bytes_there_is_no_drawing_and_the_table_says_why() -> None:
+def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them() -> None:
     (study,) = studies(synthetic.gpu_pair(1, 64))
     roofs = analyse(study).roofline
     assert roofline_chart("s1", roofs, {}) is None
     table = roofline_tables(roofs)[1]
     assert any("DRAM bytes were not counted" in note for note in table.notes)
-
-
-def test_a_cpu_without_measured_roofs_says_how_to_get_them() -> None:
     page = render([synthetic.cpu_run(1, 16)], generated_at=WHEN)
     assert "the table of devices has no CPUs" in page and "--peaks measured" in page
 

@@ -36,10 +36,15 @@ def test_the_step_of_median_length_is_drawn_up_to_its_last_kernel() -> None:
     assert bars(view, "kernels, stream 7") == [(400, 300, "k", 0)]
 
 
-def test_kernels_that_overlap_on_a_stream_stand_below_each_other() -> None:
+def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have_a_track_with_their_size() -> None:
     kernels = [Kernel(n, f"k{n}", stream=1, start_ns=start, duration_ns=10) for n, start in enumerate((0, 5, 10))]
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {})
     assert bars(view, "kernels, stream 1") == [(0, 10, "k0", 0), (5, 10, "k1", 1), (10, 10, "k2", 0)]
+    kernel = Kernel(0, "k", stream=7, start_ns=0, duration_ns=100)
+    copies = [Copy("HtoD", 4_000_000, 20, 30, stream=7), Copy("HtoD", None, None, None)]
+    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=[kernel], copies=copies, ranges=[])], {})
+    assert bars(view, "copies, stream 7") == [(20, 30, "copy HtoD", 0)]
+    assert "4.00 MB" in view["names"]
 
 
 def test_a_range_that_began_before_the_view_is_cut_and_says_its_whole_length() -> None:
@@ -50,14 +55,6 @@ def test_a_range_that_began_before_the_view_is_cut_and_says_its_whole_length() -
     (view,) = timeline.timelines([synthetic.make_run(ranges=ranges)], {})
     assert bars(view, "ranges")[0][:3] == (0, 500, "epoch")
     assert "50.0 µs in all" in view["names"]
-
-
-def test_copies_have_a_track_with_their_size() -> None:
-    kernel = Kernel(0, "k", stream=7, start_ns=0, duration_ns=100)
-    copies = [Copy("HtoD", 4_000_000, 20, 30, stream=7), Copy("HtoD", None, None, None)]
-    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=[kernel], copies=copies, ranges=[])], {})
-    assert bars(view, "copies, stream 7") == [(20, 30, "copy HtoD", 0)]
-    assert "4.00 MB" in view["names"]
 
 
 def test_ncu_has_no_timeline_and_says_why() -> None:
