@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.compare import records
-from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Key, Number, Pair, Row
+from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
 from perfctl.orchestrator.report.cells import Cell, amount, nothing, size_cell, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import DASH, full, si, size, time
 from perfctl.orchestrator.report.tables import Column, Table
@@ -61,7 +61,11 @@ def findings(found: Comparison) -> Said:
     several = len({pair.heading for pair in found.pairs}) > 1
     groups = _groups([*found.regressions, *found.improvements, *found.news])
     news = [sentence(group, several) for group in groups]
-    evidence: list[str | None] = [part_of(group[0][1].key) for group in groups]
+    parts = {"step": "steps", "layer": "layers"}
+    keys = (group[0][1].key for group in groups)
+    evidence: list[str | None] = [
+        key.quantity if key.quantity in ("memory", "flops") else parts.get(key.level, "kernels") for key in keys
+    ]
     if not found.regressions and not found.improvements:
         same = f"No time or memory figure is shown to have changed by more than {found.gate * 100:g} %."
         if found.judged == 0:
@@ -71,13 +75,6 @@ def findings(found: Comparison) -> Said:
     blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
     banner = f"Not comparable, and compared by force: {'; '.join(blocked)}." if found.forced and blocked else None
     return Said(banner, tuple(news), tuple(evidence), tuple(_warnings(found)))
-
-
-def part_of(key: Key) -> str:
-    """The part of the page that a row stands in."""
-    if key.quantity in ("memory", "flops"):
-        return key.quantity
-    return {"step": "steps", "layer": "layers"}.get(key.level, "kernels")
 
 
 def _groups(counted: list[Counts]) -> list[list[Counts]]:
@@ -194,14 +191,6 @@ def around(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else " to ".join(percent_change(end) for end in ends)
 
 
-def verdict_of(row: Row) -> Cell:
-    """The verdict; its meaning and its p-values as the title."""
-    title = records.MEANING[row.verdict]
-    if row.p is not None and row.adjusted is not None:
-        title += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
-    return Cell(row.verdict, title, value=row.verdict)
-
-
 @dataclass(frozen=True, slots=True)
 class Bar:
     """A change on a scale from -reach to +reach, in percent of its width."""
@@ -312,12 +301,15 @@ def _table(key: str, title: str, caption: str, chosen: Sequence[Counts], gate: f
 
 
 def _line(pair: Pair, row: Row, reach: float, several: bool, *, said: bool) -> Line:
+    meaning = records.MEANING[row.verdict]
+    if row.p is not None and row.adjusted is not None:
+        meaning += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
     cells = [text_cell(pair.heading)] if several else []
     cells += [
         text_cell(pair.batch or DASH), Cell(name_of(row), row.basis, value=row.name),
         _value(row, row.a, "A"), _value(row, row.b, "B"),
         nothing(row.why) if row.change is None else Cell(percent_change(row.change), value=round(row.change, 6)),
-        text_cell(around(row.interval)) if row.interval else nothing(row.why), verdict_of(row),
+        text_cell(around(row.interval)) if row.interval else nothing(row.why), Cell(row.verdict, meaning, value=row.verdict),
         *([text_cell(row.why)] if said else []),
     ]  # fmt: skip
     style = next((style for style, verdicts in STYLES.items() if row.verdict in verdicts), "")

@@ -107,7 +107,10 @@ def _legend(figure: Figure, *, grow: bool) -> None:
 
 
 def _colour(figure: Figure) -> None:
-    real = palette()
+    # the page's colours on white, from its style sheet
+    sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
+    light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
+    real = {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {_key(PAPER): "#ffffff"}
     for artist in figure.findobj():
         for name in _COLOURS:
             get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
@@ -133,13 +136,6 @@ def _key(colour: Any) -> tuple[float, ...]:
     from matplotlib.colors import to_rgb
 
     return tuple(round(part, 4) for part in to_rgb(colour))
-
-
-def palette() -> dict[tuple[float, ...], str]:
-    """Stand-in -> the page's colour on white, from its style sheet."""
-    sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
-    light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
-    return {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {_key(PAPER): "#ffffff"}
 
 
 @dataclass(frozen=True, slots=True)

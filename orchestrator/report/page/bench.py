@@ -118,10 +118,16 @@ def _view(runs: Sequence[Run], key: str) -> StudyView:
         *([Section("goes-with", "Correlations with time", tables=related)] if related else []),
         Section("runs", "Environment", environment=about.environment(runs)),
     )
+    closest = []
+    for best in (rows[0] for rows in families):
+        who = "over all families" if best.family == measured.ALL else f"of {best.family}"
+        rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
+        text = f"The time of a step {who} goes closest with {bench_label(best.feature)}: {rank}."
+        closest.append(Finding(text, "goes-with"))
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
     return StudyView(
         key, ", ".join(part for part in ("bench", mode, runs[0].precision) if part), _facts(points, runs),
-        about.origins(runs), tuple(_finding(rows[0]) for rows in families), (),
+        about.origins(runs), tuple(closest), (),
         tuple(_warnings(points, runs, len(made))), sections,
     )  # fmt: skip
 
@@ -138,12 +144,6 @@ def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> tuple[tuple[str
         ("from", about.began(runs)),
     )
     return tuple((name, value) for name, value in facts if value)
-
-
-def _finding(best: Correlation) -> Finding:
-    who = "over all families" if best.family == measured.ALL else f"of {best.family}"
-    rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
-    return Finding(f"The time of a step {who} goes closest with {bench_label(best.feature)}: {rank}.", "goes-with")
 
 
 def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> Iterator[Finding]:
