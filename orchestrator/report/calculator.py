@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import log
@@ -18,7 +18,8 @@ from typing import Any
 from perfctl.orchestrator.analyse.cost import CLOSE
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, upper
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Grid, Network, Split, grid_of
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Network, Split, grid_of
+from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
@@ -52,7 +53,6 @@ class Model:
     lines: Mapping[str, tuple[MemoryLine, ...]] | None
     """By optimizer: memory of a step over batch size. None: not known."""
     notes: tuple[str, ...] = ()
-    """About its operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,9 @@ class Place:
 
     machine: Machine
     source: str
-    """Of its peaks, in words."""
     link_gbs: float | None
     """GB/s one way between several. None: not known."""
     link: str
-    """The kind of link, and its source."""
     offers: tuple[int, ...]
     """Numbers of the prices that have it."""
     watts: Mapping[str, tuple[float, str]]
@@ -80,10 +78,8 @@ class Known:
     places: Sequence[Place]
     fits: Sequence[StepFitted]
     measured: Sequence[Measured]
-    """Training steps alone."""
     prices: Sequence[Price]
     prices_from: str = ""
-    """Which price table this is, in words."""
     notes: Sequence[str] = ()
     left_out: Sequence[str] = ()
     """Which models were asked for and are not there, and why: a sentence each."""
@@ -97,11 +93,9 @@ class Field:
     """Its name after the # of a link."""
     label: str
     value: float | int | str
-    """At the start."""
     unit: str = ""
     low: float = 0
     high: float | None = None
-    """None: no upper end."""
     whole: bool = False
     scale: str = ""
     """Of the slider: log2, log or linear; "" without one."""
@@ -138,81 +132,78 @@ class CalculatorView:
     data: Mapping[str, Any]
     title: str = "calculator of training time and cost"
     scripts: Sequence[str] = ("calculator_draw.js", "calculator_ui.js")
-    """In the order of the page."""
 
 
 def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     """``date``: of the page, YYYY-MM-DD."""
     names = [model.network.name for model in known.models]
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
-    parts = (_training(), _devices(known), _parallel(), _money())
+    network, *parts = _controls(known, first)
     fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields))
     machines = [place.machine for place in known.places]
+    price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
     data = {
         "grid": grid_data(known.models, machines, known.measured, known.fits),
-        "machines": [_place(place) for place in known.places], "prices": [_price(one) for one in known.prices],
+        "machines": [
+            {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
+             "source": place.source, "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers),
+             "watts": dict(place.watts)}
+            for place in known.places
+        ],
+        "prices": [{name: getattr(one, name) for name in price} | {"boards": len(one.boards)} for one in known.prices],
         "fields": [one.data for one in fields],
     }  # fmt: skip
     made = f"perfctl {version} calculator, made on {date}."
-    return CalculatorView((_network(known, first), *parts), (*_about(known), *known.notes, *known.left_out), made, data)
+    return CalculatorView((network, *parts), (*_about(known), *known.notes, *known.left_out), made, data)
 
 
-def _network(known: Known, first: str) -> Part:
+def _controls(known: Known, first: str) -> tuple[Part, ...]:
     networks = [model.network for model in known.models]
     families = tuple((name, name) for name in dict.fromkeys(network.family for network in networks))
-    models = tuple(
-        (network.name, network.name.partition(":")[2]) for network in networks if network.family == "torchvision"
-    )
-    fields = (
-        Field("family", "Family", first, said=families),
-        Field("traced", "Model", first, said=models or (("", "none"),)),
-    )
-    return Part("network", "Network", fields)
-
-
-def _training() -> Part:
+    models = tuple((one.name, one.name.partition(":")[2]) for one in networks if one.family == "torchvision")
     precisions = (
         ("fp32", "fp32 (TF32 off)"), ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
     )  # fmt: skip
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-    return Part("training", "Training", (
-        Field("batch", "Batch a GPU", 64, low=1, high=LARGEST, whole=True, scale="log2", slider=(1, 4096), always=True),
-        Field("samples", "Samples", 1_281_167, low=1, whole=True, scale="log", slider=(1e3, 1e8), always=True),
-        Field("epochs", "Epochs", 90, low=1, whole=True, scale="log", slider=(1, 1000), always=True),
-        Field("precision", "Precision", "fp32", said=precisions, always=True),
-        Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
-    ))  # fmt: skip
-
-
-def _devices(known: Known) -> Part:
-    names = tuple((place.machine.name, place.machine.name) for place in known.places)
-    first = next((name for name, _ in names if name.startswith("A100 SXM4 40")), names[0][0])
-    return Part("device", "Device", (
-        Field("device", "Device", first, said=names, always=True),
-        Field("gpus", "GPUs", 1, low=1, whole=True, scale="log2", slider=(1, 64), always=True),
-    ))  # fmt: skip
-
-
-def _parallel() -> Part:
-    return Part("parallel", "Several GPUs", (
-        Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
-        Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
-        Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
-    ))  # fmt: skip
-
-
-def _money() -> Part:
-    return Part("money", "Money", (
-        Field("pay", "Instances", "on_demand", said=(("on_demand", "on demand"), ("spot", "spot, may be interrupted"))),
-        Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
-        Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
-    ))  # fmt: skip
+    devices = tuple((place.machine.name, place.machine.name) for place in known.places)
+    device = next((name for name, _ in devices if name.startswith("A100 SXM4 40")), devices[0][0])
+    count: dict[str, Any] = {"low": 1, "whole": True, "always": True}
+    return (
+        Part("network", "Network", (
+            Field("family", "Family", first, said=families),
+            Field("traced", "Model", first, said=models or (("", "none"),)),
+        )),
+        Part("training", "Training", (
+            Field("batch", "Batch a GPU", 64, high=LARGEST, scale="log2", slider=(1, 4096), **count),
+            Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **count),
+            Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **count),
+            Field("precision", "Precision", "fp32", said=precisions, always=True),
+            Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
+        )),
+        Part("device", "Device", (
+            Field("device", "Device", device, said=devices, always=True),
+            Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
+        )),
+        Part("parallel", "Several GPUs", (
+            Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
+            Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
+            Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
+        )),
+        Part("money", "Money", (
+            Field("pay", "Instances", "on_demand", said=(("on_demand", "on demand"), ("spot", "spot, may be interrupted"))),
+            Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
+            Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
+        )),
+    )  # fmt: skip
 
 
 def _about(known: Known) -> tuple[str, ...]:
     traced = sum(model.network.family == "torchvision" for model in known.models)
+    fits = "; ".join(f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in known.fits)
     return (
-        _fits(known.fits),
+        f"Fitted: {fits}. For other devices of the kind the fit is scaled by peaks and bandwidth, or the roofline is used."
+        if fits else "Nothing was fitted: the store has no 20 measured steps of one device. Times are those of the roofline, "
+        "scaled by what the literature reports, with its wide range; 'perfctl bench' measures what a fit needs.",
         "The times in this page were worked out ahead at some batch sizes, with straight lines between them: they are within "
         "1 % of those of 'perfctl predict'.",
         f"{traced} torchvision models were traced without data, for inputs as their weights state them."
@@ -227,29 +218,6 @@ def _about(known: Known) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _fits(fits: Sequence[StepFitted]) -> str:
-    if not fits:
-        return (
-            "Nothing was fitted: the store has no 20 measured steps of one device. Times are those of the roofline, scaled "
-            "by what the literature reports, with its wide range; 'perfctl bench' measures what a fit needs."
-        )
-    said = "; ".join(f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in fits)
-    return f"Fitted: {said}. For other devices of the kind the fit is scaled by peaks and bandwidth, or the roofline is used."
-
-
-def _place(place: Place) -> dict[str, Any]:
-    machine = place.machine
-    return {
-        "name": machine.name, "kind": machine.kind, "memory_bytes": machine.memory_bytes, "source": place.source,
-        "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers), "watts": dict(place.watts),
-    }  # fmt: skip
-
-
-def _price(one: Price) -> dict[str, Any]:
-    names = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
-    return {name: getattr(one, name) for name in names} | {"boards": len(one.boards)}
-
-
 def family_data(families: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and the ends of their sliders."""
     return {family: {name: _parameter(name, one) for name, one in known.items()} for family, known in families.items()}
@@ -259,10 +227,8 @@ def _parameter(name: str, one: Any) -> dict[str, Any]:
     if hasattr(one, "words"):
         return {"default": one.default, "words": list(one.words), "about": one.about}
     low, high = _SLIDERS.get(name, (one.least, one.most))
-    return {
-        "default": one.default, "least": one.least, "most": one.most, "odd": one.odd, "multiple": one.multiple,
-        "about": one.about, "slider": [max(low, one.least), min(high, one.most)],
-    }  # fmt: skip
+    found = {key: getattr(one, key) for key in ("default", "least", "most", "odd", "multiple", "about")}
+    return found | {"slider": [max(low, one.least), min(high, one.most)]}
 
 
 def grid_data(
@@ -278,30 +244,43 @@ def grid_data(
     for model in models:
         grid = grid_of(model.network, machines, measured, fits)
         beyond = _Once()
+        places = {name: [-1 if (place := getattr(cell, name)) is None else place for cell in grid.cells]
+                  for name in ("times", "backward")}  # fmt: skip
         layout = {
             "said": [said.place(_said(cell, *_names(place, model, machines))) for place, cell in enumerate(grid.cells)],
             "curve": [-1 if cell.basis is None else cell.curve for cell in grid.cells],
             "split": [cell.split for cell in grid.cells],
-            **_optional("times", grid), **_optional("backward", grid),
+            **{name: found for name, found in places.items() if max(found, default=-1) >= 0},
             "beyond": [beyond.place(cell.beyond) for cell in grid.cells],
         }  # fmt: skip
+        worked = [
+            {
+                "batches": split.batches,
+                "rows": [(WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)],
+            }
+            for split in grid.splits
+        ]  # (work, limit, optimizer or "" for all) of each row
         knots = [knot for curve in grid.curves for knot in curve]
         found.append(_model(model, machines) | {
             "layout": layouts.place(layout), "beyond": beyond.items,
             "knots": packed([number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]),
-            "rows": [rows.place(_rows(split)) for split in grid.splits], "splits": packed(_amounts(grid.splits)),
+            "rows": [rows.place(row) for row in worked],
+            "splits": packed([level(amount) for split in grid.splits for part, _ in _parts(split) for amount in part.amounts]),
         })  # fmt: skip
     return {
         "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
         "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
         "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
-        "measured": [_record(one) for one in measured],
+        "measured": [
+            {"model": one.case.model, "machine": one.machine, "batch": one.case.batch, "precision": one.case.precision,
+             "optimizer": one.case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
+             "high": max(one.high, one.seconds), "backward": one.backward}
+            for one in measured
+        ],
     }  # fmt: skip
 
 
 class _Once:
-    """A list of unequal things, and the place of each."""
-
     def __init__(self) -> None:
         self.items: list[Any] = []
         self._places: dict[str, int] = {}
@@ -336,12 +315,6 @@ def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _optional(name: str, grid: Grid) -> dict[str, list[int]]:
-    """Left out where no cell has it."""
-    places = [-1 if (place := getattr(cell, name)) is None else place for cell in grid.cells]
-    return {name: places} if max(places, default=-1) >= 0 else {}
-
-
 def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
     """A largest batch is None where the memory is not known or sets no end."""
     network, lines = model.network, model.lines
@@ -355,7 +328,6 @@ def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
 
 
 def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
-    """Those that are the highest at a batch size of the page."""
     batches = {1, LARGEST}
     for steep, flat in pairwise(upper(lines)):
         crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
@@ -363,25 +335,10 @@ def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     return sorted({max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches})
 
 
-def _record(one: Measured) -> dict[str, Any]:
-    case = one.case
-    return {
-        "model": case.model, "machine": one.machine, "batch": case.batch, "precision": case.precision,
-        "optimizer": case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
-        "high": max(one.high, one.seconds), "backward": one.backward,
-    }  # fmt: skip
-
-
-def _rows(split: Split) -> dict[str, Any]:
-    """(work, limit, optimizer or "" for all) of each row of a split, and the batch sizes of its amounts."""
-    parts = [(part, "") for part in split.parts]
-    parts += [(part, name) for name, own in split.optimizers.items() for part in own]
-    return {"batches": split.batches, "rows": [(WORK[part.group], LIMITS[part.limit], name) for part, name in parts]}
-
-
-def _amounts(splits: Iterable[Split]) -> list[int]:
-    parts = (part for split in splits for parts in (split.parts, *split.optimizers.values()) for part in parts)
-    return [level(amount) for part in parts for amount in part.amounts]
+def _parts(split: Split) -> list[tuple[SplitPart, str]]:
+    """(part, optimizer or "" for all)."""
+    own = [(part, name) for name, parts in split.optimizers.items() for part in parts]
+    return [*((part, "") for part in split.parts), *own]
 
 
 def level(value: float) -> int:

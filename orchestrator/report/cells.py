@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.report.numbers import DASH, full, per_second, percent, rounded, si, size, time
 
-_FIGURE_SPACE, _POINT_SPACE = "\u2007", "\u2008"
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -29,7 +27,7 @@ def scaled(text: str, title: str | None, value: float, style: str = "", mark: st
     """ "24.7 ms" as a cell: its number padded with figure spaces so that decimal points line up, and its unit."""
     number, _, tail = text.partition(" ")
     decimals = len(number.partition(".")[2])
-    pad = (_POINT_SPACE if decimals == 0 else "") + _FIGURE_SPACE * (2 - decimals)
+    pad = ("\u2008" if decimals == 0 else "") + "\u2007" * (2 - decimals)
     return Cell(mark + number + pad, title, style, rounded(value), tail)
 
 
@@ -41,6 +39,18 @@ def text_cell(text: object, title: str | None = None) -> Cell:
 def nothing(reason: str) -> Cell:
     """An en dash with the reason."""
     return Cell(DASH, reason, "no")
+
+
+def word(text: object) -> Cell:
+    """A cell of words, which a report may not have."""
+    return nothing("the report does not say") if text is None or text == "" else text_cell(text)
+
+
+def name_cell(name: str, short: str | None = None) -> Cell:
+    """A name from a report: shortened in the cell, whole in the title."""
+    shown = short or name
+    shown = shown if len(shown) <= 90 else f"{shown[:60]} … {shown[-25:]}"
+    return Cell(shown, name[:1000] if name != shown else None, value=name)
 
 
 def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:

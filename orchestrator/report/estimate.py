@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from perfctl.workloads.tracing.recorder import ModuleSeen
 
 MIB = 1024 * 1024
+WIDTH = 110
+"""Columns of text beside each other; wider ones go below each other."""
+HEADS = ("", "formula", "numbers", "result")
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}"
+    "table{border-collapse:collapse;width:100%;margin-bottom:1.5rem}th,td{text-align:left;padding:.3rem .6rem;"
+    "border-bottom:1px solid #ddd;vertical-align:top}td:last-child,th:last-child{text-align:right;"
+    "font-variant-numeric:tabular-nums}td:nth-child(n+2){font-family:ui-monospace,monospace;font-size:.9em}"
+    "@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}th,td{border-color:#444}}"
+)
 
 
 def columns(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: int = 1) -> list[str]:
@@ -36,19 +46,17 @@ def columns(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: int =
 
 def model_table(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> str:
     """One line a module, functional operations with multiply-adds under their parent."""
-    forward: dict[str, list[LayerCall]] = {}
+    forward: dict[str, list[LayerCall]] = defaultdict(list)
     for call in calls:
         if call.direction == "forward":
-            forward.setdefault(call.layer, []).append(call)
+            forward[call.layer].append(call)
     rows: list[tuple[str, ...]] = []
     for module in modules:
-        mine = forward.get(module.path, [])
-        indent = "  " * max(module.depth - 1, 0)
-        name = module.path.rpartition(".")[2] or "(model)"
+        mine, indent = forward.get(module.path, []), "  " * max(module.depth - 1, 0)
         shape = " x ".join(map(str, module.output)) if module.output is not None else ""
         parameters = f"{module.parameters:,}" if module.parameters else ""
-        own = [call for call in mine if call.kind == module.kind]
-        rows.append((f"{indent}{name}", module.kind, shape, parameters, macs_of(own)))
+        own = macs_of([call for call in mine if call.kind == module.kind])
+        rows.append((indent + (module.path.rpartition(".")[2] or "(model)"), module.kind, shape, parameters, own))
         rows += [
             (f"{indent}  {call.kind}", "function", "", "", macs_of([call]))
             for call in mine
@@ -88,11 +96,8 @@ def totals_text(found: Estimate) -> str:
         f"depends on data       {', '.join(found.data_dependent)}: another input gives other counts"
         if found.data_dependent else "",
     ]  # fmt: skip
-    lines += [
-        f"not counted           {call.formula}, in {call.layer or 'the model'}, {call.direction}"
-        for call in found.calls
-        if call.macs is None
-    ]
+    lines += [f"not counted           {call.formula}, in {call.layer or 'the model'}, {call.direction}"
+              for call in found.calls if call.macs is None]  # fmt: skip
     return "\n".join(filter(None, lines))
 
 
@@ -181,38 +186,33 @@ def as_text(found: Mapping[int, Estimate], every_row: bool) -> str:
 
 def as_json(model: str, mode: str, found: Mapping[int, Estimate], fit: Fit | None) -> dict[str, Any]:
     """Every batch size in full; the largest that fits where it was asked for."""
-    batches = {size: _one(estimate) for size, estimate in found.items()}
-    return {"model": model, "mode": mode, "batches": batches, "largest_batch": asdict(fit) if fit is not None else None}
-
-
-def _one(found: Estimate) -> dict[str, Any]:
-    return {
-        "parameters": found.parameters, "trainable": found.trainable, "input_bytes": found.input_bytes,
-        "forward": asdict(found.forward), "backward": asdict(found.backward), "recompute": asdict(found.recompute),
-        "fused_attention": asdict(found.fused), "layers": [call._asdict() for call in found.calls],
-        "modules": [asdict(module) for module in found.modules],
-        "memory": asdict(found.memory) if found.memory is not None else None,
-        "data_dependent": found.data_dependent, "problem": found.problem,
+    batches = {
+        size: {
+            "parameters": one.parameters, "trainable": one.trainable, "input_bytes": one.input_bytes,
+            "forward": asdict(one.forward), "backward": asdict(one.backward), "recompute": asdict(one.recompute),
+            "fused_attention": asdict(one.fused), "layers": [call._asdict() for call in one.calls],
+            "modules": [asdict(module) for module in one.modules],
+            "memory": asdict(one.memory) if one.memory is not None else None,
+            "data_dependent": one.data_dependent, "problem": one.problem,
+        }
+        for size, one in found.items()
     }  # fmt: skip
+    return {"model": model, "mode": mode, "batches": batches, "largest_batch": asdict(fit) if fit is not None else None}
 
 
 def sheet_json(
     model: str, sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], problems: Sequence[str]
 ) -> dict[str, Any]:
     """For each batch size the sheet, and what explains the hand value."""
-    batches: dict[int, dict[str, Any]] = {}
-    for size, sheet in sheets.items():
-        check = findings.get(size)
-        batches[size] = {
+    batches = {
+        size: {
             "layer": sheet.layer, "kind": sheet.kind, "sections": [asdict(section) for section in sheet.sections],
-            "check": None if check is None else {**asdict(check), "said": explain_check(check, sheet.layer)},
-        }  # fmt: skip
+            "check": {**asdict(findings[size]), "said": explain_check(findings[size], sheet.layer)}
+            if size in findings else None,
+        }
+        for size, sheet in sheets.items()
+    }  # fmt: skip
     return {"model": model, "batches": batches, "problems": list(problems)}
-
-
-WIDTH = 110
-"""Columns of text beside each other; wider ones go below each other."""
-HEADS = ("", "formula", "numbers", "result")
 
 
 def heading(sheet: Sheet) -> str:
@@ -236,7 +236,6 @@ def _cells(line: Line) -> tuple[str, str, str, str]:
 
 
 def _lines(line: Line, widths: list[int]) -> list[str]:
-    """One line where it is short; formula, numbers and result below each other where it is not."""
     if sum(widths) <= WIDTH:
         return ["  " + "  ".join(text.ljust(width) for text, width in zip(_cells(line), widths, strict=True)).rstrip()]
     terms = [f"{term};" for term in line.formula.split("; ")] if line.formula else []
@@ -260,29 +259,19 @@ def _mark(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
 
 
-STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}"
-    "table{border-collapse:collapse;width:100%;margin-bottom:1.5rem}th,td{text-align:left;padding:.3rem .6rem;"
-    "border-bottom:1px solid #ddd;vertical-align:top}td:last-child,th:last-child{text-align:right;"
-    "font-variant-numeric:tabular-nums}td:nth-child(n+2){font-family:ui-monospace,monospace;font-size:.9em}"
-    "@media(prefers-color-scheme:dark){body{color:#eee;background:#161616}th,td{border-color:#444}}"
-)
-
-
 def as_html(sheet: Sheet) -> str:
     """A page that stands alone: no script, nothing loaded."""
     title = escape(heading(sheet))
     head = "".join(f"<th scope=col>{name}</th>" for name in HEADS)
-    body = [f"<h1>{title}</h1>"]
+    body = ""
     for section in sheet.sections:
         rows = ("".join(f"<td>{escape(cell)}</td>" for cell in _cells(line)) for line in section.lines)
-        table = (
-            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>"
-        )
-        body.append(f"<h2>{escape(section.title)}</h2>{table}")
+        lines = "".join(f"<tr>{row}</tr>" for row in rows)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+        body += f"<h2>{escape(section.title)}</h2>{table}"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+        f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>{body}</body></html>\n"
     )
 
 

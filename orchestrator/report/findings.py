@@ -2,71 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
+from perfctl.orchestrator.analyse.counters.flops import KernelFlops
+from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
+from perfctl.orchestrator.analyse.figure import total_of
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
+from perfctl.orchestrator.analyse.ledger.timing import kernel_time_by_device
 from perfctl.orchestrator.analyse.ledger.unattributed import beyond_time, causes
 from perfctl.orchestrator.analyse.usage.busy import BUSY, busy_from
 from perfctl.orchestrator.analyse.usage.memory import fits
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.verdicts.judge import headlines
-from perfctl.orchestrator.report import findings_no_layers
-from perfctl.orchestrator.report.numbers import percent, size, time
+from perfctl.orchestrator.report.cells import count
+from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
+from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.records.report import Kernel
+from perfctl.records.run import Run
 
+NAMED = 70
+"""Characters of a kernel's name in a sentence."""
 MUCH_IDLE = 0.2
 """Larger shares are explained by their causes: of time without a kernel, and of time that no layer explains."""
-
-
-def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
-    """From which batch size on the GPU is busy, why it waits, and which batch fits."""
-    since = busy_from([run.ways for run in runs])
-    if since is not None:
-        batch, is_busy = since
-        shares = [run.ways.kernels.value if run.ways.kernels.value is not None else run.ways.nvml.value
-                  for run in runs if run.run.batch_size == batch]  # fmt: skip
-        known = next((f": {percent(share)} there" for share in shares if share is not None), "")
-        if is_busy:
-            text = f"The GPU is busy ({percent(BUSY)} of the time or more) from batch {batch} on{known}."
-        else:
-            text = f"The GPU is busy at no measured batch size ({percent(BUSY)} of the time or more), up to batch {batch}{known}."
-        yield Finding(text, "utilisation")
-    yield from _idle_finding(runs)
-    held = fits([run.memory for run in runs])
-    if held:
-        yield Finding(
-            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)}, on a straight line through the reserved "
-            f"peaks of batches {', '.join(map(str, held.batches))}: {size(held.fixed)} and {size(held.per_sample)} a sample.",
-            "memory",
-        )
-
-
-def _idle_finding(runs: Sequence[RunUsage]) -> Iterator[Finding]:
-    """The largest cause of waiting, at the batch size with the largest share of waiting."""
-    idle = [(sum(item.by_cause.values()) / item.window_ns, item) for run in runs for item in run.idle if item.window_ns]
-    share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
-    if worst is None or share < MUCH_IDLE:
-        return
-    cause, length = max(worst.by_cause.items(), key=lambda pair: pair[1])
-    yield Finding(
-        f"At batch {worst.run.batch_size} no kernel runs in {percent(share)} of the time; {time(length)} of "
-        f"{time(sum(worst.by_cause.values()))} of it is {_CAUSES[cause]}.", "utilisation",
-    )  # fmt: skip
-
-
 _CAUSES = {
     "loading data": "spent loading data", "copy": "spent copying", "synchronising": "spent in synchronising calls",
     "launches one by one": "the time from one short kernel to the next",
     "host": "waiting for the host, whose launches came late or which waited itself",
 }  # fmt: skip
-
-
 MUCH = 0.05
 """A larger share of time that belongs to no layer gets a sentence."""
 WORTH = 0.1
@@ -75,11 +45,37 @@ SHOWN = 5
 """More than this go under "more"."""
 
 
+def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
+    """From which batch size on the GPU is busy, why it waits, and which batch fits."""
+    if (since := busy_from([run.ways for run in runs])) is not None:
+        batch, is_busy = since
+        ways = [run.ways for run in runs if run.run.batch_size == batch]
+        shares = (way.nvml.value if way.kernels.value is None else way.kernels.value for way in ways)
+        known = next((f": {percent(share)} there" for share in shares if share is not None), "")
+        much = f"({percent(BUSY)} of the time or more)"
+        where = f"{much} from batch {batch} on" if is_busy else f"at no measured batch size {much}, up to batch {batch}"
+        yield Finding(f"The GPU is busy {where}{known}.", "utilisation")
+    idle = [(sum(item.by_cause.values()) / item.window_ns, item) for run in runs for item in run.idle if item.window_ns]
+    share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
+    if worst is not None and share >= MUCH_IDLE:
+        cause, length = max(worst.by_cause.items(), key=lambda pair: pair[1])
+        yield Finding(
+            f"At batch {worst.run.batch_size} no kernel runs in {percent(share)} of the time; {time(length)} of "
+            f"{time(sum(worst.by_cause.values()))} of it is {_CAUSES[cause]}.", "utilisation",
+        )  # fmt: skip
+    if held := fits([run.memory for run in runs]):
+        yield Finding(
+            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)}, on a straight line through the reserved "
+            f"peaks of batches {', '.join(map(str, held.batches))}: {size(held.fixed)} and {size(held.per_sample)} a sample.",
+            "memory",
+        )
+
+
 def findings(found: Analysis) -> tuple[Finding, ...]:
     """Findings, the largest gaps and their reasons first, then warnings; empty when nothing stands out."""
     study, ledger = found.study, found.ledger
     if study.foreign:
-        return (*findings_no_layers.of(found.prepared.runs), *_failures(study))
+        return (*without_layers(found.prepared.runs), *_failures(study))
     return (
         *_gaps(found),
         *_largest_shares(ledger),
@@ -94,26 +90,24 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
 
 
 def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
-    """The largest layer and direction at the smallest and at the largest timed batch size."""
-    timed = [row for row in ledger.rows if row.share is not None and row.trusted]
-    if not timed:
+    largest: dict[int, LedgerRow] = {}
+    for row in sorted(ledger.rows, key=lambda row: (row.batch, -(row.share or 0))):
+        if row.share is not None and row.trusted:
+            largest.setdefault(row.batch, row)
+    if not largest:
         return
-    first, last = min(row.batch for row in timed), max(row.batch for row in timed)
-    at_first, at_last = (
-        max((row for row in timed if row.batch == batch), key=lambda row: row.share or 0) for batch in (first, last)
-    )
-    share, whole, at_end = percent(at_first.share or 0), at_first.whole, percent(at_last.share or 0)
-    who = "The optimizer" if at_first.name == "optimizer" else at_first.name
-    if at_first.name == at_last.name and first != last:
-        text = f"{who} takes the most time: {share} of the {whole} at batch {first}, {at_end} at batch {last}."
-    else:
-        text = f"{who} takes the most time at batch {first}: {share} of the {whole}"
-        text += "." if first == last else f"; at batch {last} it is {at_last.name} with {at_end}."
-    yield Finding(text, "ledger")
+    first, *_, last = (*largest.values(), next(reversed(largest.values())))
+    share, at_end = percent(first.share or 0), percent(last.share or 0)
+    who = "The optimizer" if first.name == "optimizer" else first.name
+    if first.name == last.name and first.batch != last.batch:
+        text = f"{share} of the {first.whole} at batch {first.batch}, {at_end} at batch {last.batch}"
+        yield Finding(f"{who} takes the most time: {text}.", "ledger")
+        return
+    rest = "" if first is last else f"; at batch {last.batch} it is {last.name} with {at_end}"
+    yield Finding(f"{who} takes the most time at batch {first.batch}: {share} of the {first.whole}{rest}.", "ledger")
 
 
 def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
-    """How time per sample changes from the smallest to the largest batch, where spreads do not overlap."""
     timed = [point for point in points if point.per_sample]
     if len(timed) < 2:
         return
@@ -131,15 +125,13 @@ def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
         return
     if best.batch not in (first.batch, last.batch):
         between += f"; it is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
-    way, by = ("falls", factor) if factor > 1 else ("grows", 1 / factor)
-    text = f"{way} with the batch size by a factor of {by:.1f}"
+    text = f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of {max(factor, 1 / factor):.1f}"
     if overlap:
         text = "scatters too much to rank the smallest and the largest batch"
     yield Finding(f"Time per sample {text}: {between}.", "charts")
 
 
 def _gaps(found: Analysis) -> list[Finding]:
-    """The largest gaps with their explanations; a gap within 10 % is not reported."""
     said = [Finding(item.sentence, "ledger") for item in headlines(found.judgement, found.ledger)]
     if not said and any(row.ratio for row in found.ledger.rows):
         text = "Counted FLOPs lie within 10 % of paper in every layer and direction where both are known."
@@ -148,7 +140,6 @@ def _gaps(found: Analysis) -> list[Finding]:
 
 
 def _waits(found: Analysis) -> Iterator[Finding]:
-    """Batch sizes at which the GPU mostly waits for the host."""
     waiting = [point.traffic for point in found.roofline.at("run") if point.bound == "launch" and point.traffic.busy]
     if waiting:
         worst = min(waiting, key=lambda work: work.busy or 0)
@@ -159,29 +150,25 @@ def _waits(found: Analysis) -> Iterator[Finding]:
 
 
 def _refused(found: Analysis) -> Iterator[Finding]:
-    """Rates over 100 %, which no table shows."""
     over = [point for point in found.roofline.points if point.over == "peak" and point.traffic.level != "kernel"]
     if over:
         more = f" The same in {len(over) - 1} more rows." if len(over) > 1 else ""
         yield Finding(f"{over[0].traffic.name} is refused: {over[0].refused}.{more}", "roofline", warning=True)
 
 
-def _outside(study: PreparedStudy, ledger: Ledger) -> list[Finding]:
-    """Time that belongs to no layer, where it is more than a twentieth, and what took most of it."""
+def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
     worst = max(ledger.unattributed, key=lambda item: item.share, default=None)
     if worst is None or worst.share <= MUCH:
-        return []
-    run = study.at(worst.batch).timing
-    parts = [cause for cause in (causes(run) if run else ()) if cause.share >= WORTH]
-    said = [
-        f"{cause.text} ({percent(cause.share * worst.share)}"
-        + (f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'})" if cause.launches else ")")
-        for cause in parts
-    ]
+        return
+    run, said = study.at(worst.batch).timing, []
+    for cause in causes(run) if run else ():
+        if cause.share >= WORTH:
+            often = f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'}" if cause.launches else ""
+            said.append(f"{cause.text} ({percent(cause.share * worst.share)}{often})")
     mostly = f", mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}" if said else ""
     beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ()))
     text = f"{percent(worst.share)} of the {worst.whole} at batch {worst.batch} belongs to no layer{mostly}.{beyond}"
-    return [Finding(text, "ledger")]
+    yield Finding(text, "ledger")
 
 
 def _not_counted(ledger: Ledger) -> Iterator[Finding]:
@@ -198,7 +185,6 @@ def _not_counted(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _failures(study: Study) -> Iterator[Finding]:
-    """One sentence for runs of one profiler that ended for the same reason."""
     same: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
     for run in study.runs:
         if run.status != "ok":
@@ -211,3 +197,161 @@ def _failures(study: Study) -> Iterator[Finding]:
         runs = "runs" if len(batches) > 1 else "run"
         who = f"{runs} without a profiler" if profiler == "none" else f"{profiler} {runs}"
         yield Finding(f"The {who}{at} {verb}: {reason}.", "runs", warning=True)
+
+
+def without_layers(runs: Sequence[PreparedRun]) -> tuple[Finding, ...]:
+    """Findings, then warnings, of runs without layers."""
+    found: list[Finding] = []
+    for prepared in runs:
+        run = prepared.run
+        if not run.report.kernels:
+            gap = next((gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None)
+            if gap:
+                text = f"{run_label(run)} has no kernels: {gap.reason.rstrip('.')}."
+                found.append(Finding(text, "gaps", warning=True))
+            continue
+        found += [*_largest(run), *_executed(run, prepared.flops), *_moved(prepared)]
+        found += [*_busy(run), *_copies(run), *_missing(prepared)]
+    return tuple(sorted(found, key=lambda item: item.warning))
+
+
+def _spoken(kernel: Kernel) -> str:
+    name = re.sub(r"\((?:unsigned )?(?:int|bool|long)\)(?=\d)", "", kernel.short_name or kernel.name)
+    name = name.removeprefix("void ")
+    return name if len(name) <= NAMED else f"{name[: NAMED - 1]}…"
+
+
+def _launches(number: int) -> str:
+    return "1 launch" if number == 1 else f"{count(number).text} launches"
+
+
+def _largest(run: Run) -> Iterator[Finding]:
+    groups: dict[str, list[Kernel]] = defaultdict(list)
+    for kernel in run.report.kernels:
+        if kernel.duration_ns is not None:
+            groups[kernel.name].append(kernel)
+    times = {name: sum(kernel.duration_ns or 0 for kernel in same) for name, same in groups.items()}
+    total = sum(times.values())
+    if not total:
+        return
+    name = max(times, key=lambda name: times[name])
+    took, often, spoken = time(times[name]), _launches(len(groups[name])), _spoken(groups[name][0])
+    clock = " under ncu, at locked clocks" if run.profiler == "ncu" else ""
+    if len(times) == 1:
+        yield Finding(f"{spoken} is the only kernel: {often}, {took}{clock}.", "kernels")
+    else:
+        share = percent(times[name] / total)
+        yield Finding(f"{spoken} takes {share} of the kernel time{clock} ({took}, {often}).", "kernels")
+
+
+def _executed(run: Run, flops: dict[int, KernelFlops]) -> Iterator[Finding]:
+    groups: dict[str, list[KernelFlops]] = defaultdict(list)
+    first: dict[str, Kernel] = {}
+    for kernel in run.report.kernels:
+        groups[kernel.name].append(flops.get(kernel.launch, NO_FLOPS))
+        first.setdefault(kernel.name, kernel)
+    sums = {name: total_of(item.total for item in same) for name, same in groups.items()}
+    known = {name: figure for name, figure in sums.items() if figure.value}
+    if not known:
+        if all(figure.value == 0 and not figure.lower_bound for figure in sums.values()):
+            yield Finding("No kernel executed a FLOP that the counters see.", "kernels")
+        return
+    name, figure = max(known.items(), key=lambda item: item[1].value or 0)
+    paths = {path: total_of(getattr(item, path) for item in groups[name]) for path in PATHS}
+    path, part = max(paths.items(), key=lambda item: item[1].value or 0)
+    share = (part.value or 0) / (figure.value or 1)
+    most = "" if len(groups) == 1 else ", the most of all kernels"
+    which = f"all of it {path}" if share == 1 else f"{percent(share)} of it {path}"
+    about = ("at least " if figure.lower_bound else "") + ("about " if figure.state == "estimated" else "")
+    amount, often = f"{about}{si(figure.value or 0)}FLOP", _launches(len(groups[name]))
+    rule = f", estimated as {part.reason}" if part.state == "estimated" and part.reason else ""
+    yield Finding(f"{_spoken(first[name])} executed {amount} in {often}{most}; {which}{rule}.", "kernels")
+
+
+def _moved(run: PreparedRun) -> Iterator[Finding]:
+    """HFMA and tensor instructions that only move constants, and are in no count."""
+    launches = [launch for launch, item in run.flops.items() if item.fp16.value is not None
+                and "moved constants" in (item.fp16.reason or "")]  # fmt: skip
+    if launches:
+        halves = sum(int(metric(run.values[launch], op("hfma")) or 0) for launch in launches)
+        pipe = sum(int(metric(run.values[launch], PIPE_TENSOR) or 0) for launch in launches)
+        yield Finding(
+            f"{count(halves).text} HFMA and {count(pipe).text} tensor instructions in {_launches(len(launches))} only moved "
+            "constants: no arithmetic, and not counted.", "kernels",
+        )  # fmt: skip
+
+
+def _busy(run: Run) -> Iterator[Finding]:
+    """How much of the capture the GPU ran kernels; ncu serialises launches, so there it means nothing."""
+    length = run.report.duration_ns or run.duration_ns
+    found = kernel_time_by_device(run.report.kernels)
+    if run.profiler == "ncu" or not length or not found or max(found.values()) > length:
+        return
+    low, high = min(found, key=lambda device: found[device]), max(found, key=lambda device: found[device])
+    if len(found) == 1:
+        share = percent(found[low] / length)
+        text = f"The GPU ran kernels for {share} of the capture: {time(found[low])} of {time(length)}."
+    else:
+        text = (
+            f"{len(found)} GPUs ran kernels for {percent(found[low] / length)} (GPU {low}) to "
+            f"{percent(found[high] / length)} (GPU {high}) of the capture of {time(length)}."
+        )
+    yield Finding(text, "kernels")
+
+
+def _copies(run: Run) -> Iterator[Finding]:
+    """Copies and memsets against kernels; both are sums, so overlapping time is in both."""
+    timed = [item for item in run.report.copies if item.duration_ns is not None]
+    kernels = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
+    if timed and kernels:
+        took = sum(item.duration_ns or 0 for item in timed)
+        moved = [item.bytes for item in timed if item.bytes is not None]
+        bytes_ = f" for {size(sum(moved))}" if len(moved) == len(timed) else ""
+        often = "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
+        share = percent(took / (took + kernels))
+        text = f"{often} took {time(took)}{bytes_}: {share} of the work on the GPU, kernels and copies summed."
+        yield Finding(text, "ranges")
+
+
+def _missing(prepared: PreparedRun) -> Iterator[Finding]:
+    report, kernels = prepared.run.report, list(prepared.run.report.kernels)
+    timed = sum(kernel.duration_ns is not None for kernel in kernels)
+    if timed < len(kernels):
+        gap = next((gap for gap in report.gaps if gap.quantity == "kernel.duration_ns"), None)
+        which = "No launch has" if timed == 0 else f"Only {count(timed).text} of {_launches(len(kernels))} have"
+        why = f": {gap.reason.rstrip('.')}" if gap else ""
+        yield Finding(f"{which} a duration{why}.", "gaps", warning=True)
+    lacking = lacking_flops(prepared)
+    if lacking is not None:
+        state, why = lacking
+        what = {"lower bound": "Executed FLOPs are lower bounds", "not collected": "No FLOP counts"}.get(state)
+        yield Finding(f"{what or f'Executed FLOPs are {state}'}: {why}.", "gaps", warning=True)
+
+
+def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
+    """(state in words, why) of FLOP counts that are not whole; None when they are, or when there is no kernel."""
+    run = prepared.run
+    if not run.report.kernels:
+        return None
+    if run.profiler != "ncu":
+        return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
+    each = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
+    whole = total_of(item.total for item in each)
+    if whole.value is None:
+        return whole.state.replace("_", " "), whole.reason or "no reason was recorded"
+    parts = []
+    if whole.launches < whole.of_launches:
+        parts.append(f"{whole.of_launches - whole.launches} of {_launches(whole.of_launches)} have no count")
+    if whole.missing:
+        parts.append(_lacking(each))
+    return ("lower bound", "; ".join(parts)) if parts else None
+
+
+def _lacking(flops: Sequence[KernelFlops]) -> str:
+    """ "tensor counters were not collected; ...": the first reason of each path that some total is without."""
+    reasons: dict[str, str] = {}
+    for item in flops:
+        for path in item.total.missing if item.total.value is not None else ():
+            reason = getattr(getattr(item, path, None), "reason", None) or f"{path} was not collected"
+            reasons.setdefault(path, reason if reason.startswith(path) else f"{path}: {reason}")
+    return "; ".join(reasons.values())

@@ -12,6 +12,11 @@ DASH = "–"
 HOUR = 3600.0
 _UP = ("", "k", "M", "G", "T", "P", "E")
 _DOWN = ("", "m", "µ", "n", "p")
+_UNITS = (
+    (1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (2 * HOUR, 60.0, "min"), (96 * HOUR, HOUR, "h"),
+    (float("inf"), 24 * HOUR, "d"),
+)  # fmt: skip
+"""(seconds up to which, seconds of one, unit): the middle figure decides for its range."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -99,13 +104,6 @@ def ratio(value: float) -> str:
     if 0 < value < 0.005:
         return "< 0.01"
     return f"{value:.2f}" if value < 1000 else si(value)
-
-
-_UNITS = (
-    (1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (2 * HOUR, 60.0, "min"), (96 * HOUR, HOUR, "h"),
-    (float("inf"), 24 * HOUR, "d"),
-)  # fmt: skip
-"""(seconds up to which, seconds of one, unit): the middle figure decides for its range."""
 
 
 def digits(value: float) -> str:

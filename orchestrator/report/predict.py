@@ -8,21 +8,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint
-from perfctl.orchestrator.analyse.cost import Rental, Room, Span, Training
+from perfctl.orchestrator.analyse.cost import Energy, Parallel, Room, Span, Training
+from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
-from perfctl.orchestrator.report.numbers import (
-    DASH,
-    compact,
-    compact_dollars,
-    digits,
-    dollars,
-    duration,
-    gigabytes,
-    money,
-    with_range,
-)
+from perfctl.orchestrator.report.numbers import DASH, compact, digits, dollars, duration, gigabytes, money
 from perfctl.orchestrator.report.prices import days, sources
-from perfctl.orchestrator.report.text_tables import grid, text
+from perfctl.orchestrator.report.text_tables import add_rows, grid, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +45,19 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     shown = rentals[:OFFERS]
     prices = [rental.price for rental in shown]
     yield text(f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} ({', '.join(sources(prices))})")
-    yield _offers(shown, found)
+    table = _grid("provider", "instance", "GPUs", ">on demand", ">spot")
+    for rental in shown:
+        price = rental.price
+        gpus = f"{rental.instances} x {price.count}" if rental.instances > 1 else str(price.count)
+        table.add_row(*map(text, (
+            price.provider, f"{price.instance or price.gpu}{'*' if len(price.boards) > 1 else ''}",
+            f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
+            dollars(rental.on_demand) if rental.on_demand is not None else DASH,
+            money(rental.spot.value) if rental.spot is not None else DASH,
+        )))  # fmt: skip
+    if any(len(price.boards) > 1 for price in prices):
+        table.caption = f"* the provider does not say which form; worked out as {found.device.machine.name}"
+    yield table
     if len(rentals) > len(shown):
         yield text(f"and {len(rentals) - len(shown)} dearer: --json has them", "dim")
     network = "the network between machines is not in these times"
@@ -64,27 +67,16 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
         left_out = len(training.rentals) - len(whole)
         yield text(f"{left_out} offers of fewer GPUs an instance are left out: {network}", "dim")
     if (energy := training.energy) is not None:
-        cost = f", cost {with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
+        cost = f", cost {numbers.with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
         yield text(
-            f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W a GPU, {energy.source};"
+            f"energy {numbers.with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W a GPU, {energy.source};"
             " without host and cooling"
         )
 
 
-def _offers(rentals: Sequence[Rental], found: Answer) -> Table:
-    table = _grid("provider", "instance", "GPUs", ">on demand", ">spot")
-    for rental in rentals:
-        price = rental.price
-        gpus = f"{rental.instances} x {price.count}" if rental.instances > 1 else str(price.count)
-        table.add_row(*map(text, (
-            price.provider, f"{price.instance or price.gpu}{'*' if len(price.boards) > 1 else ''}",
-            f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
-            dollars(rental.on_demand) if rental.on_demand is not None else DASH,
-            money(rental.spot.value) if rental.spot is not None else DASH,
-        )))  # fmt: skip
-    if any(len(rental.price.boards) > 1 for rental in rentals):
-        table.caption = f"* the provider does not say which form; worked out as {found.device.machine.name}"
-    return table
+def lacks(training: Training) -> bool:
+    """Is it known that the step does not fit?"""
+    return training.room is not None and training.room.fits is False
 
 
 def batches(found: Answer) -> Table:
@@ -95,22 +87,16 @@ def batches(found: Answer) -> Table:
     table = _grid(*heads, tight=True)
     for point in found.points:
         training, room = point.training, point.training.room
-        fits = (
-            DASH
-            if room is None or room.fits is None
-            else "no"
-            if not room.fits
-            else "little left"
-            if room.close
-            else "yes"
-        )
+        fits = DASH
+        if room is not None and room.fits is not None:
+            fits = "no" if not room.fits else "little left" if room.close else "yes"
         row = [
             f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value),
             gigabytes(room.needed) if room is not None else DASH, fits,
         ]  # fmt: skip
         if training.billed is not None:
             costs = [rental.on_demand for rental in training.rentals if rental.on_demand and rental.instances == 1]
-            cheapest = money(costs[0].value) if costs and not _lacks(training) else DASH
+            cheapest = money(costs[0].value) if costs and not lacks(training) else DASH
             row += [compact(training.billed), *([cheapest] if training.rentals else [])]
         table.add_row(*map(text, row))
     if first.room is not None and first.room.largest is not None:
@@ -119,21 +105,15 @@ def batches(found: Answer) -> Table:
     return table
 
 
-def _lacks(training: Training) -> bool:
-    """It is known that the step does not fit."""
-    return training.room is not None and training.room.fits is False
-
-
 def explained(point: AnswerPoint) -> Iterator[RenderableType]:
     shares = point.step.shares
     if not shares:
         return
     yield text(f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} go")
-    table = _grid("layer", "kind", ">time", ">part", "driven by")
-    for share in shares[:LAYERS]:
-        row = (_exactly(share.seconds), f"{share.part:.1%}", DRIVERS[share.limit])
-        table.add_row(*map(text, (share.layer or "(between layers)", share.kind, *row)))
-    yield table
+    yield add_rows(_grid("layer", "kind", ">time", ">part", "driven by"), [
+        (share.layer or "(between layers)", share.kind, _exactly(share.seconds), f"{share.part:.1%}", DRIVERS[share.limit])
+        for share in shares[:LAYERS]
+    ])  # fmt: skip
     if rest := shares[LAYERS:]:
         yield text(f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all", "dim")
     by_limit = Counter[str]()
@@ -158,9 +138,8 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
         price = choice.price
         offer = f"{f'{price.provider} {price.instance}'.strip()}, {price.count} x {choice.board}"
         spot = money(choice.spot.value) if choice.spot is not None else DASH
-        table.add_row(
-            *map(text, (compact(choice.seconds), compact_dollars(choice.dollars), spot, offer, str(choice.batch)))
-        )
+        cost = numbers.compact_dollars(choice.dollars)
+        table.add_row(*map(text, (compact(choice.seconds), cost, spot, offer, str(choice.batch))))
     yield table
     if best.choices:
         when = days([choice.price for choice in best.choices])
@@ -177,22 +156,24 @@ def _grid(*heads: str, tight: bool = False) -> Table:
 
 
 def _exactly(value: float) -> str:
-    """A duration without a range."""
     return duration(Span(value, value, value))
 
 
 def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[RenderableType]:
     """Everything, part by part."""
-    yield text(_heading(found))
-    first = found.points[0]
+    question, subject, device, first = found.question, found.subject, found.device, found.points[0]
+    how = f"training with {subject.optimizer}" if subject.training else "inference"
+    on = f"{question.gpus} x {device.machine.name}" if question.gpus > 1 else device.machine.name
+    batch = ", ".join(map(str, question.batches))
+    yield text(f"{subject.model}, {how}, batch {batch}, {question.precision}, on {on}")
     if len(found.points) == 1:
         yield _facts(_one(found, first))
     else:
         yield _facts(_all_grounds(found))
         yield batches(found)
-    device = f"{found.device.source}; roofline {_exactly(first.step.floor)} a step"
-    yield _facts([("device", device), *_named("note", found.notes)])
-    if len(found.points) == 1 and first.training.rentals and not _lacks(first.training):
+    source = f"{device.source}; roofline {_exactly(first.step.floor)} a step"
+    yield _facts([("device", source), *_named("note", found.notes)])
+    if len(found.points) == 1 and first.training.rentals and not lacks(first.training):
         yield from costs(found, first.training)
     if explain:
         yield from explained(first)
@@ -200,33 +181,24 @@ def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[Re
         yield from frontier(found, best)
 
 
-def _heading(found: Answer) -> str:
-    question, subject, device = found.question, found.subject, found.device.machine.name
-    batch = ", ".join(str(size) for size in question.batches)
-    how = f"training with {subject.optimizer}" if subject.training else "inference"
-    devices = f"{question.gpus} x {device}" if question.gpus > 1 else device
-    return f"{subject.model}, {how}, batch {batch}, {question.precision}, on {devices}"
-
-
 def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     job, training, trains = found.question, point.training, found.subject.training
-    lacks = _lacks(training)
+    too_large = lacks(training)
     memory = ("memory", _memory(training.room, ON_TOP[found.device.machine.kind]))
-    rows = [memory] if lacks else []
+    rows = [memory] if too_large else []
     rows += [
-        ("step", duration(training.step) + (", if it fitted" if lacks else "")),
-        ("", with_range(training.samples_per_second, "samples/s")),
+        ("step", duration(training.step) + (", if it fitted" if too_large else "")),
+        ("", numbers.with_range(training.samples_per_second, "samples/s")),
     ]
     if training.epoch is not None and training.steps is not None:
         rows.append(("epoch" if trains else "all samples", f"{duration(training.epoch)}: {training.steps:,} steps"))
     if training.whole is not None:
         rows.append(("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs"))
-    rows += [] if lacks else [memory]
+    rows += [] if too_large else [memory]
     return rows + _parallel(training) + _grounds(point)
 
 
 def _memory(room: Room | None, on_top: str) -> str:
-    """Whether it fits, how much is missing, and the largest batch that fits."""
     if room is None:
         return "not known"
     needed = f"{gigabytes(room.needed)} of tensors"
@@ -264,7 +236,6 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
 
 
 def _named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
-    """The name beside the first sentence only."""
     return [("" if place else name, sentence) for place, sentence in enumerate(sentences)]
 
 
@@ -285,14 +256,17 @@ def _all_grounds(found: Answer) -> list[tuple[str, str]]:
 def _facts(rows: Sequence[tuple[str, str]]) -> Table:
     table = grid(("", "left"), (" ", "left"), heads=False, whole=[""])
     table.columns[0].min_width = 11
-    for name, said in rows:
-        table.add_row(text(name, "dim"), text(said))
-    return table
+    return add_rows(table, [(text(name, "dim"), said) for name, said in rows])
 
 
 def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
     """Everything, every offer and every layer."""
     question, machine, subject = found.question, found.device.machine, found.subject
+    choices = [
+        {**prices_text.as_json(choice.price), "board": choice.board, "batch": choice.batch,
+         "training_s": _record(choice.seconds), "on_demand_usd": _record(choice.dollars), "spot_usd": _record(choice.spot)}
+        for choice in (best.choices if best is not None else ())
+    ]  # fmt: skip
     peaks = {"flops_per_second": dict(machine.flops_per_second), "source": found.device.source}
     return {
         "model": subject.model, "mode": "train" if subject.training else "infer",
@@ -300,7 +274,8 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
         "dataset_size": question.samples, "epochs": question.epochs, "gpus": question.gpus,
         "device": {**asdict(machine), **peaks}, "prices": found.prices.where, "notes": list(found.notes),
         "batches": [_point(point) for point in found.points],
-        "frontier": _frontier(best) if best is not None else None,
+        "frontier": None if best is None
+        else {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "choices": choices},
     }  # fmt: skip
 
 
@@ -309,15 +284,19 @@ def _point(point: AnswerPoint) -> dict[str, Any]:
     memory = {"needed_bytes": room.needed, "limit_bytes": room.limit, "fits": room.fits, "lacking_bytes": room.lacking,
               "largest_batch": room.largest} if room is not None else None  # fmt: skip
     return {
-        "batch": step.case.batch, "step_s": _span(training.step), "step_one_gpu_s": _span(training.alone),
-        "samples_per_s": _span(training.samples_per_second), "steps_per_epoch": training.steps,
-        "epoch_s": _span(training.epoch), "training_s": _span(training.whole), "way": step.way, "source": step.source,
+        "batch": step.case.batch, "step_s": _record(training.step), "step_one_gpu_s": _record(training.alone),
+        "samples_per_s": _record(training.samples_per_second), "steps_per_epoch": training.steps,
+        "epoch_s": _record(training.epoch), "training_s": _record(training.whole), "way": step.way, "source": step.source,
         "coverage": step.coverage, "why_not_better": [why for why in step.why_not if why],
         "beyond_the_data": list(step.outside), "roofline_s": step.floor, "phases_s": dict(step.phases),
-        "memory": memory, "parallel": asdict(training.parallel) if training.parallel is not None else None,
-        "offers": [_rental(rental) for rental in training.rentals],
-        "energy": asdict(training.energy) if training.energy is not None else None,
-        "layers": [asdict(share) for share in step.shares], "drivers": dict(step.drivers), "gaps": _gaps(point),
+        "memory": memory, "parallel": _record(training.parallel),
+        "offers": [
+            {**prices_text.as_json(rental.price), "instances": rental.instances, "idle_gpus": rental.idle,
+             "on_demand_usd": _record(rental.on_demand), "spot_usd": _record(rental.spot)}
+            for rental in training.rentals
+        ],
+        "energy": _record(training.energy), "layers": [asdict(share) for share in step.shares],
+        "drivers": dict(step.drivers), "gaps": _gaps(point),
     }  # fmt: skip
 
 
@@ -326,44 +305,23 @@ def _gaps(point: AnswerPoint) -> dict[str, str]:
     step, training = point.step, point.training
     job, room, energy = training.job, training.room, training.energy
     no_samples = "no --dataset-size"
-    found = {
-        "steps_per_epoch": no_samples if job.samples is None else None,
-        "epoch_s": no_samples if job.samples is None else None,
-        "training_s": "no --epochs" if job.epochs is None else None,
-        "coverage": "no fit on this device: the range is that of the source" if step.coverage is None else None,
-        "phases_s": "only measured and fitted steps know their phases" if not step.phases else None,
-        "drivers": "only fits know them" if not step.drivers else None,
-        "memory": "no lines of memory for this model: see notes" if room is None else None,
-        "parallel": "one GPU" if training.parallel is None else None,
-        "memory.limit_bytes": "how much the device has is not known"
-        if room is not None and room.limit is None
-        else None,
-    }
-    if not training.rentals:
-        found["offers"] = no_samples if training.billed is None else "no offer of this device in the price table"
-    if energy is None:
-        found["energy"] = no_samples if training.billed is None else "no power is known: --power"
-    elif energy.cost is None:
-        found["energy.cost"] = "no --tariff"
-    return {name: why for name, why in found.items() if why is not None}
+    unbilled = no_samples if training.billed is None else None
+    found = (
+        ("steps_per_epoch", job.samples is None, no_samples),
+        ("epoch_s", job.samples is None, no_samples),
+        ("training_s", job.epochs is None, "no --epochs"),
+        ("coverage", step.coverage is None, "no fit on this device: the range is that of the source"),
+        ("phases_s", not step.phases, "only measured and fitted steps know their phases"),
+        ("drivers", not step.drivers, "only fits know them"),
+        ("memory", room is None, "no lines of memory for this model: see notes"),
+        ("parallel", training.parallel is None, "one GPU"),
+        ("memory.limit_bytes", room is not None and room.limit is None, "how much the device has is not known"),
+        ("offers", not training.rentals, unbilled or "no offer of this device in the price table"),
+        ("energy", energy is None, unbilled or "no power is known: --power"),
+        ("energy.cost", energy is not None and energy.cost is None, "no --tariff"),
+    )
+    return {name: why for name, is_missing, why in found if is_missing}
 
 
-def _span(span: Span | None) -> dict[str, float] | None:
-    return asdict(span) if span is not None else None
-
-
-def _rental(rental: Rental) -> dict[str, Any]:
-    counts = {"instances": rental.instances, "idle_gpus": rental.idle}
-    costs = {"on_demand_usd": _span(rental.on_demand), "spot_usd": _span(rental.spot)}
-    return {**prices_text.as_json(rental.price), **counts, **costs}
-
-
-def _frontier(best: Frontier) -> dict[str, Any]:
-    choices = [
-        {
-            **prices_text.as_json(choice.price), "board": choice.board, "batch": choice.batch,
-            "training_s": _span(choice.seconds), "on_demand_usd": _span(choice.dollars), "spot_usd": _span(choice.spot),
-        }
-        for choice in best.choices
-    ]  # fmt: skip
-    return {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "choices": choices}
+def _record(found: Span | Parallel | Energy | None) -> dict[str, Any] | None:
+    return asdict(found) if found is not None else None

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, GainLine, Speedup
+from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report import terminal as terminals
-from perfctl.orchestrator.report.cells import (
-    Cell,
-    amount,
-    count,
-    decimal_cell,
-    nothing,
-    rate,
-    share_cell,
-    size_cell,
-    text_cell,
-    time_cell,
-)
+from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.numbers import ratio, time
@@ -119,41 +109,24 @@ def _arms(one: Speedup) -> Table | None:
              Column("copies hidden", note="copy time during which a kernel ran"),
              Column("outside operations", note="of the steps, on a CPU")]  # fmt: skip
     gpu, cpu = "a CPU launches no kernels", "the trace holds kernels"
-    rows = [
-        [
-            text_cell(arm.label), text_cell(arm.device or "not recorded"), count(arm.runs),
-            time_cell(arm.total_ns, NOT_TRAINED), time_cell(arm.step_ns), rate(arm.steps_per_second, "1/s"),
-            rate(arm.samples_per_second, "1/s"),
-            amount(arm.rate.per_second, "FLOP/s", arm.rate.reason or "steps were not timed"), _of_peak(arm),
-            size_cell(peak_memory(arm)), size_cell(arm.paper_memory, arm.paper_memory_reason or "not worked out"),
-            _of_paper(arm), share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
+    rows = []
+    for arm in one.arms:
+        rated, lacking = arm.rate, arm.paper_memory_reason or "not worked out"
+        of_peak = None if rated.peak is None or rated.per_second is None else rated.per_second / rated.peak
+        measured = arm.memory.get("peak allocated")  # of a device: torch's allocator counts there what paper counts
+        of_paper = nothing("a host's peak also holds Python, torch and the data")
+        if measured is not None:
+            of_paper = share_cell(measured / arm.paper_memory if arm.paper_memory else None, lacking)
+        peaks = map(arm.memory.get, ("peak allocated", "peak host_resident", "peak host resident"))
+        rows.append([
+            text_cell(arm.label), text_cell(arm.device or "not recorded"), arm.runs, time_cell(arm.total_ns, NOT_TRAINED),
+            time_cell(arm.step_ns), cells.rate(arm.steps_per_second, "1/s"), cells.rate(arm.samples_per_second, "1/s"),
+            amount(rated.per_second, "FLOP/s", rated.reason or "steps were not timed"),
+            share_cell(of_peak, rated.reason or "not known"), size_cell(next((p for p in peaks if p is not None), None)),
+            size_cell(arm.paper_memory, lacking), of_paper, share_cell(arm.idle, gpu), share_cell(arm.launch_bound, gpu),
             share_cell(arm.overlap, gpu if arm.idle is None else "no copies"), share_cell(arm.overhead, cpu),
-        ]
-        for arm in one.arms
-    ]  # fmt: skip
+        ])  # fmt: skip
     return table("Each alone", heads, rows)
-
-
-def _of_peak(arm: ArmFacts) -> Cell:
-    if arm.rate.peak is None or arm.rate.per_second is None:
-        return nothing(arm.rate.reason or "not known")
-    return share_cell(arm.rate.per_second / arm.rate.peak)
-
-
-def _of_paper(arm: ArmFacts) -> Cell:
-    """Only of a device: torch's allocator counts there what paper counts."""
-    measured = arm.memory.get("peak allocated")
-    if measured is None:
-        return nothing("a host's peak also holds Python, torch and the data")
-    if not arm.paper_memory:
-        return nothing(arm.paper_memory_reason or "not worked out")
-    return share_cell(measured / arm.paper_memory)
-
-
-def peak_memory(arm: ArmFacts) -> int | None:
-    """Of the device where it was recorded, else of the host."""
-    names = ("peak allocated", "peak host_resident", "peak host resident")
-    return next((size for name in names if (size := arm.memory.get(name)) is not None), None)
 
 
 def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
@@ -180,17 +153,13 @@ def _gain_cells(line: GainLine | None) -> list[Cell]:
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
         return [time_cell(line.ns, "on the other side only"), why, why]
-    return [time_cell(line.ns), faster(line.gain), text_cell(interval(line.gain), line.gain.basis)]
+    return [time_cell(line.ns), *_faster(line.gain, line.gain.basis)]
 
 
-def faster(gain: Gain) -> Cell:
-    """The speed-up; its interval in the title."""
-    return Cell(ratio(gain.value), f"{interval(gain)}; {gain.basis}", value=gain.value)
-
-
-def interval(gain: Gain) -> str:
-    """ "3.1 to 3.4"."""
-    return f"{ratio(gain.low)} to {ratio(gain.high)}"
+def _faster(gain: Gain, basis: str | None = None) -> tuple[Cell, Cell]:
+    """The speed-up, and its interval."""
+    interval = f"{ratio(gain.low)} to {ratio(gain.high)}"
+    return Cell(ratio(gain.value), f"{interval}; {gain.basis}", value=gain.value), text_cell(interval, basis)
 
 
 def _reached(one: Speedup) -> Table | None:
@@ -198,7 +167,7 @@ def _reached(one: Speedup) -> Table | None:
     rows = []
     for item in one.reached:
         target = f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} {item.target:.4g}"
-        rows.append([text_cell(target), *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
+        rows.append([target, *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
     return table("Training time to the same result", heads, rows)
 
 
@@ -206,8 +175,8 @@ def _course(one: Speedup) -> Table | None:
     heads = [Column("", style=TEXT), Column("epoch"), Column("time"), Column("training loss"), Column("test loss"),
              Column("accuracy"), Column("Dice")]  # fmt: skip
     rows = [
-        [text_cell(arm.label), count(item.number + 1), time_cell(item.ns), decimal_cell(item.loss),
-         decimal_cell(item.test_loss), share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
+        [text_cell(arm.label), item.number + 1, time_cell(item.ns), *map(cells.decimal_cell, (item.loss, item.test_loss)),
+         share_cell(item.accuracy), share_cell(item.dice, "its answers are no masks")]
         for arm in one.arms
         for item in arm.epochs
     ]  # fmt: skip
@@ -220,10 +189,14 @@ def _if_only(one: Speedup) -> list[Table | None]:
     found = []
     for other in one.against:
         rows = [
-            [text_cell(item.layer), share_cell(item.share), faster(item.gain), text_cell(interval(item.gain)),
-             Cell(ratio(item.limit), value=item.limit)]
+            [
+                text_cell(item.layer),
+                share_cell(item.share),
+                *_faster(item.gain),
+                Cell(ratio(item.limit), value=item.limit),
+            ]
             for item in other.if_only
-        ]  # fmt: skip
+        ]
         found.append(table(f"If only this layer ran as on {other.label} (Amdahl)", heads, rows))
     return found
 
@@ -232,7 +205,7 @@ def _categories(one: Speedup) -> Table | None:
     heads = [Column("kind of work", style=TEXT), *(Column(arm.label) for arm in one.arms)]
     shares = [arm.categories or {} for arm in one.arms]
     rows = [
-        [text_cell(kind), *(share_cell(parts.get(kind, 0.0 if parts else None)) for parts in shares)]
+        [kind, *(share_cell(parts.get(kind, 0.0 if parts else None)) for parts in shares)]
         for kind in CATEGORIES
         if any(kind in parts for parts in shares)
     ]
@@ -243,7 +216,7 @@ def _top(arm: ArmFacts) -> Table | None:
     heads = [Column("operation", style=CODE), Column("kind", style=TEXT), Column("calls"), Column("self time"),
              Column("with what it called"), Column("of all")]  # fmt: skip
     rows = [
-        [text_cell(item.name), text_cell(item.category), count(item.calls), time_cell(item.self_ns),
+        [text_cell(item.name), text_cell(item.category), item.calls, time_cell(item.self_ns),
          time_cell(item.total_ns, "kernels call nothing"), share_cell(item.share)]
         for item in arm.top
     ]  # fmt: skip

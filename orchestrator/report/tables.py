@@ -8,11 +8,13 @@ from itertools import groupby, pairwise
 from math import isfinite
 from typing import Any
 
-from perfctl.orchestrator.report.cells import Cell, text_cell, time_cell
+from perfctl.orchestrator.report.cells import Cell, count, name_cell, nothing, size_cell, text_cell, time_cell, word
 from perfctl.orchestrator.report.numbers import si
 
 ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
+STATIC_ROWS = 20
+"""Rows that stand in the page for readers without JavaScript, and in print."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Column:
     """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
 
 
+RUN = Column("run", style="text")
+LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
+"""((label, unit, kind), values)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table that stands in the page as HTML."""
@@ -39,8 +46,6 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     caption: str
     hidden: int = 0
-    """Rows that exist and are not shown."""
-
     tools: bool = True
     """Offer filter and CSV."""
     notes: tuple[str, ...] = ()
@@ -53,18 +58,21 @@ class Table:
 
 
 def table(
-    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, limit: int = ROWS_SHOWN,
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Any]],
+    *,
+    limit: int = ROWS_SHOWN,
     tools: bool = True,
-) -> Table | None:  # fmt: skip
-    """A table; None when there are no rows.
+) -> Table | None:
+    """A table; None when there are no rows. A value is a cell, or becomes one of the kind of its column.
 
     A column in which every cell is a dash for the same reason is marked empty, with its reason above the table.
     """
-    cells = [tuple(row) for row in rows]
+    cells = [tuple(map(_cell, columns, row)) for row in rows]
     if not cells:
         return None
-    shown = tuple(cells[:limit])
-    heads = list(columns)
+    shown, heads = tuple(cells[:limit]), list(columns)
     empty: dict[str, list[str]] = {}
     for place, column in enumerate(columns):
         titles = {row[place].title for row in shown} if all(row[place].style == "no" for row in shown) else set()
@@ -72,18 +80,31 @@ def table(
             heads[place] = replace(column, empty=True)
             empty.setdefault(titles.pop() or "not collected", []).append(column.label)
     notes = tuple(f"{', '.join(labels)}: {reason}." for reason, labels in empty.items())
-    hidden = len(cells) - len(shown)
-    return Table(tuple(heads), shown, caption, hidden, tools=tools and len(shown) > 8, notes=notes)
+    return Table(tuple(heads), shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes)
 
 
-def without_empty(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> tuple[list[Column], list[list[Cell]]]:
-    """Drop columns of dashes only: for lists that need no reason for a missing column."""
-    keep = [place for place in range(len(columns)) if any(row[place].style != "no" for row in rows)]
-    return [columns[place] for place in keep], [[row[place] for place in keep] for row in rows]
+def _cell(column: Column, value: Any) -> Cell:
+    """Words and names by the column's style, times and sizes by its unit, else a count."""
+    if isinstance(value, Cell):
+        return value
+    if column.style == "code" and value:
+        return name_cell(value)
+    if column.style != "num":
+        return word(value)
+    if column.base == "ns":
+        return time_cell(value)
+    return size_cell(value) if column.base == "B" else count(value)
 
 
-STATIC_ROWS = 20
-"""Rows that stand in the page for readers without JavaScript, and in print."""
+def listing(
+    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, drop_run: bool = True, tools: bool = True
+) -> Table | None:
+    """A table without columns of dashes only, and without the run's column when there is only one run."""
+    cells = [tuple(map(_cell, columns, row)) for row in rows]
+    keep = [place for place in range(len(columns)) if any(row[place].style != "no" for row in cells)]
+    if drop_run and len({row[0].text for row in cells}) == 1:
+        keep = [place for place in keep if place]
+    return table(caption, [columns[at] for at in keep], [[row[at] for at in keep] for row in cells], tools=tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +116,8 @@ class Grid:
     rows: int
     columns: tuple[dict[str, Any], ...]
     hidden: int = 0
-    """Rows that exist and are not in the page."""
     notes: tuple[str, ...] = ()
     first: Table | None = None
-    """The first rows as an HTML table."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -136,19 +155,32 @@ def differences(values: Sequence[int]) -> list[int]:
     return [*values[:1], *(after - before for before, after in pairwise(values))]
 
 
-def first_rows(caption: str, columns: Sequence[tuple[tuple[str, str, str], Sequence[Any]]], rows: int) -> Table | None:
-    """The first rows of columns ``((label, unit, kind), values)`` as an HTML table, without moments on a clock."""
+def long_table(
+    key: str, columns: Sequence[LongColumn], rows: int, hidden: int, more: Iterable[dict[str, Any]] = (),
+    notes: Sequence[str] = (),
+) -> Grid:  # fmt: skip
+    """Columns, then ``more`` that are packed and stand in the long table only; those without a value become a note."""
+    caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
+    made = [*(packed(*head, values) for head, values in columns), *more]
+    empty = [one["label"] for one in made if one.get("c", 0) is None and "refused" not in str(one.get("state", ""))]
+    kept = tuple(one for one in made if one["label"] not in empty)
+    said = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
+    first = _first_rows(caption, [column for column in columns if column[0][0] not in empty], rows)
+    return Grid(key, caption, rows, kept, hidden, said, first)
+
+
+def _first_rows(caption: str, columns: Sequence[LongColumn], rows: int) -> Table | None:
+    """As an HTML table, without moments on a clock."""
     shown, columns = min(rows, STATIC_ROWS), [column for column in columns if column[0][2] != "start"]
     heads = [Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
              for (label, unit, kind), _ in columns]  # fmt: skip
-    cells = [[_cell(kind, values[row]) for (_, _, kind), values in columns] for row in range(shown)]
-    said = f"{caption}, first {shown} of {rows}" if shown < rows else caption
-    return table(said, heads, cells, tools=False)
+    cells = [[_first_cell(kind, values[row]) for (_, _, kind), values in columns] for row in range(shown)]
+    return table(f"{caption}, first {shown} of {rows}" if shown < rows else caption, heads, cells, tools=False)
 
 
-def _cell(kind: str, value: Any) -> Cell:
+def _first_cell(kind: str, value: Any) -> Cell:
     if value is None:
-        return Cell("–", "not in this report", "no")
+        return nothing("not in this report")
     if kind == "time":
         return time_cell(value)
     return text_cell(si(value) if kind == "si" else value)

@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.tables import Table as View
+from perfctl.orchestrator.report.text_tables import add_rows
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
 from perfctl.records.run import Run
@@ -53,9 +54,7 @@ def run_details(run: Run) -> list[RenderableType]:
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
         ("sha256", run.artifact_sha256),
     ]  # fmt: skip
-    for name, value in rows:
-        if value is not None:
-            facts.add_row(_text(name, "dim"), _text(str(value)))
+    add_rows(facts, [(_text(name, "dim"), str(value)) for name, value in rows if value is not None])
     analysis = analyse(study)
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
@@ -148,7 +147,6 @@ def _over_lines(name: str, count: int) -> list[str]:
 
 
 def _why(name: str, item: Reason) -> Text:
-    """The verdict's sentence, its numbers, the advice."""
     rest = [f"{item.rule}: {item.numbers}." if item.numbers else "" if item.sentence and item.todo else f"{item.rule}."]
     rest += [f"{item.elsewhere}."] if item.elsewhere else []
     said = " ".join(part for part in (item.sentence, *(text[:1].upper() + text[1:] for text in rest)) if part)
@@ -162,10 +160,8 @@ def _findings(found: Analysis) -> list[RenderableType]:
     if not said:
         return [_text("Nothing stands out.")]
     numbers = count(1)
-    grid = _grid(("", "right"), ("", "left"), heads=False)
-    for item in said:
-        grid.add_row(_text("!" if item.warning else str(next(numbers))), _text(item.text))
-    return [grid]
+    rows = [("!" if item.warning else str(next(numbers)), item.text) for item in said]
+    return [add_rows(_grid(("", "right"), ("", "left"), heads=False), rows)]
 
 
 def from_view(

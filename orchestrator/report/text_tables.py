@@ -17,20 +17,16 @@ def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     table = grid(("run", "right"), ("profiler", "left"), ("workload", "left"), ("batch", "right"), ("mode", "left"),
                  ("device", "left"), ("kernels", "right"), ("status", "left"), ("origin", "left"))  # fmt: skip
     columns = ("id", "profiler", "workload", "batch_size", "mode", "device_name", "kernels", "status", "origin")
-    for row in rows:
-        words = (DASH if row[column] is None else str(row[column]) for column in columns)
-        table.add_row(*(text(word, "bold red" if word == "failed" else "") for word in words))
-    return table
+    words = [[DASH if row[column] is None else str(row[column]) for column in columns] for row in rows]
+    return add_rows(table, [[text(word, "bold red" if word == "failed" else "") for word in row] for row in words])
 
 
 def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) -> Table:
     """(name, state, value, detail) of each finding, for ``perfctl doctor``; states also stand as words."""
     table = grid(("", "left"), ("", "left"), ("", "left"), heads=False)
     styles = {"ok": "green", "warning": "yellow", "missing": "dim"}
-    for name, state, value, detail in findings:
-        said = "\n".join(part for part in (value, detail) if part)
-        table.add_row(text(name), text(state, styles.get(state, "")), text(said))
-    return table
+    return add_rows(table, [[name, text(state, styles.get(state, "")), "\n".join(filter(None, (value, detail)))]
+                            for name, state, value, detail in findings])  # fmt: skip
 
 
 def grid(*columns: tuple[str, str], heads: bool = True, whole: Collection[str] = (), code: int = 36) -> Table:
@@ -51,6 +47,13 @@ def grid(*columns: tuple[str, str], heads: bool = True, whole: Collection[str] =
                 text(label), justify="right" if side == "right" else "left", no_wrap=label in whole,
                 overflow="ellipsis" if label in whole else "fold",
             )  # fmt: skip
+    return table
+
+
+def add_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:
+    """The same table; words become :func:`text`."""
+    for row in rows:
+        table.add_row(*(text(cell) if isinstance(cell, str) else cell for cell in row))
     return table
 
 

@@ -91,7 +91,7 @@ def test_only_the_runs_that_were_asked_for_leave(perfctl: Perfctl, replayed: Pat
 
 def test_the_ledgers_columns_are_all_described(perfctl: Perfctl, replayed: Path) -> None:
     rows = perfctl("ledger", "--json", "--store", replayed).json["rows"]
-    assert set(rows[0]) <= set(ledger_rows.MEANINGS)
+    assert set(rows[0]) <= set(ledger_rows.column_facts())
 
 
 def test_what_is_there_is_not_replaced_without_force(perfctl: Perfctl, store: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfctl.orchestrator.analyse.cost import Span, Training
@@ -45,22 +45,29 @@ def span(one: Span | None) -> list[float] | None:
     return [one.value, one.low, one.high] if one is not None else None
 
 
-def error(page: Any, python: Any, path: str = "") -> tuple[float, str]:
+def error(page: Any, python: Any) -> tuple[float, str]:
     """(the largest relative error of a number, where it is); infinite where anything else differs."""
-    if isinstance(python, bool) or not isinstance(python, (int, float, list, dict)):
-        return (0.0, path) if page == python else (float("inf"), f"{path}: {page!r} in the page, {python!r} in Python")
-    if isinstance(python, (int, float)):
-        if not isinstance(page, (int, float)):
-            return float("inf"), f"{path}: {page!r} in the page, {python!r} in Python"
-        return (abs(page - python) / abs(python) if python else abs(page)), f"{path}: {page} in the page, {python}"
-    if type(page) is not type(python) or len(page) != len(python):
-        return float("inf"), f"{path}: {page!r} in the page, {python!r} in Python"
-    pairs: Sequence[tuple[Any, Any, Any]]
-    if isinstance(python, Mapping):
-        pairs = [(key, page.get(key), value) for key, value in python.items()]
-    else:
-        pairs = [(place, one, other) for place, (one, other) in enumerate(zip(page, python, strict=True))]
-    return max((error(one, other, f"{path}.{key}") for key, one, other in pairs), default=(0.0, path))
+    mine, theirs = dict(leaves(page)), dict(leaves(python))
+    if mine.keys() != theirs.keys():
+        return float("inf"), f"{mine.keys() ^ theirs.keys()} in the page or in Python only"
+    errors = [(0.0, "")]
+    for path, expected in theirs.items():
+        found, off = mine[path], float("inf")
+        if found == expected:
+            off = 0.0
+        elif all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (found, expected)):
+            off = abs(found - expected) / abs(expected) if expected else abs(found)
+        errors.append((off, f"{path}: {found!r} in the page, {expected!r} in Python"))
+    return max(errors)
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(where, what) of everything that holds nothing else."""
+    if not isinstance(value, (dict, list)) or not value:
+        yield path, value
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(inner, f"{path}.{key}")
 
 
 def random_choice(rng: random.Random, models: Sequence[str], devices: Sequence[str]) -> dict[str, Any]:

@@ -1,22 +1,13 @@
-"""Synthetic runs for the report tests."""
+"""The browser of the report tests."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
-
-from tests.analyse import synthetic as builders
-
-
-@pytest.fixture(scope="session")
-def synthetic() -> ModuleType:
-    """The builders in analyse/synthetic.py."""
-    return builders
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,19 @@
-"""What a page is made of."""
+"""What a page is made of, and what a terminal shows."""
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import Any
+
+from rich.console import Console
+
+HOSTILE = (
+    "</script><script>alert(1)</script>", "\"><img src=x onerror=alert(1)>' onfocus='alert(2)", "k" * 4000,
+    "abc\u202egnp.exe\u2028\u2029",
+)  # fmt: skip
 
 
 class Outline(HTMLParser):
@@ -43,3 +52,12 @@ def outline(page: str) -> Outline:
     found = Outline()
     found.feed(page)
     return found
+
+
+def printed(things: Iterable[Any], width: int = 80) -> str:
+    """On a terminal without colours."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, markup=False, emoji=False)
+    for thing in things:
+        console.print(thing)
+    return out.getvalue()

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import random
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.analyse.compare.compare import compare
 from perfctl.orchestrator.analyse.compare.records import MEANING, Comparison, Side
-from perfctl.orchestrator.report import compare_text
+from perfctl.orchestrator.report import compare as compare_text
 from perfctl.orchestrator.report.compare import around, findings, percent_change
 from perfctl.orchestrator.report.page import page
 from perfctl.records.run import Run
+from tests.analyse import synthetic
+from tests.report.outline import outline, printed
 
 HOSTILE = (
     "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "</script><b>x", "a|b`c*d_e[f](javascript:x)",
@@ -26,7 +25,7 @@ HOSTILE = (
 
 
 @pytest.fixture
-def slower(synthetic: ModuleType) -> Any:
+def slower() -> Any:
     """slower(names): conv2 forward a fifth slower in B; other names for two kernels where given. 4 repeats."""
 
     def make(hostile: str | None = None, torch: str = "2.8.0") -> Comparison:
@@ -56,60 +55,21 @@ def slower(synthetic: ModuleType) -> Any:
     return make
 
 
-class Parsed(HTMLParser):
-    """Tags and text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.handlers: list[str] = []
-        self.ids: set[str] = set()
-        self.targets: set[str] = set()
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        for key, value in attrs:
-            if key.startswith("on"):
-                self.handlers.append(key)
-            if key == "id":
-                self.ids.add(value or "")
-            if key == "href" and tag == "a":
-                self.targets.add(value or "")
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
-def shown(found: Comparison, width: int = 80) -> str:
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, highlight=False, markup=False, emoji=False)
-    for part in compare_text.terminal(found):
-        console.print(part)
-    return out.getvalue()
-
-
 def flat(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def test_page_terminal_and_markdown_say_the_same_sentences(slower: Any) -> None:
+def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said(slower: Any) -> None:
     found = slower(torch="2.9.0")
     said = findings(found)
     assert any(sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence for sentence in said.news)
-    text = flat(" ".join(Parsed(page.render_comparison(found)).words))
+    text = flat(" ".join(outline(page.render_comparison(found)).words))
     for sentence in (*said.news, *said.warnings, said.banner or ""):
         assert flat(sentence) in text
         assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
-        assert flat(sentence) in flat(shown(found))
+        assert flat(sentence) in flat(printed(compare_text.terminal(found)))
     for verdict in {row.verdict for pair in found.pairs for row in pair.rows}:
         assert MEANING[verdict] in text
-
-
-def test_a_kernel_that_goes_the_way_of_its_layer_is_not_said_a_second_time(slower: Any) -> None:
     news = findings(slower()).news
     assert sum("conv2 forward" in sentence for sentence in news) == 1
 
@@ -117,33 +77,29 @@ def test_a_kernel_that_goes_the_way_of_its_layer_is_not_said_a_second_time(slowe
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     found = slower(name)
-    plain, hostile = Parsed(page.render_comparison(slower())), Parsed(page.render_comparison(found))
+    plain, hostile = outline(page.render_comparison(slower())), outline(page.render_comparison(found))
     assert hostile.tags.count("script") == plain.tags.count("script")
     assert "img" not in hostile.tags
-    assert not hostile.handlers
+    assert not [name for _, name, _ in hostile.attributes if name.startswith("on")]
     text = compare_text.markdown(found)
     assert not re.search(r"(?<!\\)<(script|img|b)\b", text)
     assert "@everyone" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {8}
-    lines = shown(found).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "\x1b" not in shown(found)
+    shown = printed(compare_text.terminal(found))
+    assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
     assert compare_text.as_json(found)["pairs"]
 
 
-def test_every_link_of_the_page_leads_somewhere_in_it(slower: Any) -> None:
-    parsed = Parsed(page.render_comparison(slower()))
-    assert parsed.targets
-    assert {target[1:] for target in parsed.targets} <= parsed.ids
-    assert all(target.startswith("#") for target in parsed.targets)
-
-
-def test_the_same_comparison_gives_the_same_bytes(slower: Any) -> None:
+def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes(slower: Any) -> None:
+    parsed = outline(page.render_comparison(slower()))
+    targets = [value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")]
+    assert targets and all(target.startswith("#") for target in targets)
+    assert {target[1:] for target in targets} <= set(parsed.ids)
     assert page.render_comparison(slower()) == page.render_comparison(slower())
 
 
-def test_a_page_of_nothing_is_a_page(synthetic: ModuleType) -> None:
+def test_a_page_of_nothing_is_a_page() -> None:
     found = compare(
         Side("A", (synthetic.cpu_run(1, 16),)), Side("B", (replace(synthetic.cpu_run(2, 16), workload="u"),))
     )
@@ -164,7 +120,7 @@ def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
     assert around((change, change)) == f"{text} to {text}"
 
 
-def test_a_spread_wider_than_the_gate_is_not_taken_for_no_change(synthetic: ModuleType) -> None:
+def test_a_spread_wider_than_the_gate_is_not_taken_for_no_change() -> None:
     dice = random.Random(5)
 
     def side(label: str) -> Side:

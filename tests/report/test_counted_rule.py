@@ -8,27 +8,21 @@ from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.report.cells import figure_cell, why
-from perfctl.orchestrator.report.findings_no_layers import of
+from perfctl.orchestrator.report.findings import without_layers
 from perfctl.orchestrator.report.ledger.page import ledger_view
-from perfctl.orchestrator.report.ledger.rows import MEANINGS
+from perfctl.orchestrator.report.ledger.rows import column_facts
 from tests.analyse import simulated
 
 PLAIN = "fp32: FADD + FMUL + 2 FFMA"
 CORES = "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
 
 
-def test_a_counted_figure_names_its_rule_where_the_pointer_rests() -> None:
+def test_a_counted_figure_names_each_rule_once() -> None:
     figure = Figure(1000, "counted", rule=PLAIN)
     assert why(figure) == f"rule: {PLAIN}"
     assert PLAIN in (figure_cell(figure, "FLOP").title or "")
-
-
-def test_a_rule_that_the_reason_states_already_is_not_said_twice() -> None:
     estimated = Figure(512, "estimated", CORES.partition(": ")[2], rule=f"{PLAIN}; {CORES}")
     assert why(estimated) == f"{CORES.partition(': ')[2]}; rule: {PLAIN}"
-
-
-def test_a_sum_names_each_rule_once() -> None:
     both = Figure(3, "counted", rule=f"{PLAIN}; {CORES}")
     assert total_of([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
 
@@ -42,19 +36,16 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
     frame = perfctl.ledger(runs)
     counted = frame[frame["counted_flops"] > 0]
     assert len(counted) and counted["counted_rule"].notna().all()
-    assert set(frame.columns) - {"why"} <= set(MEANINGS)
+    assert set(frame.columns) - {"why"} <= set(column_facts())
 
 
 def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers() -> None:
     scenario = simulated.Scenario(forward={"fc1": "phantom"}, batches=(16,))
     run = simulated.make_runs(scenario)[0]
     moves = 4 * 8 * -(-16 * 128 // 256)  # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
-    (said,) = (item.text for item in of([PreparedRun(run)]) if "constants" in item.text)
+    (said,) = (item.text for item in without_layers([PreparedRun(run)]) if "constants" in item.text)
     halves, pipe = (int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and "))
     assert (halves, pipe) == (simulated.STEPS * 32 * moves, simulated.STEPS * moves)
     assert f"in {simulated.STEPS} launches" in said
-
-
-def test_without_constant_moves_nothing_is_said_of_them() -> None:
     plain = simulated.make_runs(simulated.Scenario(batches=(16,)))[0]
-    assert not any("constants" in item.text for item in of([PreparedRun(plain)]))
+    assert not any("constants" in item.text for item in without_layers([PreparedRun(plain)]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
@@ -11,27 +10,33 @@ from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Copy, Kernel, Step
 from perfctl.records.run import Run
+from tests.analyse import synthetic
 
 
 def said(study: Study) -> list[Finding]:
     return list(findings(analyse(study)))
 
 
-def test_the_ratio_furthest_from_one_comes_first_with_its_number(synthetic: ModuleType) -> None:
-    (study,) = studies([run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)])
-    assert said(study)[0].text.startswith("conv2 forward executed 0.500 of the FLOPs on paper at batch 16")
-    assert not any("fc1" in item.text and "paper" in item.text for item in said(study))
+def texts(*runs: Run) -> list[str]:
+    (study,) = studies(list(runs))
+    return [item.text for item in said(study)]
 
 
-def test_a_step_that_mostly_waits_is_said_with_its_share(synthetic: ModuleType) -> None:
+def test_the_ratio_furthest_from_one_comes_first_with_its_number() -> None:
+    found = texts(*synthetic.gpu_pair(1, 16), *synthetic.gpu_pair(2, 64))
+    assert found[0].startswith("conv2 forward executed 0.500 of the FLOPs on paper at batch 16")
+    assert not any("fc1" in text and "paper" in text for text in found)
+
+
+def test_a_step_that_mostly_waits_is_said_with_its_share() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     kernels = sum(kernel.duration_ns for kernel in nsys.report.kernels) / synthetic.STEPS
     steps = tuple(step._replace(duration_ns=int(kernels * 4)) for step in nsys.report.steps)
-    (study,) = studies([replace(nsys, report=replace(nsys.report, steps=steps)), ncu])
-    assert any("computes in only 25.0 % of a step at batch 64" in item.text for item in said(study))
+    found = texts(replace(nsys, report=replace(nsys.report, steps=steps)), ncu)
+    assert any("computes in only 25.0 % of a step at batch 64" in text for text in found)
 
 
-def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause(synthetic: ModuleType) -> None:
+def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     fast = [kernel._replace(duration_ns=kernel.duration_ns // 10) for kernel in nsys.report.kernels]
     (study,) = studies([replace(nsys, report=replace(nsys.report, kernels=fast, steps=())), ncu])
@@ -39,7 +44,7 @@ def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause(synthetic: Modu
     assert "of the fp32 peak of the Tesla V100-SXM2-16GB" in text and "wrong device" in text
 
 
-def test_the_largest_layer_is_named_at_both_ends_of_the_sweep(synthetic: ModuleType) -> None:
+def test_the_largest_layer_is_named_at_both_ends_of_the_sweep() -> None:
     (study,) = studies([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 256)])
     first = said(study)[0]
     share = 16 * 4000 / (16 * 10_100 + 1000) * 100
@@ -47,60 +52,45 @@ def test_the_largest_layer_is_named_at_both_ends_of_the_sweep(synthetic: ModuleT
     assert first.evidence == "ledger"
 
 
-def test_overlapping_spreads_are_no_change(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)])
-    assert any("hardly changes" in item.text for item in said(study))
+def test_overlapping_spreads_are_no_change() -> None:
+    assert any("hardly changes" in text for text in texts(synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)))
 
 
-def test_a_change_within_the_scatter_of_the_steps_is_not_ranked(synthetic: ModuleType) -> None:
+def test_a_change_within_the_scatter_of_the_steps_is_not_ranked() -> None:
     def steps(*each: int) -> tuple[Step, ...]:
         return tuple(Step(n, "step", None, ns) for n, ns in enumerate(each))
 
     runs = [synthetic.make_run(1, batch_size=16, steps=steps(800, 1600, 4800)),
             synthetic.make_run(2, batch_size=32, steps=steps(1600, 1600, 1600)),
             synthetic.make_run(3, batch_size=64, steps=steps(3200, 12800, 12800))]  # fmt: skip
-    (study,) = studies(runs)
-    (text,) = (item.text for item in said(study) if "per sample" in item.text)
+    (text,) = (text for text in texts(*runs) if "per sample" in text)
     assert "scatters too much" in text and "100 ns at batch 16, 200 ns at batch 64" in text
     assert text.endswith("it is lowest at batch 32 with 50.0 ns.")
 
 
-def test_a_real_change_comes_with_its_factor(synthetic: ModuleType) -> None:
-    (study,) = studies([run for n, batch in enumerate((16, 256), 1) for run in synthetic.gpu_pair(n, batch)])
+def test_a_real_change_comes_with_its_factor() -> None:
+    found = texts(*synthetic.gpu_pair(1, 16), *synthetic.gpu_pair(2, 256))
     factor = ((20_000 + 900 * 16) / 16) / ((20_000 + 900 * 256) / 256)
-    assert any(f"falls with the batch size by a factor of {factor:.1f}" in item.text for item in said(study))
+    assert any(f"falls with the batch size by a factor of {factor:.1f}" in text for text in found)
 
 
-def test_missing_counts_and_failed_runs_are_warnings(synthetic: ModuleType) -> None:
+def test_missing_counts_and_failed_runs_are_warnings_and_one_reason_is_one_sentence() -> None:
     (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)])
     warnings = [item for item in said(study) if item.warning]
     assert [item.evidence for item in warnings] == ["gaps", "runs"]
     assert "batch 256 failed" in warnings[1].text
-
-
-def test_runs_that_failed_for_one_reason_are_one_sentence(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 128), synthetic.failed_run(3, 256)])
     failures = [item.text for item in said(study) if item.evidence == "runs"]
     assert len(failures) == 1 and "The torch runs at batch 128, 256 failed" in failures[0]
 
 
-def test_nothing_is_said_about_a_report_with_nothing_in_it(synthetic: ModuleType) -> None:
+def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_with_nothing_in_it() -> None:
     run = synthetic.foreign_run(1)
-    (study,) = studies([replace(run, report=replace(run.report, kernels=[]))])
-    assert said(study) == []
+    assert texts(replace(run, report=replace(run.report, kernels=[]))) == []
+    assert texts(synthetic.foreign_run(1))[0] == "gemm_v0 takes 80.0 % of the kernel time (2.00 µs, 2 launches)."
 
 
-def test_a_foreign_report_names_its_largest_kernel(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.foreign_run(1)])
-    assert said(study)[0].text == "gemm_v0 takes 80.0 % of the kernel time (2.00 µs, 2 launches)."
-
-
-def texts(run: Run) -> list[str]:
-    (study,) = studies([run])
-    return [item.text for item in said(study)]
-
-
-def test_a_foreign_report_says_how_much_of_the_capture_the_gpu_worked(synthetic: ModuleType) -> None:
+def test_a_foreign_report_says_how_much_of_the_capture_the_gpu_worked() -> None:
     kernels = [Kernel(0, "a", start_ns=0, duration_ns=1000), Kernel(1, "b", start_ns=500, duration_ns=1000)]
     run = synthetic.foreign_run(1, kernels=kernels, duration_ns=6000)
     assert "The GPU ran kernels for 25.0 % of the capture: 1.50 µs of 6.00 µs." in texts(run)
@@ -110,13 +100,13 @@ def test_a_foreign_report_says_how_much_of_the_capture_the_gpu_worked(synthetic:
     assert not any("of the capture" in text for text in texts(replace(run, profiler="ncu")))
 
 
-def test_a_foreign_report_sets_copies_beside_kernels(synthetic: ModuleType) -> None:
+def test_a_foreign_report_sets_copies_beside_kernels() -> None:
     copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
     text = "2 copies and memsets took 625 ns for 8.19 kB: 20.0 % of the work on the GPU, kernels and copies summed."
     assert text in texts(synthetic.foreign_run(1, copies=copies))
 
 
-def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed(synthetic: ModuleType) -> None:
+def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500),
                 *synthetic.fp_counters(2, 7, 0, 0)]  # fmt: skip
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
@@ -127,15 +117,10 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed(synthetic: 
     assert text.startswith("relu executed about 51.2 kFLOP") and ", estimated as 512 x tensor instructions" in text
 
 
-def test_what_a_foreign_report_is_without_is_a_warning(synthetic: ModuleType) -> None:
+def test_what_a_foreign_report_is_without_is_a_warning() -> None:
     kernels = [Kernel(0, "a"), Kernel(1, "b")]
-    (study,) = studies(
-        [
-            synthetic.foreign_run(
-                1, profiler="ncu", kernels=kernels, counters=synthetic.fp_counters(0, 1, 1, 1, pipe=None)
-            )
-        ]
-    )
+    counters = synthetic.fp_counters(0, 1, 1, 1, pipe=None)
+    (study,) = studies([synthetic.foreign_run(1, profiler="ncu", kernels=kernels, counters=counters)])
     warnings = [item.text for item in said(study) if item.warning]
     assert warnings == [
         "No launch has a duration.",

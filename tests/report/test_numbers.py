@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.orchestrator.analyse.cost import Span
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.report import cells, numbers
 
@@ -32,11 +33,13 @@ def test_decimal_points_and_units_stand_below_each_other() -> None:
     assert texts[2] == "105\u2008\u2007\u2007" and texts[1] == "24.7\u2007"
 
 
-def test_the_full_value_keeps_every_digit() -> None:
+def test_the_full_value_keeps_every_digit_and_a_rate_no_more_than_it_has() -> None:
     assert numbers.full(1_358_954_496, "FLOP") == "1\u202f358\u202f954\u202f496 FLOP"
+    assert numbers.full(279720279720279.75) == "279\u202f720\u202f000\u202f000\u202f000"
+    assert numbers.full(41234) == "41\u202f234"
 
 
-def test_the_four_states_have_four_looks() -> None:
+def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
     looks = [
         cells.figure_cell(figure, "FLOP")
         for figure in (Figure(5, "counted"), Figure(5, "estimated", "a rule"), missing("not_collected", "nobody asked"),
@@ -46,20 +49,14 @@ def test_the_four_states_have_four_looks() -> None:
     assert looks[1].text.startswith("~ ")
     assert looks[2].text == numbers.DASH and "nobody asked" in (looks[2].title or "")
     assert "would be wrong" in (looks[3].title or "")
-
-
-def test_a_lower_bound_says_so() -> None:
     cell = cells.figure_cell(Figure(5, "counted", launches=2, of_launches=3), "FLOP")
     assert cell.text.startswith("≥ ") and "2 of 3 launches" in (cell.title or "")
 
 
-def test_a_share_that_rounds_to_nothing_is_not_shown_as_zero() -> None:
+def test_what_rounds_to_nothing_is_not_shown_as_zero() -> None:
     assert numbers.percent(0.0001) == "< 0.1 %"
     assert numbers.percent(0.0) == "0.0 %"
     assert numbers.percent(0.99985) == "> 99.9 %" and numbers.percent(1) == "100.0 %"
-
-
-def test_a_tiny_ratio_is_not_shown_as_zero() -> None:
     assert numbers.ratio(6e-7) == "< 0.01"
     assert numbers.ratio(0) == "0.00"
 
@@ -78,6 +75,40 @@ def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) 
     assert cells.rate(None, "1/s", "not timed") == cells.nothing("not timed")
 
 
-def test_a_rate_is_not_given_more_digits_than_it_has() -> None:
-    assert numbers.full(279720279720279.75) == "279\u202f720\u202f000\u202f000\u202f000"
-    assert numbers.full(41234) == "41\u202f234"
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ((3.1 * 3600, 2.6 * 3600, 3.9 * 3600), "3.1 h (2.6 to 3.9 h)"),
+        ((0.0412, 0.04, 0.05), "41.2 ms (40 to 50 ms)"),
+        ((5e-4, 4e-4, 2e-3), "500 µs (400 to 2,000 µs)"),
+        ((90.0, 80.0, 130.0), "90 s (80 to 130 s)"),
+        ((600.0, 600.0, 600.0), "10 min"),
+        ((10 * 86400.0, 8 * 86400.0, 20 * 86400.0), "10 d (8 to 20 d)"),
+    ],
+)
+def test_a_range_has_the_unit_of_its_middle(seconds: tuple[float, float, float], said: str) -> None:
+    assert numbers.duration(Span(*seconds)) == said
+
+
+def test_columns_have_short_ranges_and_bytes_are_gigabytes_or_megabytes() -> None:
+    assert numbers.compact(Span(0.0412, 0.04, 0.05)) == "41.2 ms (40-50)"
+    assert numbers.gigabytes(5_663_000_000) == "5.66 GB"
+    assert numbers.gigabytes(3_800_000) == "3.8 MB"
+
+
+def test_money_has_cents_where_they_matter_and_little_is_not_nothing() -> None:
+    assert numbers.dollars(Span(12.345, 10.1, 115.2)) == "$12.35 ($10.10 to $115)"
+    assert numbers.money(1234.5) == "$1,234"
+    assert numbers.money(0.004) == "< $0.01"
+    assert numbers.money(0.0) == "$0.00"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0, "0"), (0.0000123, "0.000012"), (3.14159, "3.14"), (99.97, "100"), (12345.6, "12,346"),
+        (1e9, "1,000,000,000"),
+    ],
+)  # fmt: skip
+def test_three_digits_without_exponent(value: float, said: str) -> None:
+    assert numbers.digits(value) == said

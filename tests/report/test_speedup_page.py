@@ -18,6 +18,7 @@ from perfctl.orchestrator.analyse.speedup import (
 from perfctl.orchestrator.report import speedup
 from perfctl.orchestrator.report.page.page import render_speedup
 from perfctl.orchestrator.report.speedup import tables
+from tests.report.outline import printed
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -46,12 +47,15 @@ LINES = (
 )
 
 
-def test_a_speedup_stands_with_its_interval_and_else_the_reason_stands_there() -> None:
+def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_reached_has_no_time() -> None:
     (table,) = (one for one in tables(study(LINES)) if one.caption == "Speed-up")
     rows = {row[0].text: row for row in table.rows}
     assert [cell.text for cell in rows["step"][3:]] == ["3.00", "2.50 to 3.50"]
     assert [cell.style for cell in rows["forward"][3:]] == ["no", "no"]
     assert rows["forward"][3].title == "one run each, and of 3 steps"
+    (table,) = (one for one in tables(study(LINES)) if one.caption == "Training time to the same result")
+    assert [cell.style for cell in table.rows[0]] == ["", "", "no"]
+    assert table.rows[0][2].title == "never reached"
 
 
 def test_a_refused_speedup_shows_no_factor_and_says_why() -> None:
@@ -70,25 +74,9 @@ def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
     assert not re.search(r"(?:src|href)=[\"']https?:", page), "the page works offline"
 
 
-def test_unsteady_steps_are_said_and_steady_ones_are_not() -> None:
+def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_within_a_word() -> None:
     said = " ".join(part for part in speedup.terminal(study(LINES)) if isinstance(part, str))
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
     assert f"The steps of {HOSTILE}" not in said
-
-
-def test_what_was_never_reached_has_no_time() -> None:
-    (table,) = (one for one in tables(study(LINES)) if one.caption == "Training time to the same result")
-    assert [cell.style for cell in table.rows[0]] == ["", "", "no"]
-    assert table.rows[0][2].title == "never reached"
-
-
-def test_the_terminal_breaks_no_heading_within_a_word() -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    out = StringIO()
-    for part in speedup.terminal(study(LINES)):
-        Console(file=out, width=80, markup=False).print(part)
-    for column in tables(study(LINES))[0].columns:
-        assert column.label in out.getvalue()
+    text = printed(speedup.terminal(study(LINES)))
+    assert all(column.label in text for column in tables(study(LINES))[0].columns)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
-
-from rich.console import Console
 
 from perfctl.orchestrator.report import terminal, text_tables
 from perfctl.records.report import Summary
-
-
-def printed(*things: Any) -> str:
-    out = io.StringIO()
-    console = Console(file=out, width=80, force_terminal=False)
-    for thing in things:
-        console.print(thing)
-    return out.getvalue()
+from tests.analyse import synthetic
+from tests.report.outline import printed
 
 
 def row(number: int, **facts: Any) -> dict[str, Any]:
@@ -27,35 +17,32 @@ def row(number: int, **facts: Any) -> dict[str, Any]:
     return {"id": number, **dict.fromkeys(columns), **facts}
 
 
-def test_runs_fit_eighty_columns_and_say_how_they_ended() -> None:
+def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in_a_word() -> None:
     rows = [
         row(1, profiler="torch", workload="mnist_cnn", batch_size=16, status="ok", origin="measured"),
         row(2, profiler="torch", workload="mnist_cnn", batch_size=256, status="failed", origin="measured"),
         row(3, profiler="nsys", device_name="NVIDIA H100 80GB HBM3", kernels=1221, status="ok", origin="ingested"),
     ]
-    text = printed(text_tables.runs_table(rows))
+    text = printed([text_tables.runs_table(rows)])
     assert max(map(len, text.splitlines())) <= 80
     assert "failed" in text and "ingested" in text and "1221" in text
     assert text.splitlines()[3].split()[:3] == ["3", "nsys", "–"], "what is not known is a dash"
-
-
-def test_the_doctors_findings_fit_eighty_columns_and_say_the_state_in_a_word() -> None:
-    text = printed(text_tables.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")]))
+    text = printed([text_tables.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")])])
     assert max(map(len, text.splitlines())) <= 80
     assert text.split()[:2] == ["ncu", "missing"]
 
 
-def test_a_run_shows_findings_and_the_ledger(synthetic: ModuleType) -> None:
-    text = printed(*terminal.run_details(synthetic.gpu_pair(1, 64)[1]))
+def test_a_run_shows_findings_and_the_ledger() -> None:
+    text = printed(terminal.run_details(synthetic.gpu_pair(1, 64)[1]))
     assert max(map(len, text.splitlines())) <= 80
     assert "conv2 forward executed 0.500 of the FLOPs on paper" in text
     assert "1.36 G" in text and "not a time to trust" in " ".join(text.split())
     assert "1 multiply-add = 2 FLOPs" in " ".join(text.split())
 
 
-def test_a_sweep_shows_one_row_a_batch_size(synthetic: ModuleType) -> None:
+def test_a_sweep_shows_one_row_a_batch_size() -> None:
     text = printed(
-        *terminal.sweep_summary([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)])
+        terminal.sweep_summary([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)])
     )
     assert [line.split()[0] for line in text.splitlines() if line.split() and line.split()[0] in ("16", "64", "256")] == [
         "16", "64", "256",
@@ -63,20 +50,20 @@ def test_a_sweep_shows_one_row_a_batch_size(synthetic: ModuleType) -> None:
     assert "out of memory" in text
 
 
-def test_names_are_no_markup_and_send_no_control_characters(synthetic: ModuleType) -> None:
+def test_names_are_no_markup_and_send_no_control_characters() -> None:
     run = synthetic.foreign_run(1)
     kernels = [kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None) for kernel in run.report.kernels]
-    text = printed(*terminal.run_details(replace(run, report=replace(run.report, kernels=kernels))))
+    text = printed(terminal.run_details(replace(run, report=replace(run.report, kernels=kernels))))
     assert "[red]x" in text and "\x1b" not in text
 
 
-def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero(synthetic: ModuleType) -> None:
+def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> None:
     run = synthetic.foreign_run(1, profiler="dlprof")
     figures = [Summary("GPU Utilization", 0.010363, "%"), Summary("Memory Duration", 0.0, "%")]
     texts = {}
     for form in ("DLProf database, version 1.8.0", "DLProf CSV: summary"):
         texts[form] = printed(
-            *terminal.run_details(replace(run, report=replace(run.report, form=form, summaries=figures)))
+            terminal.run_details(replace(run, report=replace(run.report, form=form, summaries=figures)))
         )
     database, csv = ([line.split() for line in text.splitlines()] for text in texts.values())
     assert ["GPU", "Utilization", "0.010363", "%"] in database

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
-from types import ModuleType
-
-from rich.console import Console
 
 from perfctl.orchestrator.actions.tables import ledger as frame
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
@@ -17,9 +13,11 @@ from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
 from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts
+from tests.analyse import synthetic
+from tests.report.outline import printed
 
 
-def judged(synthetic: ModuleType) -> Analysis:
+def judged() -> Analysis:
     """conv2 forward has a made-up reason at batch 16 and 64; the sweep has one of its own."""
     (study,) = studies([run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)])
 
@@ -32,46 +30,35 @@ def judged(synthetic: ModuleType) -> Analysis:
     return replace(analyse(study), judgement=Judgement(rows, sweep))
 
 
-def test_one_reason_a_rule_tells_the_other_batch_sizes(synthetic: ModuleType) -> None:
-    found = judged(synthetic)
+def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing() -> None:
+    found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
     (reason,) = reasons(rows, found.judgement)
     assert reason.sentence == "conv2 forward at batch 16 ran Winograd."
     assert reason.numbers == "predicts 0.44 of paper, explains 90.0 % of the gap"
     assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
     assert still_open(rows, found.judgement) == "Unexplained: 10.0 % to 30.0 % of the gap over 2 batch sizes."
-
-
-def test_rows_that_nobody_judged_say_nothing(synthetic: ModuleType) -> None:
-    found = judged(synthetic)
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
 
 
-def test_the_terminal_numbers_the_verdicts_and_fits_eighty_columns(synthetic: ModuleType) -> None:
-    out = io.StringIO()
-    console = Console(file=out, width=80, force_terminal=False)
-    for part in terminal.ledgers([judged(synthetic)]):
-        console.print(part)
-    text = out.getvalue()
+def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
+    text = printed(terminal.ledgers([judged()]))
     assert max(map(len, text.splitlines())) <= 80
     line = next(line for line in text.splitlines() if line.startswith("conv2 forward"))
     assert line.split()[-1] == "2", "the sweep's verdict is number 1"
     flat = " ".join(text.split())
     assert "2 conv2 forward at batch 16 ran Winograd. Winograd: predicts 0.44 of paper" in flat
     assert "→ Nothing to do." in flat and "unexplained: 10.0 % to 30.0 % of the gap" in flat
-
-
-def test_the_page_groups_carry_the_same_words(synthetic: ModuleType) -> None:
-    view = ledger_view(judged(synthetic))
+    view = ledger_view(judged())
     assert view is not None
     (group,) = (group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward"))
     assert [item.rule for item in group.reasons] == ["winograd"] and group.open is not None
     assert [item.sentence for item in view.sweep] == ["The count does not follow the batch size."]
 
 
-def test_rows_for_programs_hold_full_values_and_null_for_unknown(synthetic: ModuleType) -> None:
-    found = judged(synthetic)
+def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
+    found = judged()
     rows = list(ledger_rows([found]))
     (row,) = (row for row in rows if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward"))
     assert row["paper_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
@@ -83,7 +70,7 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown(synthetic: Modu
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
 
-def test_the_data_frame_has_the_rows_and_nan_for_unknown(synthetic: ModuleType) -> None:
+def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
     runs = synthetic.gpu_pair(1, 64)
     table = frame(runs)
     line = table[(table.layer == "conv2") & (table.direction == "forward")].iloc[0]

@@ -45,7 +45,7 @@ def compare(
 def _show(found: Comparison, out: Path | None, markdown: str | None, as_json: bool) -> None:
     """The page, the summary and the tables, each where it was asked for."""
     from perfctl.orchestrator.actions.files import write_text
-    from perfctl.orchestrator.report import compare_text
+    from perfctl.orchestrator.report import compare as compare_text
 
     if out is not None:
         from perfctl.orchestrator.report.page import page

@@ -14,8 +14,7 @@ from math import ceil, floor, log2
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.report.charts import files as charts_files
-from perfctl.orchestrator.report.charts import svg
-from perfctl.orchestrator.report.charts.svg import INK, MUTED, ON_DEEP, PAPER, RULE, SERIES, Hit, drawable
+from perfctl.orchestrator.report.charts.files import INK, MUTED, ON_DEEP, PAPER, RULE, SERIES, Hit, drawable
 from perfctl.orchestrator.report.numbers import percent, short, si, significant
 
 if TYPE_CHECKING:
@@ -57,34 +56,34 @@ def against_batch(
 
     With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper".
     """
-    figure, axes = new_axes()
+    figure, axes = new_axes(y=up)
     for line in lines:
         colour = SERIES[line.colour % len(SERIES)]
         if line.lows:
             axes.fill_between(line.batches, line.lows, line.highs, color=colour, alpha=0.18, linewidth=0)
         axes.plot(line.batches, line.values, "o" if log else "o-", color=colour, markersize=4.5, linewidth=1.6)
     batches = sorted({batch for line in lines for batch in line.batches})
-    _batch_axis(axes, batches)
+    axes.set_xscale("log", base=2)
+    shown = batches if len(batches) <= 9 else batches[:: -(-len(batches) // 8)]
+    axes.set_xticks(shown, [str(batch) for batch in shown])
+    axes.minorticks_off()
+    axes.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
+    axes.set_xlabel("batch size", color=MUTED, fontsize=10)
     if log:
         _ratio_axis(axes, [value for line in lines for value in line.values], batches[0])
     else:
         highest = max(value for line in lines for value in (*line.values, *line.highs))
         axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(formatter(show))
-    axes.set_ylabel(up, color=MUTED, fontsize=10)
     named = len(lines) > 1 or log
     if named:
         label_ends(axes, lines, log2 if log else float)
-    hits = [Hit(_said(line, place, show, named=named), line.batches[place], value)
-            for line in lines for place, value in enumerate(line.values)]  # fmt: skip
+    hits = []
+    for line in lines:
+        for place, (batch, value) in enumerate(zip(line.batches, line.values, strict=True)):
+            spread = f" ({show(line.lows[place])} to {show(line.highs[place])})" if line.lows else ""
+            hits.append(Hit(f"{f'{line.label}, ' if named else ''}batch {batch}: {show(value)}{spread}", batch, value))
     return as_svg(figure, name, description, hits)
-
-
-def _said(line: Series, place: int, show: Callable[[float], str], *, named: bool) -> str:
-    """ "conv2 forward, batch 64: 1.2 µs (1.1 µs to 1.4 µs)"."""
-    text = f"{line.label}, " if named else ""
-    text += f"batch {line.batches[place]}: {show(line.values[place])}"
-    return f"{text} ({show(line.lows[place])} to {show(line.highs[place])})" if line.lows else text
 
 
 def shares(
@@ -139,9 +138,9 @@ class Spot:
 
 def roofline(name: str, description: str, spots: Sequence[Spot], roofs: Mapping[str, float], bandwidth: float) -> str:
     """log-log: the memory's slope up to each roof, named on the lines; points with their names beside them."""
-    figure, axes = new_axes(height=3.9)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    figure, axes = new_axes(
+        3.9, "FLOP per byte of DRAM", "FLOP/s", (lambda x: f"{x:g}", lambda y: short(si(y))), log=True
+    )
     top = max(roofs.values())
     corner = top / bandwidth
     low_x = min([0.1, *(spot.x / 2 for spot in spots)])
@@ -169,23 +168,17 @@ def roofline(name: str, description: str, spots: Sequence[Spot], roofs: Mapping[
     for spot, at in zip(spots, places, strict=True):
         if spot.named:
             _beside(axes, drawable(spot.label), at, occupied)
-    axes.set_xlabel("FLOP per byte of DRAM", color=MUTED, fontsize=10)
-    axes.set_ylabel("FLOP/s", color=MUTED, fontsize=10)
-    axes.xaxis.set_major_formatter(formatter(lambda value: f"{value:g}"))
-    axes.yaxis.set_major_formatter(formatter(lambda value: short(si(value))))
     axes.minorticks_off()
     hits = [Hit(f"{s.label}: {significant(float(s.x))} FLOP/B, {si(s.y, 'FLOP/s')}", s.x, s.y) for s in spots]
     return as_svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
 
 
 def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """A point of the data in fractions of the drawing, 0..1 both ways."""
     x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
     return float(x), float(y)
 
 
 def _beside(axes: Axes, label: str, at: tuple[float, float], occupied: list[tuple[float, float, float]]) -> None:
-    """A name beside its point, as near as other points and names allow; none where there is no room."""
     x, y = at
     width, high = 0.0165 * len(label), 0.052
     for side, height in [(side, y + step * high) for step in (0, 1, -1, 2, -2) for side in (1, -1)]:
@@ -202,7 +195,15 @@ def _beside(axes: Axes, label: str, at: tuple[float, float], occupied: list[tupl
         return
 
 
-def new_axes(height: float = SIZE[1]) -> tuple[Figure, Axes]:
+def new_axes(
+    height: float = SIZE[1],
+    x: str = "",
+    y: str = "",
+    shows: Sequence[Callable[[float], str]] = (),
+    *,
+    log: bool = False,
+) -> tuple[Figure, Axes]:
+    """``x``, ``y``: titles of the axes; ``shows``: how values are written along x and y; ``log``: both are logarithmic."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -218,13 +219,14 @@ def new_axes(height: float = SIZE[1]) -> tuple[Figure, Axes]:
     for side in ("left", "bottom"):
         axes.spines[side].set_color(RULE)
     axes.tick_params(colors=MUTED, labelsize=10, length=3)
+    if log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    axes.set_xlabel(x, color=MUTED, fontsize=10, parse_math=False)
+    axes.set_ylabel(y, color=MUTED, fontsize=10)
+    for axis, show in zip((axes.xaxis, axes.yaxis), shows, strict=False):
+        axis.set_major_formatter(formatter(show))
     return figure, axes
-
-
-def formatter(show: Callable[[float], str]) -> Any:
-    from matplotlib.ticker import FuncFormatter
-
-    return FuncFormatter(lambda value, _: show(value))
 
 
 def few_ticks(most: int = 5) -> Any:
@@ -234,17 +236,13 @@ def few_ticks(most: int = 5) -> Any:
     return MaxNLocator(nbins=most)
 
 
-def _batch_axis(axes: Axes, batches: Sequence[int]) -> None:
-    axes.set_xscale("log", base=2)
-    shown = batches if len(batches) <= 9 else [*batches[:: -(-len(batches) // 8)]]
-    axes.set_xticks(list(shown), [str(batch) for batch in shown])
-    axes.minorticks_off()
-    axes.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
-    axes.set_xlabel("batch size", color=MUTED, fontsize=10)
+def formatter(show: Callable[[float], str]) -> Any:
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda value, _: show(value))
 
 
 def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
-    """log2 with room for 1/2 to 2 at least, and the line at 1."""
     low, high = min([0.5, *values]) / 1.3, max([2.0, *values]) * 1.3
     axes.set_yscale("log", base=2)
     axes.set_ylim(low, high)
@@ -282,5 +280,5 @@ def as_svg(figure: Figure, name: str, description: str, hits: Sequence[Hit] = ()
         charts_files.keep(name, description, figure)
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     transform: Any = figure.axes[0].transData.transform
-    shapes = svg.shapes(hits, transform, figure.get_figheight() * 72)
-    return svg.tidy(out.getvalue(), description, shapes)
+    shapes = charts_files.shapes(hits, transform, figure.get_figheight() * 72)
+    return charts_files.tidy(out.getvalue(), description, shapes)

@@ -1,33 +1,36 @@
-"""The page's charts as files for a paper: PDF, PNG, SVG in the page's light colours, of a width in millimetres.
-
-The drawings are those of charts.py; here they get real colours and a size. The same input gives the same bytes.
+"""Drawings of charts.py made part of the page (colours as CSS variables, labels under the pointer), or files for a paper:
+PDF, PNG, SVG in the page's light colours, of a width in millimetres. The same input gives the same bytes.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.report.charts.svg import MUTED, PAPER, RULE, VARIABLES, drawable
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+INK, MUTED, RULE, PAPER, ON_DEEP = "#010101", "#020202", "#030303", "#050505", "#040404"
+SERIES = tuple(f"#0a0a0{number}" for number in range(10))
+"""Stand-ins; 7 is "other", without a colour of its own, 8 the rest, 9 one colour more."""
+VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ON_DEEP: "--on0"} | {
+    colour: f"--s{number}" for number, colour in enumerate(SERIES)
+}
 FORMATS = ("pdf", "png", "svg")
 MM = 25.4
-"""Millimetres an inch."""
 SMALLEST_TEXT = 0.75
 """Of the page's 10 points: 7.5 pt, at whatever width."""
 LEGEND_ROW = 0.17
-"""Inches."""
 _COLOURS = ("color", "markerfacecolor", "markeredgecolor", "facecolor", "edgecolor")
+_KEPT: ContextVar[list[Drawn] | None] = ContextVar("kept", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,6 @@ class Drawn:
     """Key of the study and of the chart: "s1-ratio"."""
     description: str
     figure: Figure
-
-
-_KEPT: ContextVar[list[Drawn] | None] = ContextVar("kept", default=None)
 
 
 def keep(name: str, description: str, figure: Figure) -> None:
@@ -64,6 +64,7 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions are not written."""
     import matplotlib
     from matplotlib.patheffects import withStroke
+    from matplotlib.text import Text
 
     figure = chart.figure
     wide, high = figure.get_size_inches()
@@ -72,7 +73,9 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     figure.patch.set_alpha(1)
     _colour(figure)
     _legend(figure, grow=height_mm is None)
-    for text in _texts(figure):
+    ticks = {id(label) for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())}
+    texts: list[Any] = [text for text in figure.findobj(Text) if id(text) not in ticks]
+    for text in texts:
         text.set_fontsize(text.get_fontsize() * scale)
         if not figure.axes[0].patches:  # names in bars stand on colour
             text.set_path_effects([withStroke(linewidth=1.5, foreground="white")])
@@ -88,7 +91,6 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
 
 
 def _legend(figure: Figure, *, grow: bool) -> None:
-    """Names of the parts of bars below them: on the page they stand beside the drawing."""
     bars = [one for axes in figure.axes for one in axes.containers]
     parts: dict[str, Any] = {str(one.get_label()): one for one in bars if not str(one.get_label()).startswith("_")}
     if not parts:
@@ -104,16 +106,11 @@ def _legend(figure: Figure, *, grow: bool) -> None:
         text.set_parse_math(False)
 
 
-def _texts(figure: Figure) -> list[Any]:
-    from matplotlib.text import Text
-
-    ticks = {id(label) for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())}
-    return [text for text in figure.findobj(Text) if id(text) not in ticks]
-
-
 def _colour(figure: Figure) -> None:
-    """Real colours in the place of the stand-ins, on everything that is drawn."""
-    real = palette()
+    # the page's colours on white, from its style sheet
+    sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
+    light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
+    real = {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {_key(PAPER): "#ffffff"}
     for artist in figure.findobj():
         for name in _COLOURS:
             get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
@@ -125,7 +122,6 @@ def _colour(figure: Figure) -> None:
 
 
 def _translated(value: Any, real: dict[tuple[float, ...], str]) -> Any:
-    """A colour, or an array of them, with its opacity."""
     from matplotlib.colors import to_rgba, to_rgba_array
 
     if isinstance(value, str) and value in ("none", "auto"):
@@ -142,8 +138,56 @@ def _key(colour: Any) -> tuple[float, ...]:
     return tuple(round(part, 4) for part in to_rgb(colour))
 
 
-def palette() -> dict[tuple[float, ...], str]:
-    """Stand-in -> the page's colour on white, from its style sheet."""
-    sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
-    light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
-    return {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {_key(PAPER): "#ffffff"}
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A text under the pointer and its area: a point, or a box from (x, y) to (right, top), in the data's units."""
+
+    text: str
+    x: float
+    y: float
+    right: float | None = None
+    top: float | None = None
+
+
+def shapes(hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Sequence[float]], high: float) -> str:
+    """Unseen shapes over the points and bars, each with its label: shown on hover, with and without a script.
+
+    ``transform``: from the data's units to the drawing's, counted from below; ``high``: how high the drawing is.
+    """
+    found = []
+    for hit in hits:
+        x, y = transform((hit.x, hit.y))
+        if hit.right is None or hit.top is None:
+            shape, tag = f'cx="{x:.1f}" cy="{high - y:.1f}" r="7"', "circle"
+        else:
+            right, top = transform((hit.right, hit.top))
+            shape = f'x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
+            tag = "rect"
+        found.append(f'<{tag} class="hit" {shape}><title>{escape(drawable(hit.text, 200))}</title></{tag}>')
+    return "\n".join(found)
+
+
+def drawable(label: str, most: int = 28) -> str:
+    """Short enough for a place beside a line, and of characters that can be drawn."""
+    text = "".join(character if character.isprintable() else "\ufffd" for character in label[-most:])
+    return text if len(label) <= most else "…" + text[1:]
+
+
+def tidy(text: str, description: str, shapes: str = "") -> str:
+    """Only the drawing: no prologue, metadata or style of its own; stand-ins become CSS variables."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
+    box = re.search(r'viewBox="[^"]*"', text)
+    assert box is not None
+    head = f'<svg class="chart" {box.group()} role="img" aria-label="{escape(description)}">'
+    text = head + text[text.index(">") + 1 :]
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
+    text = re.sub(r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*", _font, text)
+    text = re.sub(r'<g id="[^"]*"', "<g", text).replace("; ; ", "; ")
+    text = re.sub(r"\s*\n\s*", "\n", text).strip()
+    return text.removesuffix("</svg>") + shapes + "</svg>"
+
+
+def _font(found: re.Match[str]) -> str:
+    return "" if found.group(1).startswith("font-family") else f"font-size: {found.group(2).strip()}"

@@ -9,11 +9,22 @@ from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
 from perfctl.orchestrator.analyse.speedup import ArmFacts, Speedup
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart, Series, shares
-from perfctl.orchestrator.report.charts.svg import INK, MUTED, PAPER, RULE, SERIES, Hit, drawable
+from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
 from perfctl.orchestrator.report.numbers import percent, ratio, short, significant, size, time
 
 _WIDE, _LONG = 0.05, 20
 """Smaller parts have no share in words; labels of more characters leave room for few ticks only."""
+_MOST_BARS, _PIECES = 24, 7
+"""The pieces of a pie are as many as have a colour of their own."""
+_REST = "all others"
+ON_TEST = "On test data, newest run."
+_METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
+    ("Training loss", "loss", significant, "Mean over the training data during the epoch, newest run."),
+    ("Test loss", "test_loss", significant, ON_TEST),
+    ("Accuracy", "accuracy", percent, ON_TEST),
+    ("Dice", "dice", percent, ON_TEST),
+)
+_COLOURS = {kind: place for place, kind in enumerate(CATEGORIES)} | {"optimizer": 9, "other": 8}
 
 
 def epoch(value: float) -> str:
@@ -46,27 +57,20 @@ def plotted(
 ) -> str:  # fmt: skip
     """Lines with a dot at each value, named at their ends; ``show`` is for x and y, ``titles`` for all, x and y."""
     show_x, show_y = show
-    figure, axes = style.new_axes()
+    figure, axes = style.new_axes(x=titles[1], y=titles[2], shows=show)
     for line in lines:
         axes.plot(line.xs, line.ys, "o-", color=SERIES[line.colour % len(SERIES)], markersize=4.5, linewidth=1.6)
     axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
-    axes.yaxis.set_major_formatter(style.formatter(show_y))
     axes.set_xlim(left=0)
     if show_x is epoch:
         ticks = sorted({x for line in lines for x in line.xs})
         axes.set_xticks(ticks[:: -(-len(ticks) // 8)])
     else:
         axes.xaxis.set_major_locator(style.few_ticks())
-    axes.xaxis.set_major_formatter(style.formatter(show_x))
-    axes.set_xlabel(titles[1], color=MUTED, fontsize=10)
-    axes.set_ylabel(titles[2], color=MUTED, fontsize=10)
     if len(lines) > 1:
         style.label_ends(axes, [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines], float)
-    hits = [
-        Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
-        for line in lines
-        for x, y in zip(line.xs, line.ys, strict=True)
-    ]
+    hits = [Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
+            for line in lines for x, y in zip(line.xs, line.ys, strict=True)]  # fmt: skip
     return style.as_svg(figure, name, titles[0], hits)
 
 
@@ -75,7 +79,7 @@ def bars(
     line_at: float | None = None,
 ) -> str:  # fmt: skip
     """Horizontal bars from 0, each with its interval as a line; ``line_at`` draws the reference."""
-    figure, axes = style.new_axes(height=0.5 + 0.27 * len(rows))
+    figure, axes = style.new_axes(0.5 + 0.27 * len(rows), title, shows=(show,))
     hits = []
     for place, bar in enumerate(rows):
         axes.barh(place, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
@@ -90,9 +94,7 @@ def bars(
     axes.set_xlim(0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1)
     axes.set_yticks(range(len(rows)), [drawable(bar.label) for bar in rows])
     axes.invert_yaxis()
-    axes.xaxis.set_major_formatter(style.formatter(show))
     axes.xaxis.set_major_locator(style.few_ticks(5 if max(len(bar.label) for bar in rows) < _LONG else 3))
-    axes.set_xlabel(title, color=MUTED, fontsize=10)
     axes.grid(visible=False)
     axes.grid(axis="x", color=RULE, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
@@ -130,21 +132,6 @@ def pies(
     return style.as_svg(figure, name, description)
 
 
-_MOST_BARS, _PIECES = 24, 7
-"""The pieces of a pie are as many as have a colour of their own."""
-_REST = "all others"
-ON_TEST = "On test data, newest run."
-
-
-_METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("Training loss", "loss", significant, "Mean over the training data during the epoch, newest run."),
-    ("Test loss", "test_loss", significant, ON_TEST),
-    ("Accuracy", "accuracy", percent, ON_TEST),
-    ("Dice", "dice", percent, ON_TEST),
-)
-_COLOURS = {kind: place for place, kind in enumerate(CATEGORIES)} | {"optimizer": 9, "other": 8}
-
-
 def charts(one: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
     """Everything that this study has values for; ``pie`` draws shares of a whole as pies."""
     return [*_course_charts(one, key), *_bar_charts(one, key), *_work_charts(one, key, pie)]
@@ -164,7 +151,6 @@ def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
 
 
 def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
-    """Speed-ups with their intervals."""
     gains = [
         Bar(f"{other.label} {line.name}", line.gain.value, line.gain.low, line.gain.high, place)
         for place, other in enumerate(one.against, 1)
@@ -179,7 +165,6 @@ def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
 
 
 def _work_charts(one: Speedup, key: str, pie: bool) -> Iterator[Chart]:
-    """Kinds of work of all arms, each arm's most expensive operations, and peak memory."""
     worked = [(arm.label, dict(arm.categories)) for arm in one.arms if arm.categories]
     if worked:
         name, said = f"{key}-work", "Kinds of work by share of the time in the trace"

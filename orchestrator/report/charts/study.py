@@ -13,14 +13,16 @@ from perfctl.orchestrator.analyse.predict.bench import ALL, correlation, figures
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
-from perfctl.orchestrator.report.charts.files import Drawn, drawn
-from perfctl.orchestrator.report.charts.svg import INK, MUTED, SERIES, Hit
+from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
 from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
 
 COLOURED = 7
 """Layers with a colour of their own; the rest is "other"."""
+Line = tuple[str, str, dict[int, float]]
+"""(model, quantity, batch size -> value)."""
+PREFIX = "bench-"
 
 
 def chart_views(key: str, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Chart, ...]:
@@ -50,15 +52,14 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
     note = f"{'; '.join(sorted({point.basis or '' for point, _ in timed}))}; median and range over {steps} steps"
     said = "; ".join(f"batch {point.batch}: {time(point.per_sample or 0)}" for point, _ in timed)
     found = []
-    for what, by_sample, description in (
-        ("sample", True, f"Time per sample. {said}"), ("step", False, "Time per step against batch size")
-    ):  # fmt: skip
-        middle, lows, highs = (
+    for what, description in (("sample", f"Time per sample. {said}"), ("step", "Time per step against batch size")):
+        seconds = [
             tuple(
-                value / (point.batch if by_sample else 1) / 1e9 for (point, _), value in zip(timed, values, strict=True)
+                length / (point.batch if what == "sample" else 1) / 1e9 for length in (step.median, step.low, step.high)
             )
-            for values in zip(*((step.median, step.low, step.high) for _, step in timed), strict=True)
-        )
+            for point, step in timed
+        ]
+        middle, lows, highs = zip(*seconds, strict=True)
         line = Series(what, tuple(point.batch for point, _ in timed), middle, lows, highs)
         svg = against_batch(f"{key}-{what}", description, [line], lambda s: short(time(s * 1e9)), up=f"time per {what}")
         found.append(Chart(f"Time per {what}, by batch size", svg, note))
@@ -79,7 +80,6 @@ def _memory(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
 
 
 def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
-    """Share of time by layer (all directions together), one bar a batch size."""
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
         return []
@@ -99,7 +99,6 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
 
 
 def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
-    """Counted / paper: the rows furthest from 1 as dots, everything on a log2 axis with a line at 1."""
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         if row.ratio:
@@ -124,10 +123,6 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
     return [Chart("Counted / paper FLOPs, by batch size", svg, note)]
 
 
-Line = tuple[str, str, dict[int, float]]
-"""(model, quantity, batch size -> value)."""
-
-
 def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Both drawings with all studies of ``runs`` in them."""
     named = [(label(study), [RunUsage(run) for run in study.runs]) for study in studies(runs) if not study.foreign]
@@ -145,9 +140,10 @@ def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]
     """Busy share against batch size: a line a tool, and a line a model where there are several. On a CPU, cores busy."""
     lines: list[Line] = []
     for model, runs in studies:
-        lines.append((model, "kernels", _points(runs, [run.ways.kernels.value for run in runs])))
-        lines.append((model, "NVML", _points(runs, [run.ways.nvml.value for run in runs])))
-        lines.append((model, "DLProf", _points(runs, [run.ways.dlprof.value for run in runs])))
+        ways = [run.ways for run in runs]
+        shares = {"kernels": [way.kernels for way in ways], "NVML": [way.nvml for way in ways],
+                  "DLProf": [way.dlprof for way in ways]}  # fmt: skip
+        lines += [(model, tool, _points(runs, [one.value for one in found])) for tool, found in shares.items()]
     note = "kernels: start and length of each; NVML: the driver's figure, mean over time; DLProf: its summary"
     drawn = _chart(name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note)
     if drawn is not None:
@@ -197,18 +193,11 @@ def _chart(name: str, title: str, lines: Sequence[Line], show: Callable[[float],
         label = ", ".join(part for part in (model, what if len(kinds) > 1 or not model else "") if part)
         batches = tuple(sorted(points))
         series.append(Series(label, batches, tuple(points[batch] for batch in batches), colour=number))
-    said = "; ".join(
-        f"{line.label} batch {batch}: {show(value)}"
-        for line in series
-        for batch, value in zip(line.batches, line.values, strict=True)
-    )
+    said = "; ".join(f"{line.label} batch {batch}: {show(value)}" for line in series
+                     for batch, value in zip(line.batches, line.values, strict=True))  # fmt: skip
     up = title.partition(" (")[0].lower()
     svg = against_batch(name, f"{title} against batch size. {said}", series, show, up=up)
     return Chart(f"{title}, by batch size", svg, note)
-
-
-PREFIX = "bench-"
-"""What the names of these charts begin with."""
 
 
 def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
@@ -237,9 +226,8 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
     shown = [point for point in points if figures(point).get(feature, 0) > 0]
     if len({figures(point)[feature] for point in shown}) < 3:
         return None
-    figure, axes = style.new_axes(height=3.6)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    shows = (lambda value: short(si(value)), lambda value: short(time(value)))
+    figure, axes = style.new_axes(3.6, bench_label(feature), "time of a step", shows, log=True)
     hits = []
     for place, family in enumerate(dict.fromkeys(point.family for point in points)):
         mine = [point for point in shown if point.family == family]
@@ -250,17 +238,11 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
             f"● {family}" + (f" {its:.2f}" if its is not None else ""), (0.02, 0.97 - 0.075 * place),
             xycoords="axes fraction", va="top", fontsize=9.5, color=SERIES[place], parse_math=False,
         )  # fmt: skip
-        hits += [
-            Hit(f"{point.model}, batch {point.batch}: {si(x)}, {time(y)}", x, y)
-            for point, x, y in zip(mine, xs, ys, strict=True)
-        ]
-    axes.xaxis.set_major_formatter(style.formatter(lambda value: short(si(value))))
-    axes.yaxis.set_major_formatter(style.formatter(lambda value: short(time(value))))
+        for point, x, y in zip(mine, xs, ys, strict=True):
+            hits.append(Hit(f"{point.model}, batch {point.batch}: {si(x)}, {time(y)}", x, y))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_formatter(style.formatter(lambda value: ""))
     axes.tick_params(which="minor", length=0)
-    axes.set_xlabel(bench_label(feature), color=MUTED, fontsize=10, parse_math=False)
-    axes.set_ylabel("time of a step", color=MUTED, fontsize=10)
     found = correlation(ALL, feature, shown)
     said = f"Spearman, all: {found.spearman:.2f}" if found.spearman is not None else "no rank correlation"
     axes.annotate(said, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK)

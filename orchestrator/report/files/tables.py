@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 from perfctl.orchestrator.report.numbers import DASH
-from perfctl.orchestrator.report.text_tables import grid, text
+from perfctl.orchestrator.report.text_tables import add_rows, grid, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff2
 """The last four are the full-width forms, which spreadsheets treat alike."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
+SHORTEST = 14
+"""Characters that a column of text keeps at least; where they do not fit, each row is shown as a list."""
+AT_ONCE = 50_000
+SHEET_ROWS = 1_048_576
+"""What an Excel sheet holds, its head counted."""
+CELL_CHARACTERS = 32_767
+EXACT = 10**15
+"""Spreadsheets keep 15 digits: larger whole numbers go in as text, so that none is changed."""
 
 
 def lines(names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = False) -> Iterator[str]:
@@ -37,8 +45,6 @@ def lines(names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = Fa
 
 def _quick(value: Any, raw: bool) -> str:
     """``cell``, with the kinds that millions of cells are first, and the same few names over and over kept."""
-    if value is None:
-        return ""
     kind = type(value)
     if kind is int:
         return str(value)
@@ -76,10 +82,6 @@ def as_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-SHORTEST = 14
-"""Characters that a column of text keeps at least; where they do not fit, each row is shown as a list."""
-
-
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Unique column names: id, id -> id, id_2."""
     found: list[str] = []
@@ -113,30 +115,12 @@ def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int = 80)
         longest = max([len(name), *(len(row[place]) for row in texts)])
         needed += min(longest, SHORTEST) if name in words else longest
     if needed > width:
-        return _lists(names, texts)
-    sides = [(name, "left" if name in words else "right") for name in names]
-    table = grid(*sides, whole=set(names) - words)
-    for row in texts:
-        table.add_row(*map(text, row))
-    return table
-
-
-def _lists(names: Sequence[str], texts: Sequence[Sequence[str]]) -> RenderableType:
-    table = grid(("", "left"), ("", "left"), heads=False)
-    for number, row in enumerate(texts, 1):
-        table.add_row(text(f"row {number}", "dim"), text(""))
-        for name, value in zip(names, row, strict=True):
-            table.add_row(text(f"  {name}", "dim"), text(value))
-    return table
-
-
-AT_ONCE = 50_000
-"""Rows of a Parquet row group."""
-SHEET_ROWS = 1_048_576
-"""What an Excel sheet holds, its head counted."""
-CELL_CHARACTERS = 32_767
-EXACT = 10**15
-"""Spreadsheets keep 15 digits: larger whole numbers go in as text, so that none is changed."""
+        rows = [[(f"row {number}", ""), *((f"  {name}", value) for name, value in zip(names, row, strict=True))]
+                for number, row in enumerate(texts, 1)]  # fmt: skip
+        table = grid(("", "left"), ("", "left"), heads=False)
+        return add_rows(table, [(text(name, "dim"), value) for name, value in chain.from_iterable(rows)])
+    sides = ((name, "left" if name in words else "right") for name in names)
+    return add_rows(grid(*sides, whole=set(names) - words), texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,14 +254,14 @@ def _import(name: str) -> Any:
 
 def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
     """The ledger's rows (see ledger_rows) as a table; lists in them become JSON."""
-    from perfctl.orchestrator.report.ledger.rows import MEANINGS, unit
+    from perfctl.orchestrator.report.ledger.rows import column_facts
 
-    held = list(rows)
-    names = list(dict.fromkeys(name for row in held for name in row)) or list(MEANINGS)
-    columns = [
-        Column(name, _kind([row.get(name) for row in held]), MEANINGS.get(name, ""), unit(name), "not known")
-        for name in names
-    ]
+    held, facts = list(rows), column_facts()
+    names = list(dict.fromkeys(name for row in held for name in row)) or list(facts)
+    columns = []
+    for name in names:
+        unit, meaning = facts.get(name, ("-", ""))
+        columns.append(Column(name, _kind([row.get(name) for row in held]), meaning, unit, "not known"))
     return Table("ledger", tuple(columns), [tuple(row.get(name) for name in names) for row in held])
 
 

@@ -33,14 +33,15 @@ def trace(run: Run, step: int | None) -> dict[str, Any]:
     """
     known = steps(run)
     if step is not None and step not in known:
-        there = (
-            f"It has {', '.join(map(str, known))}" if known else "It has none: leave --step out for the whole capture"
-        )
-        raise UsageError(f"run {run.id} has no step {step}", there)
+        none = "It has none: leave --step out for the whole capture"
+        raise UsageError(f"run {run.id} has no step {step}", f"It has {', '.join(map(str, known))}" if known else none)
     kernels = [kernel for kernel in run.report.kernels if kernel.start_ns is not None]
     ranges, copies = list(run.report.ranges), [copy for copy in run.report.copies if copy.start_ns is not None]
     if step is not None:
-        begin, end = _window(step, kernels, ranges)
+        spans: list[Kernel | Range] = [*kernels, *ranges]
+        mine = [item for item in spans if item.step == step]
+        begin = min(item.start_ns or 0 for item in mine)
+        end = max((item.start_ns or 0) + int(item.duration_ns or 0) for item in mine)
         kernels = [k for k in kernels if k.step == step or (k.step is None and begin <= (k.start_ns or 0) < end)]
         ranges = [span for span in ranges if span.step == step or _inside(span, begin, end)]
         copies = [copy for copy in copies if begin <= (copy.start_ns or 0) < end]
@@ -58,13 +59,6 @@ def trace(run: Run, step: int | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _window(step: int, kernels: Iterable[Kernel], ranges: Iterable[Range]) -> tuple[int, int]:
-    """First and last moment of the step's kernels and ranges, ns on the report's clock."""
-    spans = [(k.start_ns or 0, k.duration_ns or 0) for k in kernels if k.step == step]
-    spans += [(span.start_ns, span.duration_ns or 0) for span in ranges if span.step == step]
-    return min(start for start, _ in spans), max(start + int(length) for start, length in spans)
-
-
 def _inside(span: Range, begin: int, end: int) -> bool:
     """A range without a step that lies in this one whole; ranges around many steps are left out."""
     return span.step is None and begin <= span.start_ns and span.start_ns + (span.duration_ns or 0) <= end
@@ -73,10 +67,8 @@ def _inside(span: Range, begin: int, end: int) -> bool:
 def _range_events(ranges: Sequence[Range], zero: int) -> Iterator[dict[str, Any]]:
     for span in ranges:
         thread = (span.thread or 0) + (0 if span.kind == "push_pop" else _LOOSE)
-        args = _known(
-            layer=span.layer, direction=span.direction, step=span.step, phase=span.phase, domain=span.domain,
-            depth=span.depth,
-        )  # fmt: skip
+        facts = ("layer", "direction", "step", "phase", "domain", "depth")
+        args = _known(**{name: getattr(span, name) for name in facts})
         event = {"name": span.name, "cat": "user_annotation", "pid": HOST, "tid": thread, "args": args}
         yield event | _times(span.start_ns, None if span.kind == "mark" else span.duration_ns, zero)
 
@@ -99,9 +91,8 @@ def _kernel_events(run: Run, kernels: Sequence[Kernel], zero: int) -> Iterator[d
 
 def _copy_events(copies: Sequence[Copy], zero: int) -> Iterator[dict[str, Any]]:
     for copy in copies:
-        name, kind = (
-            ("Memset (Device)", "gpu_memset") if copy.kind == "memset" else (f"Memcpy {copy.kind}", "gpu_memcpy")
-        )
+        memset = copy.kind == "memset"
+        name, kind = ("Memset (Device)", "gpu_memset") if memset else (f"Memcpy {copy.kind}", "gpu_memcpy")
         args = _known(device=copy.device_index, stream=copy.stream, bytes=copy.bytes, layer=copy.layer)
         event = {"name": name, "cat": kind, "pid": (copy.device_index or 0) + 1, "tid": copy.stream or 0, "args": args}
         yield event | _times(copy.start_ns or 0, copy.duration_ns, zero)
@@ -146,12 +137,8 @@ def _names(run: Run, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any
 
 
 def _about(run: Run, step: int | None, zero: int) -> dict[str, Any]:
-    facts = _known(
-        run=run.id, step=step, profiler=run.profiler, profiler_version=run.profiler_version, workload=run.workload,
-        batch_size=run.batch_size, mode=run.mode, precision=run.precision, origin=run.origin,
-        artifact_sha256=run.artifact_sha256,
-    )  # fmt: skip
-    missing = [
-        f"{gap.quantity}: {gap.reason}" for gap in run.report.gaps if gap.quantity in ("kernel", "copy", "range")
-    ]
-    return {name: str(value) for name, value in facts.items()} | {"zero_ns": str(zero), "missing": "; ".join(missing)}
+    names = ("profiler", "profiler_version", "workload", "batch_size", "mode", "precision", "origin", "artifact_sha256")
+    facts = _known(run=run.id, step=step, **{name: getattr(run, name) for name in names})
+    gaps = (gap for gap in run.report.gaps if gap.quantity in ("kernel", "copy", "range"))
+    missing = "; ".join(f"{gap.quantity}: {gap.reason}" for gap in gaps)
+    return {name: str(value) for name, value in facts.items()} | {"zero_ns": str(zero), "missing": missing}

@@ -16,10 +16,16 @@ from perfctl.orchestrator.report.ledger.roofline import bound_cell
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
 from perfctl.orchestrator.report.tables import Column
 
+MINOR_SHARE, FOLD_FROM = 0.01, 3
+"""Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""
+SHARE_AT = 5
+
 
 def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
     """(which, worked text): one batch size worked out where the rest follows by the rule of three, else every one."""
-    shown = rows[:1] if len(rows) > 1 and _in_proportion(rows) else rows
+    each = {divmod(row.paper.value, row.batch) if row.paper.value is not None and row.batch else None for row in rows}
+    (first, *others) = each  # (FLOPs a sample, rest), the same at every batch size where the rule holds
+    shown = rows[:1] if len(rows) > 1 and not others and first is not None and first[1] == 0 else rows
     found = []
     for row in shown:
         for call in row.calls[:8]:
@@ -34,23 +40,18 @@ def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _in_proportion(rows: Sequence[LedgerRow]) -> bool:
-    """True when the paper count of every row is a whole number a sample, the same at every batch size."""
-    each = {divmod(row.paper.value, row.batch) if row.paper.value is not None and row.batch else None for row in rows}
-    return len(each) == 1 and all(found is not None and found[1] == 0 for found in each)
-
-
 def kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
     """The kernels of a group, by batch where they differ."""
-    lists = {row.batch: tuple(map(_use, row.kernels[:12])) for row in rows if row.kernels}
+
+    def said(use: KernelUse) -> str:
+        often = significant(use.per_step if use.per_step % 1 else int(use.per_step))
+        kind = use.algorithm or use.family
+        return f"{often} × {use.name[:200]}" + (f" ({kind})" if kind else "")
+
+    lists = {row.batch: tuple(map(said, row.kernels[:12])) for row in rows if row.kernels}
     if len(set(lists.values())) <= 1:
         return next(iter(lists.values()), ())
     return tuple(f"batch {batch}: {'; '.join(names)}" for batch, names in lists.items())
-
-
-def _use(use: KernelUse) -> str:
-    often = f"{significant(use.per_step if use.per_step % 1 else int(use.per_step))} × "
-    return f"{often}{use.name[:200]}" + (f" ({use.algorithm or use.family})" if use.algorithm or use.family else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,6 @@ def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
     return f"Unexplained: {high} of the gap{at}."
 
 
-MINOR_SHARE, FOLD_FROM = 0.01, 3
-"""Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""
-
-
-SHARE_AT = 5
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """One batch size of a group."""
@@ -151,7 +145,6 @@ class LedgerView:
     ratio_at: int
     notes: tuple[str, ...]
     sweep: tuple[Reason, ...] = ()
-    """Verdicts about the sweep as a whole."""
     fold: str | None = None
     """The folded groups in words; None when nothing is folded."""
 
@@ -168,9 +161,17 @@ def ledger_view(found: Analysis) -> LedgerView | None:
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
         groups = [replace(group, minor=False) for group in groups]
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
-    columns, notes = _heads(found, " or ".join(wholes))
+    whole, minor = " or ".join(wholes), [group for group in groups if group.minor]
+    untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
+    below = f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
+    fold = (
+        f"{len(minor)} layers and directions without multiply-adds, {below if whole else 'not timed'}"
+        if minor
+        else None
+    )
+    columns, notes = _heads(found, whole)
     sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
-    return LedgerView(columns, tuple(groups), 3, notes, sweep, _fold(groups, " or ".join(wholes)))
+    return LedgerView(columns, tuple(groups), 3, notes, sweep, fold)
 
 
 def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
@@ -183,8 +184,10 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
         notes.append(f"Time: {bases}. Times are medians over the measured steps; shares are of all steps together.")
     if lacking:
         notes.append(f"Counted FLOPs: {lacking}.")
-    elif rules := _rules(ledger):
-        notes.append(f"Counted by these rules: {'; '.join(rules)}.")
+    else:
+        rules = (row.counted.rule for row in ledger.rows if row.counted.rule and row.counted.value is not None)
+        if parts := dict.fromkeys(part for rule in rules for part in rule.split("; ")):
+            notes.append(f"Counted by these rules: {'; '.join(parts)}.")
     if unknown:
         notes.append(f"Bound unknown: {unknown}.")
     paper = "from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it"
@@ -203,21 +206,7 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     ), tuple(notes)  # fmt: skip
 
 
-def _fold(groups: Sequence[Group], whole: str) -> str | None:
-    minor = [group for group in groups if group.minor]
-    if not minor:
-        return None
-    untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
-    said = (
-        f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
-        if whole
-        else "not timed"
-    )
-    return f"{len(minor)} layers and directions without multiply-adds, {said}"
-
-
 def _not_counted(ledger: Ledger) -> str | None:
-    """Why no row has a count; None when one has it."""
     if ledger.any_counted:
         return None
     figures = [row.counted for row in ledger.rows if row.counted.reason]
@@ -226,18 +215,15 @@ def _not_counted(ledger: Ledger) -> str | None:
     return f"{' or '.join(states)}: {'; '.join(reasons[:2])}"
 
 
-def _rules(ledger: Ledger) -> list[str]:
-    """The rules by which counters give the counted figures, each once."""
-    rules = (row.counted.rule for row in ledger.rows if row.counted.rule and row.counted.value is not None)
-    return list(dict.fromkeys(part for rule in rules for part in rule.split("; ")))
-
-
 def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
     first, why = rows[0], reasons(rows, found.judgement)
+    notes = ["no formula: this module only calls others"] if not first.calls and first.layer else []
+    if guessed := max(row.guessed for row in rows):
+        notes.append(f"layer guessed for {percent(guessed)} of its launches")
     small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
     return Group(
         first.place, "" if first.place == first.direction else first.direction, first.kind,
-        tuple(_line(row, found) for row in rows), formulas(rows), kernels(rows), _note(rows),
+        tuple(_line(row, found) for row in rows), formulas(rows), kernels(rows), "; ".join(notes) or None,
         why, still_open(rows, found.judgement), small and not why,
     )  # fmt: skip
 
@@ -256,13 +242,6 @@ def _once(groups: Sequence[Group]) -> list[Group]:
     return found
 
 
-def _note(rows: Sequence[LedgerRow]) -> str | None:
-    notes = ["no formula: this module only calls others"] if not rows[0].calls and rows[0].layer else []
-    if guessed := max(row.guessed for row in rows):
-        notes.append(f"layer guessed for {percent(guessed)} of its launches")
-    return "; ".join(notes) or None
-
-
 def _line(row: LedgerRow, found: Analysis) -> Line:
     reason = row.time_reason or "not collected"
     took, share = nothing(reason), share_cell(row.share, reason)
@@ -271,20 +250,23 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         took = time_cell(row.time.median, note=spread if row.time.count > 1 else "one step")
         if not row.trusted:
             took, share = _distrusted(took), _distrusted(share)
+    unrated = "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
+    if row.time is None:
+        unrated = row.time_reason or "not timed"
+    elif not row.trusted:
+        unrated = "the only time is under ncu, at locked clocks"
+    paper, extra = figure_cell(row.paper, "FLOP"), sum(call.elementwise_flops or 0 for call in row.calls)
+    if row.paper.value is not None and extra:
+        paper = replace(paper, title=f"{paper.title}; beside it {full(extra)} elementwise")
     cells = (
-        text_cell(row.batch), _paper_cell(row), figure_cell(row.counted, "FLOP"), _ratio_cell(row), took, share,
-        amount(row.achieved, "FLOP/s", _achieved_reason(row)),
+        text_cell(row.batch), paper, figure_cell(row.counted, "FLOP"), _ratio_cell(row), took, share,
+        amount(row.achieved, "FLOP/s", unrated),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
     )  # fmt: skip
-    return Line(cells, _bar(row.ratio))
-
-
-def _paper_cell(row: LedgerRow) -> Cell:
-    cell = figure_cell(row.paper, "FLOP")
-    extra = sum(call.elementwise_flops or 0 for call in row.calls)
-    if row.paper.value is not None and extra:
-        return replace(cell, title=f"{cell.title}; beside it {full(extra)} elementwise")
-    return cell
+    if row.ratio is None or row.ratio <= 0:
+        return Line(cells, None)
+    reach = max(-2.0, min(2.0, log2(row.ratio))) * 25  # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
+    return Line(cells, (round(50 + min(reach, 0), 1), round(abs(reach), 1)))
 
 
 def _ratio_cell(row: LedgerRow) -> Cell:
@@ -297,25 +279,9 @@ def _ratio_cell(row: LedgerRow) -> Cell:
     return nothing("nothing on paper to compare with" if row.paper.value is None else "0 on paper: there is no ratio")
 
 
-def _achieved_reason(row: LedgerRow) -> str:
-    if row.time is None:
-        return row.time_reason or "not timed"
-    if not row.trusted:
-        return "the only time is under ncu, at locked clocks"
-    return "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
-
-
 def _distrusted(cell: Cell) -> Cell:
     title = f"{cell.title or ''} under ncu, locked clocks: not a time to trust".strip()
     return replace(cell, title=title, style="est")
-
-
-def _bar(ratio: float | None) -> tuple[float, float] | None:
-    """log2 of the ratio, from 1/4 (left edge) over 1 (middle) to 4 (right edge)."""
-    if ratio is None or ratio <= 0:
-        return None
-    reach = max(-2.0, min(2.0, log2(ratio))) * 25
-    return (round(50 + min(reach, 0), 1), round(abs(reach), 1))
 
 
 def _left_over(rest: Sequence[Unattributed]) -> list[Group]:

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, Roofline, RooflinePoint
-from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, text_cell, time_cell
+from perfctl.orchestrator.report.cells import Cell, amount, name_cell, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import charts
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, short, si, significant, time
-from perfctl.orchestrator.report.page.kernels import name_cell
 from perfctl.orchestrator.report.tables import Column, Table, table
 
 KERNELS_SHOWN = 20
@@ -92,30 +91,29 @@ def roofs_note(roofs: Roofline) -> str:
 
 def roofline_tables(roofs: Roofline) -> tuple[Table, ...]:
     """Whole steps, layers, and the kernels that take most time at the largest batch size."""
-    found = []
-    for level in ("run", "layer", "kernel"):
-        points = [
-            point for point in roofs.at(level)
-            if point.achieved or point.bytes_per_second or point.refused or point.intensity
-        ]  # fmt: skip
-        hidden = 0
-        if level == "kernel" and points:
-            points = _at_largest(points)
-            hidden, points = max(len(points) - KERNELS_SHOWN, 0), points[:KERNELS_SHOWN]
-        made = _table(level, points, roofs, hidden)
-        if made is not None:
-            found.append(made)
-    return tuple(found)
+    captions = (
+        ("run", "Whole steps: utilisation"),
+        ("layer", "Layers under the roofs"),
+        ("kernel", "Kernels under the roofs"),
+    )
+    made = (_table(level, caption, roofs) for level, caption in captions)
+    return tuple(one for one in made if one is not None)
 
 
 def _at_largest(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
     """Those at the largest batch size, by time."""
-    largest = max(point.traffic.batch or 0 for point in points)
+    largest = max((point.traffic.batch or 0 for point in points), default=0)
     chosen = [point for point in points if (point.traffic.batch or 0) == largest]
     return sorted(chosen, key=lambda point: -(point.traffic.time_ns or 0))
 
 
-def _table(level: str, points: Sequence[RooflinePoint], roofs: Roofline, hidden: int) -> Table | None:
+def _table(level: str, caption: str, roofs: Roofline) -> Table | None:
+    points = [p for p in roofs.at(level) if p.achieved or p.bytes_per_second or p.refused or p.intensity]
+    if level == "kernel" and points:
+        every = _at_largest(points)
+        points = every[:KERNELS_SHOWN]
+        caption += f", batch {points[0].traffic.batch}" if points[0].traffic.batch is not None else ""
+        caption += f", first {len(points)} of {len(every)} by time" if len(every) > len(points) else ""
     basis = "; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))
     named, batch = Column("layer, direction" if level == "layer" else "kernel", style="code"), Column("batch")
     columns = [
@@ -128,17 +126,7 @@ def _table(level: str, points: Sequence[RooflinePoint], roofs: Roofline, hidden:
         Column("HFU", note="hardware FLOPs utilisation: counted FLOPs / time / peak"),
         Column("time", base="ns", note=basis), Column("bound", style="text"),
     ]  # fmt: skip
-    rows = [_row(point, roofs, level) for point in points]
-    caption = {
-        "run": "Whole steps: utilisation",
-        "layer": "Layers under the roofs",
-        "kernel": "Kernels under the roofs",
-    }[level]
-    if level == "kernel" and points and points[0].traffic.batch is not None:
-        caption += f", batch {points[0].traffic.batch}"
-    if hidden:
-        caption += f", first {len(points)} of {len(points) + hidden} by time"
-    return table(caption, columns, rows)
+    return table(caption, columns, [_row(point, roofs, level) for point in points])
 
 
 def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
@@ -149,17 +137,15 @@ def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
         intensity = Cell(significant(float(point.intensity)), title, value=rounded(point.intensity))
     named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
     batch = text_cell(traffic.batch) if traffic.batch is not None else nothing("not said")
-    reached, mfu_share, hfu = (
-        None if share is None else round(share, 6) for share in (point.reached, point.mfu, point.hfu)
-    )
-    mfu = share_cell(mfu_share, point.refused or (lacking if traffic.paper else "nothing on paper"))
+    reached, model, hardware = (None if one is None else round(one, 6) for one in (point.reached, point.mfu, point.hfu))
+    mfu = share_cell(model, point.refused or (lacking if traffic.paper else "nothing on paper"))
     bound = spoken(point, roofs)
     return [
         *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level], intensity,
         _achieved_cell(point, lacking), text_cell(point.path) if point.path else nothing(lacking),
         share_cell(reached, point.refused or lacking),
         Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
-        share_cell(hfu, point.refused or (traffic.counted.reason or lacking)),
+        share_cell(hardware, point.refused or (traffic.counted.reason or lacking)),
         time_cell(traffic.time_ns, "not timed", traffic.basis),
         nothing(lacking) if bound is None else Cell(bound, style="bad" if point.refused else "", value=bound),
     ]  # fmt: skip
@@ -171,11 +157,8 @@ def _achieved_cell(point: RooflinePoint, lacking: str) -> Cell:
     cell = amount(point.achieved, "FLOP/s", lacking)
     notes = [f"from {point.source} FLOPs"] if point.source != "counted" else []
     notes += [] if point.traffic.trusted else [point.traffic.basis or ""]
-    return (
-        replace(cell, title="; ".join([cell.title or "", *notes]), style="est")
-        if notes and cell.style != "no"
-        else cell
-    )
+    noted = notes and cell.style != "no"
+    return replace(cell, title="; ".join([cell.title or "", *notes]), style="est") if noted else cell
 
 
 def _short(name: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
@@ -13,6 +16,18 @@ from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.report.cells import why
 from perfctl.orchestrator.report.ledger.roofline import spoken
 from perfctl.records.run import Run
+
+_ROOFS = (
+    "dram_bytes", "flops_per_byte", "roof", "peak_flops_per_s", "attainable_flops_per_s", "of_attainable", "mfu",
+    "mfu_refused", "hfu", "bound", "bound_why",
+)  # fmt: skip
+BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
+SMALL = ("steps", "memory", "summaries", "gaps", "diagnostics")
+FACTS = (
+    "id", "sweep_id", "sweep_name", "sweep_command", "host", "profiler", "profiler_version", "workload", "batch_size",
+    "mode", "precision", "status", "origin", "exit_code", "reason", "started_at", "duration_ns", "artifact",
+    "artifact_sha256", "command",
+)  # fmt: skip
 
 
 def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[dict[str, Any]]:
@@ -69,12 +84,6 @@ def _roofs(point: RooflinePoint | None, roofline: Roofline) -> dict[str, Any]:
     return dict(zip(_ROOFS, values, strict=True))
 
 
-_ROOFS = (
-    "dram_bytes", "flops_per_byte", "roof", "peak_flops_per_s", "attainable_flops_per_s", "of_attainable", "mfu",
-    "mfu_refused", "hfu", "bound", "bound_why",
-)  # fmt: skip
-
-
 def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
     """With the columns of the other rows, which exist where something is left over."""
     return {
@@ -85,68 +94,11 @@ def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
     }  # fmt: skip
 
 
-MEANINGS = {
-    "workload": "name of the workload or script",
-    "variant": "the workload's own options that are not at their default",
-    "mode": "train or infer",
-    "precision": "fp32, tf32, bf16 or fp16",
-    "device": "the device that did the work",
-    "batch": "samples a step",
-    "layer": "dotted module path; 'not attributed' is the rest that no layer explains",
-    "kind": "class of the module, or name of the operation",
-    "direction": "forward, grad_input, grad_weight, grad_bias, backward, optimizer",
-    "paper_flops": "on paper for one step: 2 x multiply-adds",
-    "paper_state": "known, or why not",
-    "counted_flops": "counted by the hardware for one step",
-    "counted_state": "counted, estimated, or why not",
-    "counted_why": "how it was counted, or why it is not known",
-    "counted_rule": "how it is made of counters",
-    "counted_is_lower_bound": "some of it was not counted",
-    "ratio": "counted / paper",
-    "verdicts": "why counted and paper differ: rule, sentence, numbers",
-    "unexplained": "the part of the gap that no verdict explains",
-    "time_ns": "median over the measured steps",
-    "time_low_ns": "lowest over the measured steps",
-    "time_high_ns": "highest over the measured steps",
-    "time_why": "why there is no time",
-    "clock": "how the time was measured",
-    "clock_trusted": "the clock waited for the device",
-    "share": "share of the time of the whole",
-    "share_of": "the whole that it is a share of",
-    "paper_flops_per_s": "paper FLOPs over time",
-    "dram_bytes": "bytes moved to and from DRAM in one step",
-    "flops_per_byte": "FLOPs per byte of DRAM",
-    "roof": "the roof it is compared with",
-    "peak_flops_per_s": "that roof",
-    "attainable_flops_per_s": "the limit of the roofline at this intensity",
-    "of_attainable": "share of the attainable rate that was reached",
-    "mfu": "paper FLOPs over time over peak",
-    "mfu_refused": "why there is no MFU",
-    "hfu": "counted FLOPs over time over peak",
-    "bound": "its limit: memory, compute, latency",
-    "bound_why": "why that is said",
-    "guessed": "kernels were given to the layer by guess",
-    "kernels": "the kernels of the row",
-}
-_UNITS = {
-    "batch": "count", "ratio": "1", "unexplained": "1", "share": "0..1", "of_attainable": "0..1", "mfu": "0..1",
-    "hfu": "0..1", "flops_per_byte": "FLOP/byte",
-}  # fmt: skip
-_ENDINGS = {"_ns": "ns", "_bytes": "byte", "_flops_per_s": "FLOP/s", "_flops": "FLOP"}
-
-
-def unit(name: str) -> str:
-    """The unit of a column, from its name; "-" where there is none."""
-    return _UNITS.get(name) or next((unit for ending, unit in _ENDINGS.items() if name.endswith(ending)), "-")
-
-
-BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
-SMALL = ("steps", "memory", "summaries", "gaps", "diagnostics")
-FACTS = (
-    "id", "sweep_id", "sweep_name", "sweep_command", "host", "profiler", "profiler_version", "workload", "batch_size",
-    "mode", "precision", "status", "origin", "exit_code", "reason", "started_at", "duration_ns", "artifact",
-    "artifact_sha256", "command",
-)  # fmt: skip
+@cache
+def column_facts() -> dict[str, tuple[str, str]]:
+    """Name of each column -> (unit, "-" where there is none; meaning)."""
+    text = resources.files("perfctl.templates").joinpath("ledger.csv").read_text(encoding="utf-8")
+    return {name: (unit, meaning) for name, unit, meaning in csv.reader(text.splitlines())}
 
 
 def run_json(run: Run) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_label
-from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell, time_cell
-from perfctl.orchestrator.report.findings_no_layers import lacking_flops
+from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell
+from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.page.study import listing, word
-from perfctl.orchestrator.report.tables import Column, Table
+from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
 from perfctl.records.run import Run
 
 ORIGINS = {
@@ -27,6 +26,16 @@ ORIGINS = {
 }
 
 
+def origins(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+    """(origin, its meaning) of the runs, each once."""
+    return tuple((name, ORIGINS.get(name, name)) for name in dict.fromkeys(run.origin for run in runs))
+
+
+def began(runs: Sequence[Run]) -> str:
+    """The day of the first run, "" where none is known."""
+    return min((run.started_at for run in runs if run.started_at), default="")[:10]
+
+
 def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
@@ -35,19 +44,17 @@ def runs_table(study: Study) -> Table | None:
         Column("origin", style="text"), Column("host", style="text"), Column("report", style="code"),
         Column("sha256", style="code"),
     ]  # fmt: skip
-    rows = []
-    for run in study.runs:
-        status, sha256 = text_cell("ok"), run.artifact_sha256
-        if run.status != "ok":
-            said = f"{run.status}: {run.reason or 'no reason was recorded'}"
-            status = Cell(said, style="bad", value=run.status)
-        rows.append([
-            text_cell(run.id), text_cell(f"{run.profiler} {run.profiler_version or ''}".strip()),
-            count(run.batch_size, "the report does not say"), status, word(device_label(run)),
-            word((run.started_at or "")[:16].replace("T", " ")), time_cell(run.duration_ns),
-            Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), word(run.host), word(run.artifact),
-            Cell(sha256[:12], sha256, value=sha256) if sha256 else nothing("no report was kept"),
-        ])  # fmt: skip
+    rows = [
+        [text_cell(run.id), f"{run.profiler} {run.profiler_version or ''}".strip(),
+         count(run.batch_size, "the report does not say"),
+         "ok" if run.status == "ok"
+         else Cell(f"{run.status}: {run.reason or 'no reason was recorded'}", style="bad", value=run.status),
+         device_label(run), (run.started_at or "")[:16].replace("T", " "), run.duration_ns,
+         Cell(run.origin, ORIGINS.get(run.origin), value=run.origin), run.host, run.artifact and text_cell(run.artifact),
+         Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256) if run.artifact_sha256
+         else nothing("no report was kept")]
+        for run in study.runs
+    ]  # fmt: skip
     return listing("Runs", columns, rows, drop_run=False)
 
 
@@ -62,10 +69,11 @@ def differences(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
     columns = [Column("fact", style="text"), Column("value", style="text"), Column("runs", style="text")]
     rows = [
-        [text_cell(key), text_cell(value[:500]), text_cell(_list(dict.fromkeys(who), 8))]
-        for key, found in sorted(_facts(runs).items()) if len(found) > 1
+        [text_cell(key), text_cell(value[:500]), _list(dict.fromkeys(who), 8)]
+        for key, found in sorted(_facts(runs).items())
+        if len(found) > 1
         for value, who in found.items()
-    ]  # fmt: skip
+    ]
     return listing("What differs between the runs", columns, rows, drop_run=False)
 
 
@@ -83,10 +91,10 @@ def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
 def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
     """Missing figures and why; equal gaps of several runs on one row."""
     study = prepared.study
-    found: dict[tuple[str, str, str, str | None], list[str]] = defaultdict(list)
+    found: dict[tuple[str, str, str, str | None], dict[str, None]] = defaultdict(dict)
     for run in study.runs:
         for gap in run.report.gaps:
-            found[gap.quantity, gap.state, gap.reason, gap.scope].append(run_label(run))
+            found[gap.quantity, gap.state, gap.reason, gap.scope][run_label(run)] = None
     lacking: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for row in ledger.rows:
         for what, figure in (("counted FLOPs", row.counted), ("paper FLOPs", row.paper)):
@@ -94,48 +102,39 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
                 lacking[what, figure.state, figure.reason or "not collected"][row.name] = None
         if row.time is None:
             lacking["time", "not_collected", row.time_reason or "not timed"][row.name] = None
-    columns = [
-        Column("what", style="code"), Column("state", style="text"), Column("why, and what would change it", style="text"),
-        Column("concerns", style="text"), Column("run", style="text"),
-    ]  # fmt: skip
-
-    def line(what: str, state: str, why: str, concerns: Cell, run: Cell) -> list[Cell]:
-        return [text_cell(what), text_cell(state.replace("_", " ")), text_cell(why), concerns, run]
-
     everything = len({(row.layer, row.direction) for row in ledger.rows})
-    comparison = nothing("a gap of the comparison")
-    rows = [line(*key[:3], word(key[3]), text_cell(_list(dict.fromkeys(who), 6))) for key, who in found.items()]
+    rows: list[tuple[str, str, str, Cell | str | None, Cell | str]] = [
+        (*key, _list(who, 6)) for key, who in found.items()
+    ]
     for (what, state, why), names in lacking.items():
         state = "lower bound" if state in ("counted", "estimated") else state
         concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
-        rows.append(line(what, state, why, text_cell(concerns), comparison))
+        rows.append((what, state, why, concerns, nothing("a gap of the comparison")))
     for item in prepared.runs if study.foreign else ():
         if (said := lacking_flops(item)) is not None:
-            rows.append(line("executed FLOPs", *said, nothing("all kernels"), text_cell(run_label(item.run))))
-    for batch, pair, lines in _unmatched(prepared):
-        at = text_cell(f"batch {batch}")
-        rows += [line("partner of a launch", "not matched", text, at, text_cell(pair)) for text in lines]
-    return listing("What is missing, and why", columns, rows, drop_run=False)
-
-
-def _unmatched(study: PreparedStudy) -> Iterable[tuple[int, str, list[str]]]:
-    """(batch, which two runs, lines): launches that only one of the counting and the timing run saw."""
-    for batch in study.batches:
+            rows.append(("executed FLOPs", *said, nothing("all kernels"), run_label(item.run)))
+    for batch in prepared.batches:
         runs = [item.run for item in batch.runs]
         timing = next((run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None)
         if batch.counting is not None and timing is not None:
-            counting = batch.counting.run
+            counting, at = batch.counting.run, f"batch {batch.batch}"
+            pair = f"{counting.profiler} and {timing.profiler}"
             lines = unmatched_lines(match(counting, timing))
-            yield batch.batch, f"{counting.profiler} and {timing.profiler}", lines
+            rows += [("partner of a launch", "not matched", line, at, pair) for line in lines]
+    columns = [
+        Column("what", style="code"), Column("state", style="text"), Column("why, and what would change it", style="text"),
+        Column("concerns", style="text"), RUN,
+    ]  # fmt: skip
+    cells = [[text_cell(what), state.replace("_", " "), text_cell(why), *rest] for what, state, why, *rest in rows]
+    return listing("What is missing, and why", columns, cells, drop_run=False)
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:
     """Messages of the tools about the captures."""
     said = Tally((run_label(run), item.severity, item.source, item.text[:2000])
                  for run in runs for item in run.report.diagnostics)  # fmt: skip
-    columns = [Column("run", style="text"), Column("severity", style="text"), Column("source", style="text"),
-               Column("message", style="text"), Column("times")]  # fmt: skip
-    return listing("Messages of the tools", columns, [[*map(text_cell, key), count(n)] for key, n in said.items()])
+    columns = [RUN, *(Column(name, style="text") for name in ("severity", "source", "message")), Column("times")]
+    return listing("Messages of the tools", columns, [[*map(text_cell, key), n] for key, n in said.items()])
 
 
 def commands(study: Study) -> tuple[tuple[str, str], ...]:

@@ -6,19 +6,13 @@ A ledger, charts and memory for each network would make a page that no browser s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from perfctl.orchestrator.analyse.ledger.studies import MODES, Study
-from perfctl.orchestrator.analyse.predict.bench import (
-    ALL,
-    WORKLOAD,
-    Correlation,
-    correlations,
-    fastest,
-    figures,
-    point_of,
-)
-from perfctl.orchestrator.report.cells import amount, count, nothing, share_cell, text_cell, time_cell
+from perfctl.orchestrator.analyse.predict import bench as measured
+from perfctl.orchestrator.analyse.predict.bench import Correlation, correlations, fastest, figures, point_of
+from perfctl.orchestrator.report.cells import amount, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.study import bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
@@ -26,6 +20,14 @@ from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
+
+WHOLE, POINTS = 6, 1000
+"""Networks that have a part of their own (more share one), and rows of the table of points."""
+FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
+LEFT_OUT = (
+    "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and commands of each network are not in"
+    " this page: perfctl report --run ID --out network.html has them, --run once for each run of it."
+)
 
 
 def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN) -> Table | None:
@@ -36,10 +38,8 @@ def points_table(points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: 
         Column("spread", note="between quartiles, against the median"),
     ]  # fmt: skip
     rows = [
-        (
-            *([text_cell(runs[place])] if runs else []), text_cell(point.model), count(point.batch),
-            amount(flops(point), ""), time_cell(point.step_ns[0]), share_cell(point.spread),
-        )
+        [*([text_cell(runs[place])] if runs else []), text_cell(point.model), point.batch, amount(flops(point), ""),
+         time_cell(point.step_ns[0]), share_cell(point.spread)]
         for place, point in enumerate(points)
     ]  # fmt: skip
     return table("Points", columns, rows, limit=limit)
@@ -55,8 +55,7 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
     rows = []
     for one in found:
         values = (one.spearman, one.pearson, one.pearson_log, one.slope_log)
-        cells = (none if value is None else text_cell(f"{value:.3f}") for value in values)
-        rows.append((text_cell(one.feature), count(one.points), *cells))
+        rows.append((one.feature, one.points, *(none if v is None else text_cell(f"{v:.3f}") for v in values)))
     return table(f"{family}: correlation with the time of a step", columns, rows)
 
 
@@ -77,18 +76,7 @@ def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[
         }
         for point in points
     ]  # fmt: skip
-    slots = Correlation.__slots__
-    return {"points": rows, "correlations": [{name: getattr(one, name) for name in slots} for one in found]}
-
-
-WHOLE, POINTS = 6, 1000
-"""Networks that have a part of their own (more share one), and rows of the table of points."""
-FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
-"""Figures that are drawn."""
-LEFT_OUT = (
-    "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and commands of each network are not in"
-    " this page: perfctl report --run ID --out network.html has them, --run once for each run of it."
-)
+    return {"points": rows, "correlations": [asdict(one) for one in found]}
 
 
 def apart(found: Iterable[Study]) -> tuple[list[Study], list[Study]]:
@@ -96,7 +84,7 @@ def apart(found: Iterable[Study]) -> tuple[list[Study], list[Study]]:
     own: list[Study] = []
     bench: list[Study] = []
     for study in (every := list(found)):
-        of_bench = study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
+        of_bench = study.workload == measured.WORKLOAD and {run.profiler for run in study.runs} == {"none"}
         (bench if of_bench else own).append(study)
     return (every, []) if len(bench) <= WHOLE else (own, bench)
 
@@ -115,36 +103,47 @@ def _view(runs: Sequence[Run], key: str) -> StudyView:
     run_of = {id(point): run.id for point, run in made}
     points = fastest(point for point, _ in made)
     found = correlations(points)
+    families = [[row for row in found if row.family == name] for name in dict.fromkeys(row.family for row in found)]
+    note = "median of a step; beside each family Spearman's coefficient of its points"
+    drawn = tuple(
+        Chart(f"Time of a step against {bench_label(feature)}", svg, note)
+        for feature in FIRST
+        if (svg := scatter(f"{key}-{chart_name(feature)}", feature, points)) is not None
+    )
+    listed = points_table(points, [run_of[id(point)] for point in points], POINTS)
+    related = tuple(one for rows in families if (one := correlation_table(rows[0].family, rows)))
+    sections = (
+        *([Section("charts", "Charts", charts=drawn)] if drawn else []),
+        Section("points", "Points", tables=(listed,) if listed else (), note=LEFT_OUT),
+        *([Section("goes-with", "Correlations with time", tables=related)] if related else []),
+        Section("runs", "Environment", environment=about.environment(runs)),
+    )
+    closest = []
+    for best in (rows[0] for rows in families):
+        who = "over all families" if best.family == measured.ALL else f"of {best.family}"
+        rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
+        text = f"The time of a step {who} goes closest with {bench_label(best.feature)}: {rank}."
+        closest.append(Finding(text, "goes-with"))
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
     return StudyView(
         key, ", ".join(part for part in ("bench", mode, runs[0].precision) if part), _facts(points, runs),
-        tuple((origin, about.ORIGINS.get(origin, origin)) for origin in dict.fromkeys(run.origin for run in runs)),
-        tuple(_findings(found)), (), tuple(_warnings(points, runs, len(made))),
-        tuple(_sections(key, points, [run_of[id(point)] for point in points], found, runs)),
+        about.origins(runs), tuple(closest), (),
+        tuple(_warnings(points, runs, len(made))), sections,
     )  # fmt: skip
 
 
 def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     machines = dict.fromkeys(point.machine for point in points)
     threads = sorted({machine.threads for machine in machines if machine.threads is not None})
-    started = sorted(run.started_at for run in runs if run.started_at)
     facts = (
         ("device", ", ".join(dict.fromkeys(machine.device for machine in machines)) or "not recorded"),
         ("threads", " ".join(map(str, threads))),
         ("points", f"{len(points)} of {len({point.model for point in points})} networks"),
         ("families", " ".join(dict.fromkeys(point.family for point in points))),
         ("torch", " ".join(dict.fromkeys(machine.torch for machine in machines if machine.torch))),
-        ("from", started[0][:10] if started else ""),
+        ("from", about.began(runs)),
     )
     return tuple((name, value) for name, value in facts if value)
-
-
-def _findings(found: Sequence[Correlation]) -> Iterator[Finding]:
-    for family in dict.fromkeys(row.family for row in found):
-        best = next(row for row in found if row.family == family)
-        who = "over all families" if family == ALL else f"of {family}"
-        rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
-        yield Finding(f"The time of a step {who} goes closest with {bench_label(best.feature)}: {rank}.", "goes-with")
 
 
 def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> Iterator[Finding]:
@@ -156,23 +155,3 @@ def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> 
     if unsteady := sum(point.spread > 0.1 for point in points):
         text = f"{unsteady} of {len(points)} points varied by more than 10% between quartiles"
         yield Finding(f"{text}: perfctl bench FILE --steady 10 measures them again.", "points", True)
-
-
-def _sections(
-    key: str, points: Sequence[BenchPoint], ids: Sequence[int], found: Sequence[Correlation], runs: Sequence[Run]
-) -> Iterator[Section]:
-    note = "median of a step; beside each family Spearman's coefficient of its points"
-    drawn = tuple(
-        Chart(f"Time of a step against {bench_label(feature)}", svg, note)
-        for feature in FIRST
-        if (svg := scatter(f"{key}-{chart_name(feature)}", feature, points)) is not None
-    )
-    if drawn:
-        yield Section("charts", "Charts", charts=drawn)
-    table = points_table(points, ids, POINTS)
-    yield Section("points", "Points", tables=(table,) if table else (), note=LEFT_OUT)
-    families = dict.fromkeys(row.family for row in found)
-    tables = (correlation_table(family, [row for row in found if row.family == family]) for family in families)
-    if kept := tuple(table for table in tables if table):
-        yield Section("goes-with", "Correlations with time", tables=kept)
-    yield Section("runs", "Environment", environment=about.environment(runs))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.analyse.usage.latency import Latency, latencies, least_watched
-from perfctl.orchestrator.report.cells import Cell, count, decimal_cell, rate, share_cell, text_cell, time_cell
+from perfctl.orchestrator.report.cells import count, decimal_cell, rate, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
+FIGURES = ("images", "top1", "top5", "loss")
 MUCH_WAITING, LONG_TAIL = 0.2, 1.5
 """Larger values are reported: the share of a step that waits for images, and p95 over the median."""
 
@@ -18,62 +19,37 @@ MUCH_WAITING, LONG_TAIL = 0.2, 1.5
 def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
     """Latency, then parts of a step and accuracy; empty where no run is inference over images."""
     found = latencies(runs)
-    if not found:
-        return ()
-    several = len({item.model for item in found}) > 1
-    tools = len({item.profiler for item in found}) > 1
-    made = (_latency(found, several, tools), _parts(found, several, tools))
-    return tuple(one for one in made if one is not None)
-
-
-def _head(item: Latency, model: bool, tool: bool) -> list[Cell]:
-    return [
-        *([text_cell(item.model)] if model else []),
-        count(item.batch),
-        *([text_cell(item.profiler)] if tool else []),
-    ]
-
-
-def _heads(model: bool, tool: bool) -> list[Column]:
-    named = [Column("model", style="code")] if model else []
-    return [*named, Column("batch"), *([Column("profiler", style="text")] if tool else [])]
-
-
-def _latency(found: Iterable[Latency], model: bool, tool: bool) -> Table | None:
-    columns = [
-        *_heads(model, tool), Column("batches", note="full batches that were timed"),
+    model, tool = (len({getattr(item, name) for item in found}) > 1 for name in ("model", "profiler"))
+    heads = [Column("batch"), *([Column("profiler", style="text")] if tool else [])]
+    heads[:0] = [Column("model", style="code")] if model else []
+    latency = [
+        *heads, Column("batches", note="full batches that were timed"),
         Column("images/s", note="of whole steps, waiting for images included"),
         *(Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
           for part in (50, 95, 99)), Column("longest", base="ns"),
     ]  # fmt: skip
-    rows = [
-        [
-            *_head(item, model, tool), count(item.count), rate(item.images_per_second, "images/s"),
-            *(time_cell(item.percentiles[part], item.why[f"p{part}"]) for part in (50, 95, 99)), time_cell(item.longest),
-        ]
-        for item in found
-    ]  # fmt: skip
-    return table("Latency of a batch: copies and computation, images ready", columns, rows, tools=False)
-
-
-def _parts(found: Iterable[Latency], model: bool, tool: bool) -> Table | None:
-    columns = [
-        *_heads(model, tool), Column("loading", base="ns", note="mean wait for images in a step"),
+    parts = [
+        *heads, Column("loading", base="ns", note="mean wait for images in a step"),
         Column("copies", base="ns", note="mean, to the device and back"), Column("compute", base="ns", note="mean"),
         Column("images", note="that were read"), Column("top-1"), Column("top-5"),
         Column("loss", note="mean cross-entropy in nats"),
     ]  # fmt: skip
-    rows = []
+    times, shares = [], []
     for item in found:
-        figures = {name: item.figures.get(name) for name in ("images", "top1", "top5", "loss")}
-        why = {name: item.why.get(name, "no record says") for name in figures}
-        images = figures["images"]
-        rows.append([
-            *_head(item, model, tool), time_cell(item.load), time_cell(item.copy), time_cell(item.compute),
-            count(None if images is None else int(images), why["images"]), share_cell(figures["top1"], why["top1"]),
-            share_cell(figures["top5"], why["top5"]), decimal_cell(figures["loss"], why["loss"]),
+        head = [*([text_cell(item.model)] if model else []), item.batch, *([item.profiler] if tool else [])]
+        tail = (time_cell(item.percentiles[part], item.why[f"p{part}"]) for part in (50, 95, 99))
+        times.append([*head, item.count, rate(item.images_per_second, "images/s"), *tail, item.longest])
+        figures = {name: (item.figures.get(name), item.why.get(name, "no record says")) for name in FIGURES}
+        images, why = figures["images"]
+        shares.append([
+            *head, item.load, item.copy, item.compute, count(None if images is None else int(images), why),
+            share_cell(*figures["top1"]), share_cell(*figures["top5"]), decimal_cell(*figures["loss"]),
         ])  # fmt: skip
-    return table("Parts of the time of a step, and accuracy", columns, rows, tools=False)
+    made_tables = (
+        table("Latency of a batch: copies and computation, images ready", latency, times, tools=False),
+        table("Parts of the time of a step, and accuracy", parts, shares, tools=False),
+    )
+    return tuple(one for one in made_tables if one is not None)
 
 
 def inference_findings(runs: Sequence[Run]) -> list[Finding]:
@@ -88,21 +64,17 @@ def inference_findings(runs: Sequence[Run]) -> list[Finding]:
 def _throughput(items: Sequence[Latency]) -> Iterator[str]:
     first, last = items[0], items[-1]
     median, at_end = (time(item.percentiles[50] or 0) for item in (first, last))
-    text = f"{first.model} answers a batch of {first.batch} in {median} (median), {_rate(first)} images/s"
+    rates = {item.batch: per_second(item.images_per_second) for item in items}
+    text = f"{first.model} answers a batch of {first.batch} in {median} (median), {rates[first.batch]} images/s"
     if last is not first:
-        text += f"; a batch of {last.batch} in {at_end}, {_rate(last)} images/s"
+        text += f"; a batch of {last.batch} in {at_end}, {rates[last.batch]} images/s"
         best = max(items, key=lambda item: item.images_per_second)
         if best not in (first, last):
-            text += f"; batch {best.batch} gives most, {_rate(best)} images/s"
+            text += f"; batch {best.batch} gives most, {rates[best.batch]} images/s"
     yield text
 
 
-def _rate(item: Latency) -> str:
-    return per_second(item.images_per_second)
-
-
 def _tail(items: Sequence[Latency]) -> Iterator[str]:
-    """The batch size at which slow answers are furthest from the median one."""
     ratios = [((item.percentiles[95] or 0) / (item.percentiles[50] or 1), item) for item in items]
     ratio, worst = max(ratios, key=lambda pair: pair[0])
     if ratio >= LONG_TAIL:

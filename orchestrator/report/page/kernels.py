@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis
@@ -13,20 +13,10 @@ from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.sweep import KernelSet, LayerKernels, Switch, algorithm_changes, describe
-from perfctl.orchestrator.report.cells import (
-    Cell,
-    count,
-    figure_cell,
-    mark,
-    nothing,
-    share_cell,
-    style_of,
-    text_cell,
-    time_cell,
-    why,
-)
+from perfctl.orchestrator.report import cells
+from perfctl.orchestrator.report.cells import figure_cell, name_cell, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import ratio
-from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, packed, table, without_empty
+from perfctl.orchestrator.report.tables import RUN, Column, Grid, LongColumn, Table, listing, long_table, packed, table
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
@@ -38,6 +28,8 @@ launches x counters; beyond the last one the page has only the FLOPs made from t
 PATHS = ("fp32", "fp64", "fp16", "tensor")
 _NONE = missing("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
+NAMES = 4
+"""Kernel names in a cell; the rest is counted."""
 
 
 def run_label(run: Run) -> str:
@@ -47,52 +39,36 @@ def run_label(run: Run) -> str:
 
 def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
     """One row a run and kernel name, by total time. ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor."""
-    rows = [row for run in runs for row in _summary_rows(run, label=len(runs) > 1)]
-    if not rows:
-        return None
+    shown = ("total", *PATHS) if paths else ("total",)
     columns = [
-        *([Column("run", style="text")] if len(runs) > 1 else []), Column("kernel", style="code"),
+        *([RUN] if len(runs) > 1 else []), Column("kernel", style="code"),
         Column("family", style="text", note="algorithm family, read off the name"), Column("launches"),
         Column("time", base="ns", note="sum over all launches"), Column("share", note="of the kernel time of its run"),
         Column("executed", "FLOP", note="from SASS counters, all launches; 1 multiply-add = 2 FLOPs"),
-        *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in PATHS),
+        *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in shown[1:]),
     ]  # fmt: skip
-    if not paths:
-        columns, rows = columns[: -len(PATHS)], [row[: -len(PATHS)] for row in rows]
-    return table("Kernels by name", *without_empty(columns, rows))
-
-
-def _summary_rows(prepared: PreparedRun, *, label: bool) -> list[list[Cell]]:
-    run = prepared.run
-    uses: dict[str, list[Kernel]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        uses[kernel.name].append(kernel)
-    shorts = Tally(kernels[0].short_name for kernels in uses.values())
-    took = {name: sum(kernel.duration_ns or 0 for kernel in kernels) for name, kernels in uses.items()}
-    total = sum(took.values())
-    clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
     rows = []
-    for name in sorted(uses, key=lambda name: -took[name]):
-        kernels, short = uses[name], uses[name][0].short_name
-        timed = any(kernel.duration_ns is not None for kernel in kernels)
-        flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
-        rows.append([
-            *([text_cell(run_label(run))] if label else []),
-            name_cell(name, short if shorts[short] == 1 else None),
-            text_cell(kind) if (kind := family(name)) else nothing("no pattern fits this name"),
-            count(len(kernels)),
-            time_cell(took[name] if timed else None, "this report has no durations", clock),
-            share_cell(took[name] / total if timed and total else None),
-            *(figure_cell(total_of(getattr(found, path) for found in flops), "FLOP") for path in ("total", *PATHS)),
-        ])  # fmt: skip
-    return rows
-
-
-def name_cell(name: str, short: str | None = None) -> Cell:
-    """A name from a report: shortened in the cell, whole in the title."""
-    shown = short or name
-    shown = shown if len(shown) <= 90 else f"{shown[:60]} … {shown[-25:]}"
-    return Cell(shown, name[:1000] if name != shown else None, value=name)
+    for prepared in runs:
+        run = prepared.run
+        uses: dict[str, list[Kernel]] = defaultdict(list)
+        for kernel in run.report.kernels:
+            uses[kernel.name].append(kernel)
+        shorts = Tally(kernels[0].short_name for kernels in uses.values())
+        took = {name: sum(kernel.duration_ns or 0 for kernel in kernels) for name, kernels in uses.items()}
+        total = sum(took.values())
+        clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
+        for name in sorted(uses, key=lambda name: -took[name]):
+            kernels, short = uses[name], uses[name][0].short_name
+            timed = any(kernel.duration_ns is not None for kernel in kernels)
+            flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
+            rows.append([
+                *([run_label(run)] if len(runs) > 1 else []), name_cell(name, short if shorts[short] == 1 else None),
+                family(name) or nothing("no pattern fits this name"), len(kernels),
+                time_cell(took[name] if timed else None, "this report has no durations", clock),
+                share_cell(took[name] / total if timed and total else None),
+                *(figure_cell(total_of(getattr(found, path) for found in flops), "FLOP") for path in shown),
+            ])  # fmt: skip
+    return listing("Kernels by name", columns, rows, drop_run=False)
 
 
 def launches(runs: Sequence[PreparedRun]) -> Grid | None:
@@ -101,86 +77,62 @@ def launches(runs: Sequence[PreparedRun]) -> Grid | None:
     if not rows:
         return None
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
-    kernel_columns = _kernel_columns(rows)[0 if len(runs) > 1 else 1 :]
     counters, notes = _counter_columns(runs, rows)
-    columns = [*(packed(*head, values) for head, values in kernel_columns), *counters]
-    if empty := [column["label"] for column in columns if _is_empty(column)]:
-        notes.insert(0, f"not in these reports: {', '.join(empty)}")
-    kept = tuple(column for column in columns if not _is_empty(column))
-    first = first_rows("Every launch", [column for column in kernel_columns if column[0][0] not in empty], len(rows))
-    return Grid("launches", "Every launch", len(rows), kept, total - len(rows), tuple(notes), first)
+    columns = _kernel_columns(rows)[0 if len(runs) > 1 else 1 :]
+    return long_table("launches", columns, len(rows), total - len(rows), counters, notes)
 
 
-def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[tuple[tuple[str, str, str], list[Any]]]:
+_LAUNCH = (
+    ("run", "", "text"), ("launch", "", "int"), ("kernel", "", "code"), ("family", "", "text"), ("layer", "", "code"),
+    ("direction", "", "text"), ("step", "", "int"), ("time", "ns", "time"), ("start", "ns", "start"), ("grid", "", "text"),
+    ("block", "", "text"), ("registers", "", "int"), ("shared", "B", "int"), ("stream", "", "int"), ("device", "", "int"),
+)  # fmt: skip
+
+
+def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
     def size(x: int | None, y: int | None, z: int | None) -> str | None:
-        """Without trailing sizes of 1."""
         kept = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
         return None if x is None else "×".join(map(str, kept))
 
-    shared = [
-        None if kernel.static_shared_bytes is None and kernel.dynamic_shared_bytes is None
-        else (kernel.static_shared_bytes or 0) + (kernel.dynamic_shared_bytes or 0)
-        for _, kernel in rows
-    ]  # fmt: skip
+    def values(run: PreparedRun, k: Kernel) -> tuple[Any, ...]:
+        shared = [part for part in (k.static_shared_bytes, k.dynamic_shared_bytes) if part is not None]
+        return (
+            labels[run], k.launch, k.name, family(k.name), k.layer, k.direction, k.step, k.duration_ns, k.start_ns,
+            size(k.grid_x, k.grid_y, k.grid_z), size(k.block_x, k.block_y, k.block_z), k.registers,
+            sum(shared) if shared else None, k.stream, k.device_index,
+        )  # fmt: skip
+
     labels = {run: run_label(run.run) for run, _ in rows}
-    return [
-        (("run", "", "text"), [labels[run] for run, _ in rows]),
-        (("launch", "", "int"), [kernel.launch for _, kernel in rows]),
-        (("kernel", "", "code"), [kernel.name for _, kernel in rows]),
-        (("family", "", "text"), [family(kernel.name) for _, kernel in rows]),
-        (("layer", "", "code"), [kernel.layer for _, kernel in rows]),
-        (("direction", "", "text"), [kernel.direction for _, kernel in rows]),
-        (("step", "", "int"), [kernel.step for _, kernel in rows]),
-        (("time", "ns", "time"), [kernel.duration_ns for _, kernel in rows]),
-        (("start", "ns", "start"), [kernel.start_ns for _, kernel in rows]),
-        (("grid", "", "text"), [size(kernel.grid_x, kernel.grid_y, kernel.grid_z) for _, kernel in rows]),
-        (("block", "", "text"), [size(kernel.block_x, kernel.block_y, kernel.block_z) for _, kernel in rows]),
-        (("registers", "", "int"), [kernel.registers for _, kernel in rows]),
-        (("shared", "B", "int"), shared),
-        (("stream", "", "int"), [kernel.stream for _, kernel in rows]),
-        (("device", "", "int"), [kernel.device_index for _, kernel in rows]),
-    ]
+    return list(zip(_LAUNCH, zip(*(values(run, kernel) for run, kernel in rows), strict=True), strict=True))
 
 
 def _counter_columns(
     runs: Sequence[PreparedRun], rows: Sequence[tuple[PreparedRun, Kernel]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
-    if not any(run.run.report.counters for run in runs):
+    units = {counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters}
+    if not units:
         return [], []
     columns = []
     for path in ("total", *PATHS):
         figures: list[Figure] = [getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows]
         if path == "total" or any(figure.value is not None or figure.state == "refused" for figure in figures):
             label = "executed" if path == "total" else path
-            columns.append(packed(label, "FLOP", "si", [figure.value for figure in figures]) | _states(figures))
-    units = {counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters}
+            states = [(cells.style_of(figure), cells.mark(figure), cells.why(figure)) for figure in figures]
+            state = (
+                {"state": packed("", "", "", states)} if any(map(any, states)) else {}
+            )  # none where all are counted in full
+            columns.append(packed(label, "FLOP", "si", [figure.value for figure in figures]) | state)
     if len(units) * len(rows) > COUNTER_CELLS:
         return columns, [f"{len(units)} counters of each launch are in the store and not in this page, for its size"]
-    empty: dict[str, float | None] = {}
     notes = []
     if len(units) > COUNTER_COLUMNS:
         notes = [f"{len(units) - COUNTER_COLUMNS} more counters are in the table of counters"]
         units = dict(sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS])
+    empty: dict[str, float | None] = {}
     for name, unit in units.items():
-        found = [run.values.get(kernel.launch, empty).get(name) for run, kernel in rows]
-        columns.append(packed(name, unit, "si", found))
+        columns.append(packed(name, unit, "si", [run.values.get(k.launch, empty).get(name) for run, k in rows]))
     return columns, notes
-
-
-def _is_empty(column: dict[str, Any]) -> bool:
-    """No value in any row, and none that was refused."""
-    return column.get("c", 0) is None and "refused" not in str(column.get("state", ""))
-
-
-def _states(figures: Sequence[Figure]) -> dict[str, Any]:
-    """Style, mark and reason of each value as a packed column; empty where all are counted in full."""
-    states = [(style_of(figure), mark(figure), why(figure)) for figure in figures]
-    return {"state": packed("", "", "", states)} if any(map(any, states)) else {}
-
-
-NAMES = 4
-"""Kernel names in a cell; the rest is counted."""
 
 
 def switch_table(found: Analysis) -> Table | None:
@@ -200,7 +152,7 @@ def switch_table(found: Analysis) -> Table | None:
     return table("Kernels along the sweep, layers whose kernels change first", columns, rows)
 
 
-def _rows(item: LayerKernels) -> list[list[Cell]]:
+def _rows(item: LayerKernels) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
     stretches: list[list[KernelSet]] = []
     for kernels in item.sets:
@@ -208,26 +160,18 @@ def _rows(item: LayerKernels) -> list[list[Cell]]:
             stretches[-1].append(kernels)
         else:
             stretches.append([kernels])
-    return [_row(item.name, stretch, starts.get(stretch[0].batch)) for stretch in stretches]
-
-
-def _row(name: str, stretch: Sequence[KernelSet], switch: Switch | None) -> list[Cell]:
-    first = stretch[0]
-    shown = ", ".join(first.kernels[:NAMES])
-    more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
-    return [
-        name_cell(name),
-        text_cell(", ".join(str(kernels.batch) for kernels in stretch)),
-        text_cell(describe(first.algorithm)),
-        name_cell(shown + more),
-        figure_cell(first.flops_per_sample, "FLOP"),
-        figure_cell(first.bytes_per_sample, "B"),
-        text_cell(_change(switch)) if switch else nothing("the first batch size with these kernels"),
-    ]
+    for stretch in stretches:
+        first, switch = stretch[0], starts.get(stretch[0].batch)
+        more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
+        yield [
+            name_cell(item.name), ", ".join(str(kernels.batch) for kernels in stretch),
+            text_cell(describe(first.algorithm)), name_cell(", ".join(first.kernels[:NAMES]) + more),
+            figure_cell(first.flops_per_sample, "FLOP"), figure_cell(first.bytes_per_sample, "B"),
+            _change(switch) if switch else nothing("the first batch size with these kernels"),
+        ]  # fmt: skip
 
 
 def _change(switch: Switch) -> str:
-    """ "another algorithm: 0.44 x the FLOPs, 1.80 x the bytes a sample"."""
     what = "another algorithm" if switch.algorithm_changed else "other kernels of the same algorithm"
     factors = [(switch.flops_factor, "FLOPs"), (switch.bytes_factor, "bytes")]
     said = ", ".join(f"{ratio(factor)} × the {of}" for factor, of in factors if factor is not None)

@@ -62,17 +62,13 @@ def _filled(template: str, view: object) -> str:
         autoescape=True, loader=FunctionLoader(_source), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["drawing"] = Markup  # SVG that charts.py made; names in it are escaped there
-    environment.filters["digest"] = _digest
+    # what a page's Content-Security-Policy allows: this script, and none that a name from a report might become
+    environment.filters["digest"] = lambda code: f"sha256-{b64encode(sha256(code.encode()).digest()).decode('ascii')}"
     environment.globals["asset"] = lambda name: Markup(_source(name))  # noqa: S704  style and scripts, our own files  # nosec B704
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "sort_keys": False}
     text = environment.get_template(template).render(page=view)
     shown = text.translate(_CONTROL)
     return shown.encode("utf-8", "replace").decode("utf-8")  # a report may hold half a surrogate pair
-
-
-def _digest(code: str) -> str:
-    """What a page's Content-Security-Policy allows: this script, and none that a name from a report might become."""
-    return "sha256-" + b64encode(sha256(code.encode()).digest()).decode("ascii")
 
 
 def _source(name: str) -> str:

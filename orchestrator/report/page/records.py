@@ -17,7 +17,6 @@ class Finding:
     text: str
     evidence: str
     warning: bool = False
-    """True where something is missing or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,8 @@ class Section:
     tables: tuple[Table, ...] = ()
     ledger: LedgerView | None = None
     note: str | None = None
-    """One paragraph under the heading."""
     charts: tuple[Chart, ...] = ()
     folded: tuple[Table, ...] = ()
-    """Closed until the reader opens them."""
     grids: tuple[Grid, ...] = ()
     """Long tables that are drawn a screen at a time."""
     timelines: tuple[dict[str, Any], ...] = ()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.analyse.ledger.studies import heading, studies
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
@@ -52,28 +52,19 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
 def _study(found: Analysis, key: str) -> StudyView:
     study, said = found.study, findings(found)
     news = [item for item in said if not item.warning]
-    origins = dict.fromkeys(run.origin for run in study.runs)
-    origin = None if set(origins) <= {"measured"} else " and ".join(origins)
+    origins = about.origins(study.runs)
+    origin = None if {name for name, _ in origins} <= {"measured"} else " and ".join(name for name, _ in origins)
     sections = (replace(part, origin=origin) if part.key in NUMBERS else part for part in _parts(found, key, origin))
+    capability = next((device.compute_capability for device in study.runs[0].devices[:1]), None)
+    facts = (
+        ("what", study.runs[0].report.form if study.foreign else ""),
+        ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
+        ("batch", " ".join(map(str, study.batches))), ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
+    )  # fmt: skip
     return StudyView(
-        key, heading(study), _facts(study), tuple((name, about.ORIGINS.get(name, name)) for name in origins),
+        key, heading(study), tuple((name, value) for name, value in facts if value), origins,
         tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning), tuple(sections),
     )  # fmt: skip
-
-
-def _facts(study: Study) -> tuple[tuple[str, str], ...]:
-    started = sorted(run.started_at for run in study.runs if run.started_at)
-    used = study.runs[0].devices[:1]
-    capability = next((device.compute_capability for device in used), None)
-    facts = [
-        ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
-        ("batch", " ".join(map(str, study.batches))),
-        ("tools", about.tools(study.runs)),
-        ("from", started[0][:10] if started else ""),
-    ]
-    if study.foreign:
-        facts.insert(0, ("what", study.runs[0].report.form))
-    return tuple((name, value) for name, value in facts if value)
 
 
 def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
@@ -97,16 +88,28 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
         title = "Steps" if study.foreign else "Batch sweep"
         yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[CHARTS_FIRST:])
     yield from _tables("switches", "Kernel switches", switch_table(found))
-    by_name, launches = kernels.summary(found.prepared.runs), kernels.launches(found.prepared.runs)
-    counters = page_study.counters(some)
-    if by_name or launches or counters:
-        grids = tuple(grid for grid in (launches, counters) if grid)
-        yield Section("kernels", "Kernels", tables=_some(by_name), grids=grids)
-    yield from _timeline(some, colours)
+    by_name = _some(kernels.summary(found.prepared.runs))
+    long = (kernels.launches(found.prepared.runs), page_study.counters(some))
+    if grids := tuple(grid for grid in long if grid):
+        yield Section("kernels", "Kernels", tables=by_name, grids=grids)
+    if views := tuple(timeline.timelines(some, colours)):
+        yield Section("timeline", "Timeline", timelines=views)
+    else:
+        yield from _absent("timeline", "Timeline", timeline.absent(some))
     folded = not study.foreign
     yield from _tables("operators", "Operators", page_study.operators(some), folded=folded)
     yield from _tables("ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=folded)
-    yield from _usage(key, found)
+    used = [item.usage for item in found.prepared.runs]
+    known = (
+        *_some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used)),
+        *usage.waits_tables(used),
+    )
+    chart = charts_study.utilisation_chart(f"{key}-utilisation", [("", used)])
+    if known:
+        yield Section("utilisation", "Utilisation", tables=known, charts=(chart,) if chart else ())
+    else:
+        yield from _absent("utilisation", "Utilisation", usage.absent(some))
+    yield from _tables("memory", "Memory", usage.memory_use_table(used), usage.memory_table(some))
     yield from _tables("summaries", "Summaries", page_study.summaries(some))
     tables = _some(about.runs_table(study), about.differences(some))
     yield Section("runs", "Runs and environment", tables=tables, environment=about.environment(some))
@@ -115,22 +118,9 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
         yield Section("repeat", "Repeat", commands=again)
 
 
-def _timeline(runs: Sequence[Run], colours: Mapping[str, int]) -> Iterable[Section]:
-    if drawn := tuple(timeline.timelines(runs, colours)):
-        yield Section("timeline", "Timeline", timelines=drawn)
-    elif why := timeline.absent(runs):
-        yield Section("timeline", "Timeline", note=f"Not collected: {why}.")
-
-
-def _usage(key: str, found: Analysis) -> Iterable[Section]:
-    runs, used = found.study.runs, [item.usage for item in found.prepared.runs]
-    chart = charts_study.utilisation_chart(f"{key}-utilisation", [("", used)])
-    known = _some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used))
-    if tables := (*known, *usage.waits_tables(used)):
-        yield Section("utilisation", "Utilisation", tables=tables, charts=(chart,) if chart else ())
-    elif why := usage.absent(runs):
-        yield Section("utilisation", "Utilisation", note=f"Not collected: {why}.")
-    yield from _tables("memory", "Memory", usage.memory_use_table(used), usage.memory_table(runs))
+def _absent(key: str, title: str, why: str | None) -> Iterable[Section]:
+    if why:
+        yield Section(key, title, note=f"Not collected: {why}.")
 
 
 def _some(*found: Table | None) -> tuple[Table, ...]:

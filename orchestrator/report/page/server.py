@@ -30,9 +30,7 @@ PAGES = {
 """Ending -> content type of a file that may be served."""
 ANSWERS = "/calculator.json"
 Answers = Callable[[str], tuple[HTTPStatus, Mapping[str, Any]]]
-"""Takes the query of the address."""
 SHOWN = 500
-"""Pages in the list."""
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _POLICY = {
     "text/html; charset=utf-8": f"{_LOCKED}; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "

@@ -6,21 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.report.cells import (
-    Cell,
-    amount,
-    count,
-    decimal_cell,
-    nothing,
-    rate,
-    share_cell,
-    size_cell,
-    text_cell,
-    time_cell,
-)
+from perfctl.orchestrator.report import cells
+from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell, word
 from perfctl.orchestrator.report.numbers import full, rounded, time
-from perfctl.orchestrator.report.page.kernels import name_cell, run_label
-from perfctl.orchestrator.report.tables import Column, Grid, Table, first_rows, packed, table, without_empty
+from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.tables import RUN, Column, Grid, Table, listing, long_table
 from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
@@ -46,16 +36,15 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
             note = f"median of {point.step.count} steps{newest}; {point.basis}"
         rows.append([
             text_cell(point.batch), time_cell(point.step.median if point.step else None, why, note),
-            _over_repeats(point), time_cell(each, why), rate(1e9 / each if each else None, "samples/s", why),
+            _over_repeats(point), time_cell(each, why), cells.rate(1e9 / each if each else None, "samples/s", why),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
-            text_cell(problems) if problems else nothing("none"),
+            problems or nothing("none"),
         ])  # fmt: skip
-    columns, rows = without_empty(columns, rows)
-    return table("Batch sweep", columns, rows, tools=False) if len(columns) > 1 else None
+    found = listing("Batch sweep", columns, rows, drop_run=False, tools=False)
+    return found if found and len(found.columns) > 1 else None
 
 
 def _over_repeats(point: BatchPoint) -> Cell:
-    """ "1.02 ms to 1.05 ms"."""
     if not point.repeats:
         return nothing("the sweep was not repeated (--repeat)")
     ends = point.interval or (min(point.repeats), max(point.repeats))
@@ -68,7 +57,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
     found = [(run, item) for run in runs for item in run.report.operations]
     found.sort(key=lambda pair: (-(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0), pair[1].name))
     columns = [
-        Column("run", style="text"), Column("operation", style="code"), Column("category", style="text"),
+        RUN, Column("operation", style="code"), Column("category", style="text"),
         Column("layer", style="code"), Column("direction", style="text"), Column("calls"),
         Column("self time", base="ns", note="on the host, children excluded"),
         Column("host time", base="ns", note="on the host, children included: rows overlap, do not add them up"),
@@ -77,11 +66,9 @@ def operators(runs: Sequence[Run]) -> Table | None:
         Column("FLOPs", "FLOP", note="as the report states them; its own convention, which may not be ours"),
     ]  # fmt: skip
     rows = [
-        [
-            text_cell(run_label(run)), name_cell(item.name), word(item.category), word(item.layer), word(item.direction),
-            count(item.calls), time_cell(item.self_cpu_ns), time_cell(item.cpu_ns), time_cell(item.device_ns),
-            size_cell(item.memory_bytes), amount(item.flops, "FLOP", "the report does not say"),
-        ]
+        [run_label(run), item.name, item.category, item.layer and text_cell(item.layer), item.direction, item.calls,
+         item.self_cpu_ns, item.cpu_ns, item.device_ns, item.memory_bytes,
+         amount(item.flops, "FLOP", "the report does not say")]
         for run, item in found
     ]  # fmt: skip
     return listing("Framework operations, summed over each run", columns, rows)
@@ -94,19 +81,13 @@ def ranges(runs: Sequence[Run]) -> Table | None:
         for item in run.report.ranges:
             if item.duration_ns is not None:
                 sums[run_label(run), item.name, item.domain].append(item.duration_ns)
-    ranked = sorted(sums.items(), key=lambda pair: (-sum(pair[1]), pair[0][1]))
     columns = [
-        Column("run", style="text"), Column("range", style="code"), Column("domain", style="text"), Column("times"),
+        RUN, Column("range", style="code"), Column("domain", style="text"), Column("times"),
         Column("time", base="ns", note="sum, ranges inside included: rows overlap"), Column("mean", base="ns"),
         Column("longest", base="ns"),
     ]  # fmt: skip
-    rows = [
-        [
-            text_cell(label), name_cell(name), word(domain), count(len(times)),
-            time_cell(sum(times)), time_cell(sum(times) / len(times)), time_cell(max(times)),
-        ]
-        for (label, name, domain), times in ranked
-    ]  # fmt: skip
+    ranked = sorted(sums.items(), key=lambda pair: (-sum(pair[1]), pair[0][1]))
+    rows = [[*key, len(times), sum(times), sum(times) / len(times), max(times)] for key, times in ranked]
     return listing("Ranges by name", columns, rows)
 
 
@@ -116,59 +97,44 @@ def copies(runs: Sequence[Run]) -> Table | None:
     for run in runs:
         for item in run.report.copies:
             kinds[run_label(run), item.kind].append(item)
-    columns = [
-        Column("run", style="text"), Column("copy", style="text"), Column("times"), Column("bytes", base="B"),
-        Column("time", base="ns"),
-    ]  # fmt: skip
+    columns = [RUN, Column("copy", style="text"), Column("times"), Column("bytes", base="B"), Column("time", base="ns")]
     rows = []
-    for (label, kind), items in kinds.items():
+    for key, items in kinds.items():
         sizes = [item.bytes for item in items if item.bytes is not None]
         times = [item.duration_ns for item in items if item.duration_ns is not None]
-        took = time_cell(sum(times) if times else None)
-        rows.append(
-            [text_cell(label), text_cell(kind), count(len(items)), size_cell(sum(sizes) if sizes else None), took]
-        )
+        rows.append([*key, len(items), sum(sizes) if sizes else None, sum(times) if times else None])
     return listing("Copies and memsets", columns, rows)
 
 
 def summaries(runs: Sequence[Run]) -> Table | None:
     """Ready-made figures of a report, unchanged."""
-    columns = [
-        Column("run", style="text"),
-        Column("figure", style="text"),
-        Column("value"),
-        Column("unit", style="text"),
-    ]
+    columns = [RUN, Column("figure", style="text"), Column("value"), Column("unit", style="text")]
     rows = [
-        [
-            text_cell(run_label(run)), text_cell(item.name),
-            _ready_made(item, run) if item.value is not None else word(item.text), word(item.unit),
-        ]
+        [run_label(run), text_cell(item.name), _ready_made(item, run), item.unit]
         for run in runs
         for item in run.report.summaries
-    ]  # fmt: skip
+    ]
     return listing("Ready-made figures, as the report states them", columns, rows)
 
 
 def _ready_made(item: Summary, run: Run) -> Cell:
     """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded to nothing says so."""
-    value = item.value or 0.0
-    if not value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
+    if item.value is None:
+        return word(item.text)
+    if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0 % is anything below 0.05 %", value="< 0.05")
-    return Cell(full(value), full(value, item.unit or ""), value=rounded(value))
+    return Cell(full(item.value), full(item.value, item.unit or ""), value=rounded(item.value))
 
 
 def steps(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
-        Column("run", style="text"), Column("phase", style="text"), Column("number"), Column("time", base="ns"),
-        Column("loss"), Column("accuracy"),
+        RUN, Column("phase", style="text"), Column("number"), Column("time", base="ns"), Column("loss"),
+        Column("accuracy"),
     ]  # fmt: skip
     rows = [
-        [
-            text_cell(run_label(run)), text_cell(item.phase), count(item.number), time_cell(item.duration_ns),
-            decimal_cell(item.loss, "not recorded"), share_cell(item.accuracy, "not recorded"),
-        ]
+        [run_label(run), item.phase, item.number, item.duration_ns, cells.decimal_cell(item.loss, "not recorded"),
+         share_cell(item.accuracy, "not recorded")]
         for run in runs
         for item in run.report.steps
     ]  # fmt: skip
@@ -186,30 +152,10 @@ def counters(runs: Sequence[Run]) -> Grid | None:
                 sums[run_label(run), name, item.name, item.unit or ""].append(item.value)
     if not sums:
         return None
-    rows = list(sums.items())[:COUNTER_ROWS]
-    columns: list[tuple[tuple[str, str, str], list[object]]] = [
-        (("run", "", "text"), [key[0] for key, _ in rows]),
-        (("kernel", "", "code"), [key[1] for key, _ in rows]),
-        (("counter", "", "code"), [key[2] for key, _ in rows]),
-        (("unit", "", "text"), [key[3] for key, _ in rows]),
-        (("values", "", "int"), [len(values) for _, values in rows]),
-        (("smallest", "", "si"), [min(values) for _, values in rows]),
-        (("largest", "", "si"), [max(values) for _, values in rows]),
+    rows = [(*key, len(values), min(values), max(values)) for key, values in list(sums.items())[:COUNTER_ROWS]]
+    heads = (("run", "text"), ("kernel", "code"), ("counter", "code"), ("unit", "text"), ("values", "int"),
+             ("smallest", "si"), ("largest", "si"))  # fmt: skip
+    columns = [
+        ((label, "", kind), values) for (label, kind), values in zip(heads, zip(*rows, strict=True), strict=True)
     ]
-    caption, shown = "Counters by kernel name", tuple(packed(*head, values) for head, values in columns)
-    return Grid(
-        "counters", caption, len(rows), shown, len(sums) - len(rows), first=first_rows(caption, columns, len(rows))
-    )
-
-
-def listing(caption: str, columns: list[Column], rows: list[list[Cell]], *, drop_run: bool = True) -> Table | None:
-    """A table without empty columns, and without the run's column when there is only one run."""
-    if not rows:
-        return None
-    if drop_run and len({row[0].text for row in rows}) == 1:
-        columns, rows = columns[1:], [row[1:] for row in rows]
-    return table(caption, *without_empty(columns, rows))
-
-
-def word(text: str | None) -> Cell:
-    return text_cell(text) if text else nothing("the report does not say")
+    return long_table("counters", columns, len(rows), len(sums) - len(rows))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from perfctl.orchestrator.report.numbers import size, time
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import differences
-from perfctl.records.report import Kernel, Range
+from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
 
 MOST = 20_000
@@ -33,8 +33,6 @@ class Bar(NamedTuple):
 
 @dataclass(slots=True)
 class _View:
-    """One run between two moments."""
-
     run: Run
     title: str
     start: int
@@ -45,17 +43,21 @@ class _View:
 def timelines(runs: Sequence[Run], colours: Mapping[str, int]) -> list[dict[str, Any]]:
     """A view for each run with start times, in order; ncu has none (it runs kernels one by one, many times each)."""
     views = [view for run in runs if run.profiler != "ncu" and (view := _view(run)) is not None]
-    names = {} if colours else _by_name(runs)
-    return [_drawn(view, colours, names) for view in views]
-
-
-def _by_name(runs: Sequence[Run]) -> dict[str, int]:
-    """Kernel name -> colour, for the names that take most time, where no layer has a colour."""
     took: dict[str, float] = defaultdict(float)
-    for run in runs:
-        for kernel in run.report.kernels:
-            took[kernel.name] += kernel.duration_ns or 0
-    return {name: number for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])}
+    for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
+        took[kernel.name] += kernel.duration_ns or 0
+    # where no layer has a colour, the names that take most time have one
+    names = {name: number for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])}
+    drawn = []
+    for view in views:
+        said: dict[str, int] = {}
+        found = (*_range_tracks(view, colours), *_stream_tracks(view, colours, names))
+        tracks = [_packed(title, kind, bars, view, said) for title, kind, bars in found]
+        drawn.append({
+            "label": f"{run_label(view.run)}, {view.title}", "length": view.end - view.start, "notes": view.notes,
+            "tracks": tracks, "names": list(said),
+        })  # fmt: skip
+    return drawn
 
 
 def absent(runs: Sequence[Run]) -> str | None:
@@ -86,17 +88,6 @@ def _view(run: Run) -> _View | None:
         return view
     spans = sorted((item.start_ns, item.start_ns + item.duration_ns) for item in run.report.ranges if item.duration_ns)
     return _View(run, "whole capture", spans[0][0], max(end for _, end in spans[:MOST])) if spans else None
-
-
-def _drawn(view: _View, colours: Mapping[str, int], coloured: Mapping[str, int]) -> dict[str, Any]:
-    """The view as JSON: names once, bars as columns. Times are in ns since ``from``."""
-    names: dict[str, int] = {}
-    tracks = (*_range_tracks(view, colours), *_stream_tracks(view, colours, coloured))
-    drawn = [_packed(title, kind, bars, view, names) for title, kind, bars in tracks]
-    return {
-        "label": f"{run_label(view.run)}, {view.title}", "length": view.end - view.start, "notes": view.notes,
-        "tracks": drawn, "names": list(names),
-    }  # fmt: skip
 
 
 def _packed(title: str, kind: str, bars: Sequence[Bar], view: _View, names: dict[str, int]) -> dict[str, Any]:
@@ -143,23 +134,28 @@ def _range_tracks(view: _View, colours: Mapping[str, int]) -> Iterable[tuple[str
 def _stream_tracks(
     view: _View, colours: Mapping[str, int], coloured: Mapping[str, int]
 ) -> Iterable[tuple[str, str, list[Bar]]]:
-    streams: dict[tuple[int, int], list[Bar]] = defaultdict(list)
+    tracks: dict[tuple[str, int, int], list[Bar]] = defaultdict(list)
     for kernel in view.run.report.kernels:
         if _timed(kernel) and (kernel.start_ns or 0) < view.end and _end(kernel) > view.start:
-            bar = _clip(view, kernel.start_ns or 0, int(kernel.duration_ns or 0), kernel.short_name or kernel.name,
-                        _launched(kernel), coloured.get(kernel.name, OTHER) if coloured else _colour(kernel, colours))  # fmt: skip
-            streams[kernel.device_index or 0, -1 if kernel.stream is None else kernel.stream].append(bar)
-    copies: dict[tuple[int, int], list[Bar]] = defaultdict(list)
+            colour = coloured.get(kernel.name, OTHER) if coloured else _colour(kernel, colours)
+            name, length = kernel.short_name or kernel.name, int(kernel.duration_ns or 0)
+            bar = _clip(view, kernel.start_ns or 0, length, name, _launched(kernel), colour)
+            tracks["kernel", *_place(kernel)].append(bar)
     for copy in view.run.report.copies:
         if copy.start_ns is not None and copy.duration_ns is not None and view.start <= copy.start_ns < view.end:
             moved = size(copy.bytes) if copy.bytes is not None else "size not recorded"
             bar = _clip(view, copy.start_ns, copy.duration_ns, f"copy {copy.kind}", moved, NO_LAYER)
-            copies[copy.device_index or 0, -1 if copy.stream is None else copy.stream].append(bar)
-    several = len({device for device, _ in (*streams, *copies)}) > 1
-    for kind, what, found in (("kernel", "kernels", streams), ("copy", "copies", copies)):
-        for (device, stream), bars in sorted(found.items()):
-            name = f"stream {stream}" if stream >= 0 else "stream not recorded"
-            yield f"{what}, GPU {device} {name}" if several else f"{what}, {name}", kind, bars
+            tracks["copy", *_place(copy)].append(bar)
+    several = len({device for _, device, _ in tracks}) > 1
+    ordered = sorted(tracks.items(), key=lambda item: (item[0][0] == "copy", *item[0][1:]))
+    for (kind, device, stream), bars in ordered:
+        what, gpu = "kernels" if kind == "kernel" else "copies", f"GPU {device} " if several else ""
+        yield f"{what}, {gpu}stream {stream if stream >= 0 else 'not recorded'}", kind, bars
+
+
+def _place(item: Kernel | Copy) -> tuple[int, int]:
+    """(device, stream), -1 where the stream is not recorded."""
+    return item.device_index or 0, -1 if item.stream is None else item.stream
 
 
 def _clip(view: _View, start: int, length: int, name: str, detail: str, colour: int) -> Bar:
@@ -172,16 +168,16 @@ def _clip(view: _View, start: int, length: int, name: str, detail: str, colour: 
 
 def _launched(kernel: Kernel) -> str:
     layer = " ".join(part for part in (kernel.layer, kernel.direction) if part) or "no layer"
-    sizes = (("grid", (kernel.grid_x, kernel.grid_y, kernel.grid_z)),
-             ("block", (kernel.block_x, kernel.block_y, kernel.block_z)))  # fmt: skip
-    shape = [
-        f"{what} {'×'.join(str(n) for n in sides if n is not None)}" for what, sides in sizes if sides[0] is not None
-    ]
+    sizes = {
+        "grid": (kernel.grid_x, kernel.grid_y, kernel.grid_z),
+        "block": (kernel.block_x, kernel.block_y, kernel.block_z),
+    }
+    shape = (f"{what} {'×'.join(str(n) for n in sides if n is not None)}"
+             for what, sides in sizes.items() if sides[0] is not None)  # fmt: skip
     return "; ".join([layer, *shape])
 
 
 def _colour(item: Kernel | Range, colours: Mapping[str, int]) -> int:
-    """The colour of the layer on every chart; the optimizer has one too."""
     working = item.direction == "optimizer" or (isinstance(item, Range) and item.name == "perfctl:phase:optimizer")
     if item.layer is None:
         return colours.get("optimizer", NO_LAYER) if working else NO_LAYER

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfctl.orchestrator.analyse.usage.busy import Readings, UsageShare
+from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, share_cell, size_cell, text_cell, time_cell
+from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, share_cell, size_cell, text_cell
 from perfctl.orchestrator.report.numbers import significant
 from perfctl.orchestrator.report.page.kernels import run_label
-from perfctl.orchestrator.report.page.study import listing
-from perfctl.orchestrator.report.tables import Column, Table
+from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
+
+NAME = 60
+"""Characters of a kernel's name around a wait."""
+_MEANING = {
+    "loading data": "half of the wait or more lies in a range of the phase data",
+    "copy": "half of the wait or more is covered by copies and memsets",
+    "synchronising": "half of the wait or more lies in a range named after a synchronising call",
+    "launches one by one": "10 µs or less between two kernels: what handing over one launch takes",
+    "host": "longer, and none of these: launches came late, or the host waited itself; reports keep no times of calls",
+}
 
 
 def busy_table(runs: Sequence[RunUsage]) -> Table | None:
@@ -21,17 +30,14 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     found = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
-        Column("run", style="text"), Column("device"), Column("stream", style="text"), Column("launches"),
+        RUN, Column("device"), Column("stream", style="text"), Column("launches"),
         Column("a kernel runs", base="ns", note="time in which at least one kernel ran; overlapping kernels count once"),
-        Column("of", base="ns", note=windows),
-        Column("share", note=windows), Column("longest wait", base="ns", note="longest time without a kernel"),
+        Column("of", base="ns", note=windows), Column("share", note=windows),
+        Column("longest wait", base="ns", note="longest time without a kernel"),
     ]  # fmt: skip
     rows = [
-        [
-            text_cell(run_label(item.run)), text_cell(item.device),
-            text_cell("all" if item.stream is None else item.stream), count(item.launches), time_cell(item.running_ns),
-            time_cell(item.window_ns), share_cell(item.share), time_cell(item.longest_wait_ns),
-        ]
+        [run_label(item.run), text_cell(item.device), "all" if item.stream is None else item.stream, item.launches,
+         item.running_ns, item.window_ns, share_cell(item.share), item.longest_wait_ns]
         for item in found
     ]  # fmt: skip
     return listing("Share of time with a kernel running", columns, rows, drop_run=False)
@@ -40,11 +46,10 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
 def absent(runs: Sequence[Run]) -> str | None:
     """Why no share of time is known although kernels ran; None where none ran."""
     counted = [run for run in runs if run.report.kernels]
-    if not counted:
-        return None
     kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
     if not kernels:
-        return "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys and torch record it"
+        said = "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys and torch record it"
+        return said if counted else None
     without = sum(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels)
     return (
         f"{without:,} of {len(kernels):,} kernels have no start or no length, and a share without them would be wrong"
@@ -54,59 +59,51 @@ def absent(runs: Sequence[Run]) -> str | None:
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """Readings of nvidia-smi, DCGM or NVML during a run."""
     columns = [
-        Column("run", style="text"), Column("device"), Column("samples"),
+        RUN, Column("device"), Column("samples"),
         Column("utilisation", note="mean of the device's own figure: share of time with any kernel, sampled"),
         Column("memory used", base="B", note="largest"), Column("memory", base="B"),
         Column("power", "W", note="mean"), Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
     ]  # fmt: skip
-    rows = [_readings_row(item) for run in runs for item in run.readings]
-    return listing("Readings of the devices", columns, rows, drop_run=False)
-
-
-def _readings_row(item: Readings) -> list[Cell]:
     none = "not sampled"
-    power, temperature = (
-        nothing(none) if value is None else Cell(significant(float(value)), value=round(value, 3))
-        for value in (item.power, item.temperature)
-    )
-    return [
-        text_cell(run_label(item.run)), count(item.device, "the samples do not say"), count(item.count),
-        share_cell(item.utilisation, none), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
-        power, temperature, amount(item.clock, "Hz", none),
-    ]  # fmt: skip
+    rows = []
+    for item in (item for run in runs for item in run.readings):
+        power, heat = (
+            nothing(none) if value is None else Cell(significant(float(value)), value=round(value, 3))
+            for value in (item.power, item.temperature)
+        )
+        rows.append([
+            run_label(item.run), count(item.device, "the samples do not say"), item.count,
+            share_cell(item.utilisation, none), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
+            power, heat, amount(item.clock, "Hz", none),
+        ])  # fmt: skip
+    return listing("Readings of the devices", columns, rows, drop_run=False)
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
     """Every memory figure that runs recorded: a row a run, a column a moment and quantity."""
-    named = dict.fromkeys((item.moment, item.quantity) for run in runs for item in run.report.memory)
-    columns = [Column("run", style="text")]
-    columns += [Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named]
-    rows = []
-    for run in runs:
-        known = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
-        if known:
-            sizes = (size_cell(known.get(name), "this run did not record it") for name in named)
-            rows.append([text_cell(run_label(run)), *sizes])
+    recorded = [(run, {(item.moment, item.quantity): item.bytes for item in run.report.memory}) for run in runs]
+    named = dict.fromkeys(name for _, known in recorded for name in known)
+    columns = [RUN, *(Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named)]
+    rows = [
+        [run_label(run), *(size_cell(known.get(name), "this run did not record it") for name in named)]
+        for run, known in recorded
+        if known
+    ]
     return listing("Memory figures that runs recorded about themselves", columns, rows, drop_run=False)
 
 
 def memory_list(run: Run) -> Table | None:
     """The same figures of one run for a terminal, a row a moment and quantity."""
     columns = [Column("figure", style="text"), Column("bytes", base="B")]
-    names = [f"{item.moment} {item.quantity.replace('_', ' ')}" for item in run.report.memory]
-    rows = [[text_cell(name), size_cell(item.bytes)] for name, item in zip(names, run.report.memory, strict=True)]
+    rows = [(f"{item.moment} {item.quantity.replace('_', ' ')}", item.bytes) for item in run.report.memory]
     return listing("Memory figures that the run recorded about itself", columns, rows, drop_run=False)
-
-
-NAME = 60
-"""Characters of a kernel's name around a wait."""
 
 
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
-        Column("run", style="text"),
+        RUN,
         Column("kernels", note="share of time with at least one kernel running, from start and length of every kernel"),
         Column("NVML", note="the driver's figure: share of its sampling period (1/6 s to 1 s) with a kernel running"),
         Column("DLProf", note="its line GPU Utilization, found by its label"),
@@ -121,7 +118,7 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
         cores = nothing(item.host_reason)
         if item.host_cores is not None:
             cores = Cell(significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4))
-        rows.append([text_cell(run_label(item.run)), *map(_share, shares), cores])
+        rows.append([run_label(item.run), *map(_share, shares), cores])
     return listing("GPU and CPU utilisation", columns, rows, drop_run=False)
 
 
@@ -138,28 +135,23 @@ def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
     columns = [
-        Column("run", style="text"), *([Column("device")] if several else []), Column("waits"),
+        RUN, *([Column("device")] if several else []), Column("waits"),
         *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES), Column("of", base="ns"),
     ]  # fmt: skip
     rows = [
-        [
-            text_cell(run_label(item.run)), *([text_cell(item.device)] if several else []), count(item.count),
-            *(time_cell(item.by_cause.get(cause, 0)) for cause in CAUSES), time_cell(item.window_ns),
-        ]
+        [run_label(item.run), *([text_cell(item.device)] if several else []), item.count,
+         *(item.by_cause.get(cause, 0) for cause in CAUSES), item.window_ns]
         for item in found
     ]  # fmt: skip
     longest = [
-        Column("run", style="text"), Column("wait", base="ns"),
-        Column("starts at", base="ns", note="on the report's clock"), Column("cause", style="text"),
-        Column("after", style="code"), Column("before", style="code"),
+        RUN, Column("wait", base="ns"), Column("starts at", base="ns", note="on the report's clock"),
+        Column("cause", style="text"), Column("after", style="code"), Column("before", style="code"),
         Column("range around it", style="code", note="innermost range of the host over its middle"),
     ]  # fmt: skip
     waits = [
-        [
-            text_cell(run_label(item.run)), time_cell(wait.length_ns), time_cell(wait.start_ns), text_cell(wait.cause),
-            _kernel(wait.after, "the window begins here"), _kernel(wait.before, "the window ends here"),
-            text_cell(wait.around) if wait.around else nothing("no range was open"),
-        ]
+        [run_label(item.run), wait.length_ns, wait.start_ns, wait.cause,
+         _kernel(wait.after, "the window begins here"), _kernel(wait.before, "the window ends here"),
+         text_cell(wait.around) if wait.around else nothing("no range was open")]
         for item in found
         for wait in item.largest
     ]  # fmt: skip
@@ -168,15 +160,6 @@ def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
         listing("The longest waits of each run, ten at most", longest, waits),
     )
     return tuple(table for table in tables if table is not None)
-
-
-_MEANING = {
-    "loading data": "half of the wait or more lies in a range of the phase data",
-    "copy": "half of the wait or more is covered by copies and memsets",
-    "synchronising": "half of the wait or more lies in a range named after a synchronising call",
-    "launches one by one": "10 µs or less between two kernels: what handing over one launch takes",
-    "host": "longer, and none of these: launches came late, or the host waited itself; reports keep no times of calls",
-}
 
 
 def _kernel(kernel: Kernel | None, why: str) -> Cell:
@@ -190,8 +173,7 @@ def _kernel(kernel: Kernel | None, why: str) -> Cell:
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
-        Column("run", style="text"),
-        Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
+        RUN, Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
         Column("layer outputs, paper", base="B", note="the outputs of one forward: an upper bound of what is kept at a time"),
         Column("peak allocated", base="B", note="torch's allocator, in the measured steps"),
         Column("peak reserved", base="B", note="the memory that the allocator reserved on the device for it"),
@@ -203,6 +185,5 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     for item in (run.memory for run in runs):
         measured = (item.allocated, item.reserved, item.process, item.device)
         if any(value is not None for value in (*measured, item.host)):
-            sizes = (item.weights, item.outputs, *measured, item.device_total, item.host)
-            rows.append([text_cell(run_label(item.run)), *map(size_cell, sizes)])
+            rows.append((run_label(item.run), item.weights, item.outputs, *measured, item.device_total, item.host))
     return listing("Memory on paper, in the allocator, and on the device", columns, rows, drop_run=False)

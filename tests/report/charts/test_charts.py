@@ -14,35 +14,24 @@ def drawing(label: str = "conv2", name: str = "s1-test") -> str:
     return charts.against_batch(name, "what it shows", lines, str)
 
 
-def test_the_same_numbers_give_the_same_bytes() -> None:
+def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared() -> None:
     assert drawing() == drawing()
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing())
+    assert {"16", "32", "64"} <= set(words)
+    one, other = (set(re.findall(r' id="([^"]*)"', drawing(name=name))) for name in ("s1-a", "s2-a"))
+    assert not one & other
 
 
-def test_colours_come_from_the_page() -> None:
+def test_colours_come_from_the_page_and_a_name_with_markup_stays_text() -> None:
     svg = drawing()
     assert "var(--s0)" in svg and "var(--s1)" in svg and "var(--muted)" in svg
     assert not re.search(r"(?:fill|stroke): #(?:0101|0202|0303|0a0a)", svg)
-
-
-def test_batch_sizes_are_the_ticks() -> None:
-    words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing())
-    assert {"16", "32", "64"} <= set(words)
-
-
-def test_a_name_with_markup_stays_text() -> None:
     label = '<b>&"$x^2$'
     words = ["".join(element.itertext()) for element in ET.fromstring(with_namespace(drawing(label))).iter()]
     assert label in words
 
 
-def test_drawings_do_not_share_inner_names() -> None:
-    def ids(svg: str) -> set[str]:
-        return set(re.findall(r' id="([^"]*)"', svg))
-
-    assert not ids(drawing(name="s1-a")) & ids(drawing(name="s2-a"))
-
-
-def test_a_bar_is_as_wide_as_its_share() -> None:
+def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it() -> None:
     svg = charts.shares("n", "d", [("16", {"a": 0.25, "b": 0.75})], {"a": 0, "b": 1})
     widths = []
     for path, colour in re.findall(r'<path d="([^"]*)"[^>]*fill: var\(--s(\d)\)', svg):
@@ -50,14 +39,11 @@ def test_a_bar_is_as_wide_as_its_share() -> None:
         widths.append((colour, max(xs) - min(xs)))
     found = dict(widths)
     assert abs(found["1"] / found["0"] - 3) < 0.01
-
-
-def with_namespace(svg: str) -> str:
-    return svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1)
-
-
-def test_a_name_inside_a_bar_is_written_in_a_colour_that_can_be_read_on_it() -> None:
     svg = charts.shares("n", "d", [("16", {"conv1": 0.5, "conv2": 0.5})], {"conv1": 0, "conv2": 1})
     deep, light = (re.search(rf"<text[^>]*>{name}</text>", svg) for name in ("conv1", "conv2"))
     assert deep is not None and "var(--on0)" in deep.group()
     assert light is not None and "#0b0b0b" in light.group()
+
+
+def with_namespace(svg: str) -> str:
+    return svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,20 +13,16 @@ from perfctl.orchestrator.analyse.compare.compare import compare
 from perfctl.orchestrator.analyse.compare.records import Side
 from perfctl.orchestrator.report.page.page import render, render_comparison
 from perfctl.records.report import Copy, Kernel, Range
+from tests.analyse import synthetic
+from tests.report.outline import HOSTILE
 from tests.report.visit import Visit, serious
 
 WHEN = "2026-11-20T20:40:00Z"
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "\"><img src=x onerror=alert(1)>' onfocus='alert(2)",
-    "k" * 4000,
-    "abc\u202egnp.exe\u2028\u2029",
-)
 PRINTED = {"width": 688, "height": 1000}
 """A4 without its margins, in CSS pixels."""
 
 
-def gpu_step(synthetic: ModuleType, number: int, batch: int) -> Any:
+def gpu_step(number: int, batch: int) -> Any:
     """An nsys run with ranges on two threads, two streams and a copy; every time made up from the batch size."""
     ranges, kernels = [], []
     for step in range(3):
@@ -48,21 +43,21 @@ def gpu_step(synthetic: ModuleType, number: int, batch: int) -> Any:
 
 
 @pytest.fixture(scope="session")
-def written(synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with everything on it: a GPU sweep with counters, GPU steps with ranges, a CPU sweep, a failed run, a foreign report."""
     runs = [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
-    runs += [replace(gpu_step(synthetic, 300 + batch, batch), workload="timed_cnn") for batch in (16, 64)]
+    runs += [replace(gpu_step(300 + batch, batch), workload="timed_cnn") for batch in (16, 64)]
     runs += [replace(synthetic.cpu_run(200 + batch, batch), host=f"node{batch}") for batch in (16, 64)]
     runs += [synthetic.failed_run(250, 256), synthetic.foreign_run(260)]
     return write(tmp_path_factory, runs)
 
 
 @pytest.fixture(scope="session")
-def small(synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One batch size of each kind: axe looks at every cell."""
     runs = [
         *synthetic.gpu_pair(1, 64),
-        replace(gpu_step(synthetic, 2, 16), workload="timed_cnn"),
+        replace(gpu_step(2, 16), workload="timed_cnn"),
         synthetic.foreign_run(3),
     ]
     return write(tmp_path_factory, [*runs, synthetic.cpu_run(4, 16), synthetic.failed_run(5, 256)])
@@ -118,7 +113,7 @@ def test_every_table_sorts_both_ways_filters_and_gives_a_file(browser: Any, writ
 
 
 def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_run(
-    browser: Any, synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory
+    browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     names = ('=HYPERLINK("http://x.example")', "+1|cmd", "@a", "\tb", "-1+1")
     kernels = [Kernel(place, name, start_ns=place, duration_ns=9) for place, name in enumerate(names)]
@@ -139,7 +134,9 @@ def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_
         visit.troubles.clear()
 
 
-def test_a_column_sorted_down_begins_with_its_largest_value(browser: Any, written: Path) -> None:
+def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_folds_open(
+    browser: Any, written: Path
+) -> None:
     with Visit(browser, written) as visit:
         figure = visit.page.locator("#s1-launches")
         figure.locator("th", has_text="time").click()
@@ -148,6 +145,21 @@ def test_a_column_sorted_down_begins_with_its_largest_value(browser: Any, writte
         assert times[0] == 3 * (2000 + 2 * 256 * 24 * 24 * 64 * 288 // 5000) + 1, (
             "conv2 backward at batch 256, under ncu"
         )
+        chart = visit.page.locator("svg.chart", has=visit.page.locator(".hit")).first
+        chart.locator(".hit").first.hover()
+        tip = visit.page.locator(".tip")
+        assert "conv2 forward, batch 16: 0.50" in tip.inner_text()
+        chart.focus()
+        visit.page.keyboard.press("ArrowRight")
+        assert "batch" in tip.inner_text()
+        visit.page.keyboard.press("Escape")
+        assert not tip.is_visible()
+        opened = visit.page.locator("summary").evaluate_all(
+            "all => all.map(one => { one.click(); return one.parentElement.open; })"
+        )
+        assert len(opened) > 10 and all(opened)
+        for box in visit.page.locator("input[type=checkbox]").all():
+            box.check()
 
 
 def test_the_timeline_answers_mouse_and_keyboard(browser: Any, written: Path) -> None:
@@ -177,34 +189,9 @@ def test_the_timeline_answers_mouse_and_keyboard(browser: Any, written: Path) ->
         assert "b64" in figure.locator(".note").last.inner_text()
 
 
-def test_charts_say_the_value_under_the_pointer_and_under_the_arrow_keys(browser: Any, written: Path) -> None:
-    with Visit(browser, written) as visit:
-        chart = visit.page.locator("svg.chart", has=visit.page.locator(".hit")).first
-        chart.locator(".hit").first.hover()
-        tip = visit.page.locator(".tip")
-        assert "conv2 forward, batch 16: 0.50" in tip.inner_text()
-        chart.focus()
-        visit.page.keyboard.press("ArrowRight")
-        assert "batch" in tip.inner_text()
-        visit.page.keyboard.press("Escape")
-        assert not tip.is_visible()
-
-
-def test_folded_rows_and_details_open(browser: Any, written: Path) -> None:
-    with Visit(browser, written) as visit:
-        opened = visit.page.locator("summary").evaluate_all(
-            "all => all.map(one => { one.click(); return one.parentElement.open; })"
-        )
-        assert len(opened) > 10 and all(opened)
-        for box in visit.page.locator("input[type=checkbox]").all():
-            box.check()
-
-
-def test_hostile_names_are_text_in_the_browser(
-    browser: Any, synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in HOSTILE:
-        step = gpu_step(synthetic, 1, 64)
+        step = gpu_step(1, 64)
         kernels = [kernel._replace(name=name, short_name=None, layer=name) for kernel in step.report.kernels]
         ranges = [
             item if item.name.startswith("perfctl:") else item._replace(name=name, layer=name)
@@ -232,7 +219,7 @@ def test_axe_finds_nothing_serious(browser: Any, small: Path, options: dict[str,
 
 @pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
 def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
-    browser: Any, synthetic: ModuleType, tmp_path: Path, options: dict[str, Any]
+    browser: Any, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     a, b = (Side(label, (synthetic.gpu_pair(number, 64)[0],)) for label, number in (("before", 1), ("after", 3)))
     file = tmp_path / "compare.html"
@@ -259,7 +246,7 @@ def test_nothing_is_wider_than_the_screen_or_the_sheet(browser: Any, written: Pa
 
 
 def test_a_hundred_thousand_rows_draw_only_what_is_visible(
-    browser: Any, synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory
+    browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     from playwright.sync_api import expect
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
 from perfctl.orchestrator.report.findings import busy_findings
@@ -11,6 +9,7 @@ from perfctl.orchestrator.report.page.usage import absent, memory_use_table, wai
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Kernel, MemoryFigure, Sample, Step, Summary
 from perfctl.records.run import Run
+from tests.analyse import synthetic
 
 GPU = Device("a GPU", "gpu", memory_bytes=100_000)
 
@@ -21,7 +20,7 @@ def cells(table: Table | None, heading: str) -> list[str]:
     return [row[place].text for row in table.rows]
 
 
-def made(synthetic: ModuleType, number: int, batch: int, share: float, model: str = "resnet18") -> Run:
+def made(number: int, batch: int, share: float, model: str = "resnet18") -> Run:
     kernels = [
         Kernel(0, "gemm", start_ns=0, duration_ns=int(share * 1e6) - 1),
         Kernel(1, "last", start_ns=10**6 - 1, duration_ns=1),
@@ -36,48 +35,39 @@ def made(synthetic: ModuleType, number: int, batch: int, share: float, model: st
     return run
 
 
-def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_to_zero(synthetic: ModuleType) -> None:
+def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_to_zero() -> None:
     run = synthetic.foreign_run(
         1, profiler="dlprof", kernels=[], summaries=(Summary("GPU Utilization", 0.010363, "%"),)
     )
     assert cells(ways_table([RunUsage(run)]), "DLProf") == ["0.010363 %"]
 
 
-def test_three_ways_stand_side_by_side(synthetic: ModuleType) -> None:
-    table = ways_table([RunUsage(made(synthetic, 1, 1, 0.5))])
+def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it() -> None:
+    table = ways_table([RunUsage(made(1, 1, 0.5))])
     assert (cells(table, "kernels"), cells(table, "NVML")) == (["50.0 %"], ["25.0 %"])
-
-
-def test_waits_are_told_by_cause_and_the_longest_with_their_neighbours(synthetic: ModuleType) -> None:
-    by_cause, longest = waits_tables([RunUsage(made(synthetic, 1, 1, 0.5))])
+    by_cause, longest = waits_tables([RunUsage(made(1, 1, 0.5))])
     assert cells(by_cause, "host")[0].startswith("500")
     assert (cells(longest, "after"), cells(longest, "before")) == (["gemm"], ["last"])
-
-
-def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits(synthetic: ModuleType) -> None:
-    runs = [made(synthetic, batch, batch, share) for batch, share in ((1, 0.3), (5, 0.92), (10, 0.95))]
-    texts = [finding.text for finding in busy_findings([RunUsage(run) for run in runs])]
-    assert "from batch 5 on" in texts[0]
-    assert "At batch 1 no kernel runs in 70" in texts[1] and "waiting for the host" in texts[1]
-    assert texts[2].startswith("Batch 4,950 is the largest that fits")
-    assert "at no measured batch size" in next(busy_findings([RunUsage(runs[0])])).text
-
-
-def test_nothing_is_said_of_a_cpu(synthetic: ModuleType) -> None:
-    assert not list(busy_findings([RunUsage(synthetic.make_run())]))
-
-
-def test_memory_has_a_column_for_each_hand_that_measured_it(synthetic: ModuleType) -> None:
-    table = memory_use_table([RunUsage(made(synthetic, 1, 1, 0.5))])
+    table = memory_use_table([RunUsage(made(1, 1, 0.5))])
     assert table is not None
     titles = [column.label for column in table.columns]
     assert {"peak reserved", "device in use", "device"} <= set(titles)
     assert "process, NVML" not in titles, "nothing was collected"
 
 
-def test_both_drawings_hold_a_line_for_each_model(synthetic: ModuleType) -> None:
+def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits() -> None:
+    runs = [made(batch, batch, share) for batch, share in ((1, 0.3), (5, 0.92), (10, 0.95))]
+    texts = [finding.text for finding in busy_findings([RunUsage(run) for run in runs])]
+    assert "from batch 5 on" in texts[0]
+    assert "At batch 1 no kernel runs in 70" in texts[1] and "waiting for the host" in texts[1]
+    assert texts[2].startswith("Batch 4,950 is the largest that fits")
+    assert "at no measured batch size" in next(busy_findings([RunUsage(runs[0])])).text
+    assert not list(busy_findings([RunUsage(synthetic.make_run())]))
+
+
+def test_both_drawings_hold_a_line_for_each_model() -> None:
     runs = [
-        made(synthetic, 10 * place + batch, batch, batch / 20, model)
+        made(10 * place + batch, batch, batch / 20, model)
         for place, model in enumerate(("resnet18", "vgg11")) for batch in (1, 5, 10)
     ]  # fmt: skip
     utilisation, memory = across(runs)
@@ -86,7 +76,7 @@ def test_both_drawings_hold_a_line_for_each_model(synthetic: ModuleType) -> None
     assert "Memory (device in use) against batch size. resnet18 batch 1: 5" in memory.svg
 
 
-def test_where_no_share_can_be_said_the_reason_stands_there(synthetic: ModuleType) -> None:
+def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     kernels = [Kernel(0, "k", start_ns=0, duration_ns=9), Kernel(1, "k", duration_ns=9)]
     said = absent([synthetic.make_run(profiler="nsys", kernels=kernels)])
     assert said is not None and said.startswith("1 of 2 kernels have no start or no length")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,12 +11,13 @@ from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Gap, Step, Summary
+from tests.analyse import synthetic
 
 MS = 1_000_000
 
 
 @pytest.fixture
-def infer(synthetic: ModuleType) -> Any:
+def infer() -> Any:
     def make(batch: int, load: int = 1, compute: int = 10, slow: int = 0, count: int = 40, **changes: Any) -> Any:
         rows = []
         for number in range(count):
@@ -43,51 +43,39 @@ def said(*runs: Any) -> str:
     return " ".join(item.text for item in inference_findings(runs))
 
 
-def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch(infer: Any) -> None:
+def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail(infer: Any) -> None:
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
     assert "resnet18 answers a batch of 1 in 11.0 ms (median), 83.3 images/s" in text
     assert "a batch of 10 in 91.0 ms, 109 images/s" in text
     assert "batch 5 gives most, 227 images/s" in text
-
-
-def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step(infer: Any) -> None:
-    assert "waits for images in 47.6 % of a step at batch 4" in said(infer(4, load=10))
-    assert "--dataloader-workers 2" in said(infer(4, load=10))
-    assert "--dataloader-workers 8" in said(infer(4, load=10, facts={"option:dataloader_workers": "4"}))
-    assert "waits" not in said(infer(4, load=2))
-
-
-def test_waiting_for_synthetic_images_is_no_news(infer: Any) -> None:
-    assert "waits" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
-
-
-def test_an_uneven_tail_is_said(infer: Any) -> None:
     assert "uneven at batch 4: one batch in twenty takes 31.0 ms or more, 2.8 times" in said(infer(4, slow=30))
     assert "uneven" not in said(infer(4))
 
 
-def test_accuracy_is_said_once_and_only_where_there_is_one(infer: Any) -> None:
+def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(infer: Any) -> None:
+    assert "waits for images in 47.6 % of a step at batch 4" in said(infer(4, load=10))
+    assert "--dataloader-workers 2" in said(infer(4, load=10))
+    assert "--dataloader-workers 8" in said(infer(4, load=10, facts={"option:dataloader_workers": "4"}))
+    assert "waits" not in said(infer(4, load=2))
+    assert "waits" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
+
+
+def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size(infer: Any) -> None:
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
     assert text.count("puts the right class first for 69.8 % of 3,000 images") == 1
     assert "five first for 90.0 %" in text
     assert "differs between batch sizes" not in text
     assert "right class" not in said(infer(1, summaries=accuracy(None, None)))
-
-
-def test_an_accuracy_that_moves_with_the_batch_size_is_said(infer: Any) -> None:
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.697)))
     assert "differs between batch sizes on the same images: 69.700 to 69.800 %" in text
 
 
-def test_what_is_not_known_is_a_dash_with_its_reason(infer: Any) -> None:
+def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part(infer: Any) -> None:
     gaps = tuple(Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss"))
     first, second = inference_tables([infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)])
     cells = dict(zip([column.label for column in first.columns], first.rows[0], strict=True))
     assert (cells["p99"].style, cells["p99"].title) == ("no", "too few batches: a p99 takes 100")
     assert any("top-1, top-5, loss: the weights are random" in note for note in second.notes)
-
-
-def test_runs_of_training_have_no_part_in_it(synthetic: ModuleType) -> None:
     assert inference_tables([synthetic.make_run()]) == ()
     assert inference_findings([synthetic.make_run()]) == []
 

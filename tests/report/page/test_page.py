@@ -8,7 +8,6 @@ from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,20 +15,15 @@ import pytest
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel
-from tests.report.outline import launch_columns, outline
+from tests.analyse import synthetic
+from tests.report.outline import HOSTILE, launch_columns, outline
 
 WHEN = "2026-11-20 20:40 UTC"
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "\"><img src=x onerror=alert(1)>' onfocus='alert(2)",
-    "k" * 4000,
-    "abc\u202egnp.exe\u2028\u2029",
-    "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800",
-)
+NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 
 @pytest.fixture(scope="module")
-def sweep(synthetic: ModuleType) -> list[Any]:
+def sweep() -> list[Any]:
     return [run for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
 
 
@@ -39,33 +33,31 @@ def page(sweep: list[Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def harmless(synthetic: ModuleType) -> Any:
-    return outline(render(hostile(synthetic, "harmless"), generated_at=WHEN))
+def harmless() -> Any:
+    return outline(render(hostile("harmless"), generated_at=WHEN))
 
 
-def test_the_same_runs_give_the_same_bytes(sweep: list[Any], page: str) -> None:
+def test_the_same_runs_give_the_same_bytes_and_no_runs_a_page_that_says_so(sweep: list[Any], page: str) -> None:
     assert render(sweep, generated_at=WHEN) == page
+    assert "There are no runs to show" in render([], generated_at=WHEN)
 
 
-def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
+def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimensions_is_there(page: str) -> None:
     assert not re.search(r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//|@import", page)
     assert not [value for _, name, value in outline(page).attributes if name == "src"]
-
-
-def test_the_full_figure_from_the_dimensions_is_in_the_page(page: str) -> None:
     flops = 2 * 64 * 64 * 24 * 24 * 288
     assert f'title="{flops:,} FLOP'.replace(",", "\u202f") in page
     assert "1.36 <u>G</u>" in page and "1 multiply-add = 2 FLOPs" in page
 
 
-def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any], synthetic: ModuleType) -> None:
+def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any]) -> None:
     found = outline(render([*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)], generated_at=WHEN))
     targets = {value[1:] for _, name, value in found.attributes if name == "href" and value and value.startswith("#")}
     assert targets <= set(found.ids)
     assert len(found.ids) == len(set(found.ids))
 
 
-def test_five_batches_of_many_layers_under_two_profilers_stay_below_two_megabytes(synthetic: ModuleType) -> None:
+def test_five_batches_of_many_layers_under_two_profilers_stay_below_two_megabytes() -> None:
     def deep(run: Any) -> Any:
         """The same run with 40 copies of its four layers."""
         names = [f"backbone.layer{n // 10}.{n % 10}." for n in range(40)]
@@ -85,7 +77,7 @@ def test_five_batches_of_many_layers_under_two_profilers_stay_below_two_megabyte
     assert len(render(runs, generated_at=WHEN).encode()) < 2_000_000
 
 
-def test_a_hundred_thousand_kernels_stay_below_eight_megabytes(synthetic: ModuleType) -> None:
+def test_a_hundred_thousand_kernels_stay_below_eight_megabytes() -> None:
     kernels = [
         Kernel(n, f"void kernel_{n % 40}<float, {n % 7}>(float*, long)", layer=f"layer{n % 9}", direction="forward",
                device_index=0, stream=7, grid_x=n % 300, block_x=128, registers=32, start_ns=n * 4211 + n % 17,
@@ -125,7 +117,7 @@ def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any], page: str
     assert columns["executed"].count(None) == len(kernels) // 2
 
 
-def test_a_page_allows_its_own_script_and_nothing_else(synthetic: ModuleType) -> None:
+def test_a_page_allows_its_own_script_and_nothing_else() -> None:
     page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
     policy = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -138,9 +130,9 @@ def test_a_page_allows_its_own_script_and_nothing_else(synthetic: ModuleType) ->
     assert page.index("http-equiv") < page.index("<style>")
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_stay_text_everywhere(synthetic: ModuleType, harmless: Any, name: str) -> None:
-    page = render(hostile(synthetic, name), generated_at=WHEN)
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_names_stay_text_everywhere(harmless: Any, name: str) -> None:
+    page = render(hostile(name), generated_at=WHEN)
     found = outline(page)
     drawn = {"svg", "g", "path", "text", "use", "defs"}
     assert [tag for tag in found.tags if tag not in drawn] == [tag for tag in harmless.tags if tag not in drawn]
@@ -151,7 +143,7 @@ def test_hostile_names_stay_text_everywhere(synthetic: ModuleType, harmless: Any
     assert "49" not in re.findall(r"\b49\b", "".join(found.words))
 
 
-def hostile(synthetic: ModuleType, name: str) -> list[Any]:
+def hostile(name: str) -> list[Any]:
     """A study and a foreign report with the name in every place that a report can write to."""
     cpu = synthetic.cpu_run(1, 64)
     calls = tuple(replaced._replace(layer=name, kind=name, formula=name) for replaced in cpu.layer_calls)
@@ -166,20 +158,19 @@ def hostile(synthetic: ModuleType, name: str) -> list[Any]:
     return [cpu, replace(foreign, artifact=name, report=replace(foreign.report, kernels=kernels, ranges=named))]
 
 
-def test_what_is_not_collected_is_a_dash_with_a_reason_and_never_zero(synthetic: ModuleType) -> None:
+def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repeat_are_there() -> None:
     page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
     assert "FLOPs are counted on NVIDIA GPUs only" in page
     cells = re.findall(r'<td class="no"[^>]*>([^<]*)</td>', page)
     assert cells and set(cells) == {"–"}
+    assert "perfctl torch mnist_cnn --batches 16 32 64" in page
+    assert "python -m perfctl.workloads mnist_cnn --batch 64" in page
+    assert "made up for tests" in page
 
 
-def test_where_numbers_come_from_is_said_beside_them(synthetic: ModuleType, page: str) -> None:
-    assert "made up for tests" in render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(sweep: list[Any], page: str) -> None:
     assert "replayed from an earlier capture" in page
     assert "a report made elsewhere" in render([synthetic.foreign_run(1)], generated_at=WHEN)
-
-
-def test_the_origin_stands_beside_the_numbers_and_under_the_charts(sweep: list[Any], page: str) -> None:
     for part in ("Charts", "Ledger", "Kernels"):
         assert f'{part} <small class="origin recorded">recorded</small></h3>' in page
     drawings = re.findall(r'<figure class="drawing">.*?</figure>', page, re.DOTALL)
@@ -196,7 +187,7 @@ def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(page: s
     assert len(titles) == 5
 
 
-def test_an_estimate_looks_the_same_in_the_list_of_launches(synthetic: ModuleType) -> None:
+def test_an_estimate_looks_the_same_in_the_list_of_launches() -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500, pipe=100), *synthetic.fp_counters(1, 1, 1, 1)]
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
     data = launch_columns(render([run], generated_at=WHEN))
@@ -208,7 +199,7 @@ def test_an_estimate_looks_the_same_in_the_list_of_launches(synthetic: ModuleTyp
     assert "state" not in columns["time"]
 
 
-def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table(synthetic: ModuleType) -> None:
+def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table() -> None:
     page = render([synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)], generated_at=WHEN)
     ledger = re.search(r'<section id="s1-ledger".*?</section>', page, re.DOTALL)
     assert ledger is not None
@@ -216,7 +207,7 @@ def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table(synt
     assert "NVIDIA" not in re.findall(r"<thead>.*?</thead>", ledger.group(), re.DOTALL)[0]
 
 
-def test_rows_without_multiply_adds_and_time_are_folded_and_printed(synthetic: ModuleType) -> None:
+def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
     run = synthetic.cpu_run(1, 64)
     idle = tuple(LayerCall(f"relu{n}", "ReLU", "forward", 0, 0, 0, 4, 4, 4, "0 MAC", position=9 + n) for n in range(4))
     busy = LayerCall("block", "Pool", "forward", None, None, 0, 4, 4, 4, None, position=20)
@@ -237,12 +228,9 @@ def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(sweep: lis
     assert "in proportion" not in render(odd, generated_at=WHEN)
 
 
-def test_failed_runs_are_listed_with_their_reason(synthetic: ModuleType) -> None:
+def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_are_marked() -> None:
     page = render([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)], generated_at=WHEN)
     assert page.count("CUDA out of memory at batch 256") >= 2
-
-
-def test_differences_between_runs_are_marked(synthetic: ModuleType) -> None:
     one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
     two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
     page = render([one, two], generated_at=WHEN)
@@ -252,13 +240,3 @@ def test_differences_between_runs_are_marked(synthetic: ModuleType) -> None:
         "torch", "2.8", "torch b64", "torch", "2.9", "torch b128",
     ]  # fmt: skip
     assert "<dt>threads</dt><dd>2</dd>" in page
-
-
-def test_the_commands_to_repeat_are_there_in_full(synthetic: ModuleType) -> None:
-    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
-    assert "perfctl torch mnist_cnn --batches 16 32 64" in page
-    assert "python -m perfctl.workloads mnist_cnn --batch 64" in page
-
-
-def test_no_runs_give_a_page_that_says_so() -> None:
-    assert "There are no runs to show" in render([], generated_at=WHEN)
