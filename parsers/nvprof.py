@@ -426,7 +426,7 @@ def figures(row: Row, sizes: Sizes) -> list[Summary]:
 
 
 def time_ns(text: str, unit: str) -> int | None:
-    """Nanoseconds of "438.61ms", or of a number in a column of that unit; None for "-" and for what is no time."""
+    """Nanoseconds of "438.61ms", or of a number in a column of that unit; None for "-" and for anything that is not a time."""
     number = _number(text, unit)
     if number is None or number[1] not in _TIMES:
         return None
