@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.read.serve import _listing
+from perfctl.orchestrator.actions.serve import listing
 from perfctl.orchestrator.report.page.server import PageServer
 
 
@@ -57,7 +57,7 @@ def running(found: PageServer) -> Iterator[PageServer]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[PageServer]:
-    with running(PageServer(folder, "127.0.0.1", 0, lambda: _listing(folder))) as found:
+    with running(PageServer(folder, "127.0.0.1", 0, lambda: listing(folder))) as found:
         yield found
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, replace
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from http import HTTPStatus
@@ -22,8 +23,10 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
+from perfctl import __version__
 from perfctl.orchestrator.actions.estimate import Request, Session, without_driver_warning
-from perfctl.orchestrator.actions.files import user_folder, write_text
+from perfctl.orchestrator.actions.files import check_free, replacing, user_folder, write_text
+from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
 from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
@@ -39,7 +42,8 @@ from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.machine.doctor import host_facts
-from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data
+from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data, page_view
+from perfctl.orchestrator.report.page.page import render_calculator
 from perfctl.workloads.models.find import ModelError
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
@@ -53,6 +57,20 @@ KEPT = 64
 
 Progress = Callable[[str, int, int], None]
 """Takes the model that is worked out now, which one it is, and of how many."""
+
+
+def calculator(
+    out: Path, models: str, store: Path, *, force: bool = False, progress: Progress, messages: Messages = SILENT
+) -> tuple[int, Known]:
+    """Write the page; (its bytes, what is in it). Raises what :func:`gather` does, and UsageError where ``out`` exists."""
+    check_free(out, force=force)
+    known = gather(store, models, progress)
+    for sentence in known.left_out:
+        messages.warning(sentence)
+    text = render_calculator(page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__))
+    with replacing(out, force=force) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return len(text.encode()), known
 
 
 def gather(store: Path, models: str, progress: Progress) -> Known:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.read.report import Peaks
-from perfctl.orchestrator.errors import PerfctlError, UsageError
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.errors import UsageError
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
@@ -59,52 +55,17 @@ def ledger(
     as_json: options.Json = False,
 ) -> None:
     """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
-    from perfctl.orchestrator.actions.predict.peaks import roofs
-    from perfctl.orchestrator.analyse.analysis import analyse
-    from perfctl.orchestrator.analyse.ledger.studies import studies
+    from perfctl.orchestrator.actions import ledger as actions
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
-    from perfctl.parsers import no_collection
 
-    store = store or DEFAULT
-    with no_collection():
-        runs = newest_runs(store)
-        published_or_measured = roofs(peaks, store, runs, console)
-        found = [analyse(study, published_or_measured) for study in studies(runs) if not study.foreign]
-    if not found:
-        raise PerfctlError(
-            f"{store}: no run has a workload and a batch size, so there is nothing on paper to compare with",
-            "'perfctl report' shows reports made elsewhere; 'perfctl ncu' makes runs with layers",
-        )
-    if not any(one.ledger.rows or one.ledger.unattributed for one in found):
-        raise PerfctlError(
-            f"{store}: no run knows its layers, so there is nothing on paper to compare with",
-            "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME --batch N --guess-layers --again",
-        )
-    wanted = None if batch is None else options.batch_list(batch)
-    found = [_part(one, layer, wanted) for one in found]
-    if not any(one.ledger.rows for one in found):
-        raise UsageError(
-            f"{'--layer: no ' + repr(layer) if layer else '--batch: no such batch size'} in {store}",
-            "'perfctl ledger' without options shows all",
-        )
+    sizes = None if batch is None else options.batch_list(batch)
+    found = actions.ledger(store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     if as_json:
         console.as_json({"rows": list(export.ledger_rows(found)), "sweep": export.sweep_verdicts(found)})
         return
     for part in terminal.ledgers(found, whole=layer is None):
         console.show(part)
-
-
-def _part(found: Analysis, layer: str | None, batches: tuple[int, ...] | None) -> Analysis:
-    """Only the rows that were asked for; work that is not attributed belongs to no layer."""
-
-    def wanted(name: str, size: int) -> bool:
-        inside = layer is None or name == layer or name.startswith(f"{layer}.")
-        return inside and (batches is None or size in batches)
-
-    rows = tuple(row for row in found.ledger.rows if wanted(row.place, row.batch))
-    rest = tuple(item for item in found.ledger.unattributed if layer is None and wanted("", item.batch))
-    return replace(found, ledger=replace(found.ledger, rows=rows, unattributed=rest))
 
 
 def query(
