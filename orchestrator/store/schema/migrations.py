@@ -1,8 +1,9 @@
 """The schema, step by step. ``PRAGMA user_version`` is the number of the last migration applied.
 
-``versionN.sql`` is migration N. One that has been released is never edited: the next change is a new one. Every column
-says in its comment ``meaning; unit; NULL: when``, in that order, and ``docs/schema.md`` is made from these comments
-(``python -m perfctl.orchestrator.store.schema.migrations``), so they also reach anyone who types ``.schema`` in SQLite.
+``N-perfctl-VERSION.sql`` is migration N and names the perfctl that brought it. One that has been released is never edited:
+the next change is a new one. Every column says in its comment ``meaning; unit; NULL: when``, in that order, and
+``docs/schema.md`` is made from these comments (``python -m perfctl.orchestrator.store.schema.migrations``), so they also
+reach anyone who types ``.schema`` in SQLite.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ class Migration(NamedTuple):
     sql: str
 
 
-MIGRATIONS = tuple(
-    Migration(number, since, (_FILES / f"version{number}.sql").read_text(encoding="utf-8"))
-    for number, since in enumerate(("0.1.0", "0.2.0", "0.3.0"), 1)
-)
+def _read(path: Path) -> Migration:
+    number, since = path.stem.split("-perfctl-")
+    return Migration(int(number), since, path.read_text(encoding="utf-8"))
+
+
+MIGRATIONS = tuple(sorted(map(_read, _FILES.glob("*-perfctl-*.sql"))))
 
 
 class Column(NamedTuple):
