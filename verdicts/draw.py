@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +49,11 @@ class RowTruth:
     usual: float = 1.0
     """Executed / paper without any effect: tiles that nearly fit."""
     paths: frozenset[str] = frozenset()
-    """ffma, tf32, fp16, bf16, hfma: what its launches really used."""
+    """ffma, tf32, fp16, bf16, hfma, moves: what its launches really used."""
+    scale: int = 0
+    """FLOPs of epilogues inside of its products: the scale of the result, sums of slices."""
+    unread: bool = False
+    """Some launch counts tensor instructions whose shape neither a counter nor the name tells."""
 
     @property
     def ratio(self) -> float | None:
@@ -365,13 +371,18 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
     for batch in scene.batches:
         by_subset: dict[tuple[int, ...], dict[tuple[str, str], tuple[int, int | None]]] = {}
         paths: dict[tuple[str, str], set[str]] = defaultdict(set)
+        scale: Counts[tuple[str, str]] = Counts()
+        unread: set[tuple[str, str]] = set()
         for subset in subsets:
             found = launches(scene, [effects[number] for number in subset], batch)
             by_subset[subset] = _sums(found)
             if len(subset) == len(effects):
                 for launch in found:
                     if launch.layer and launch.direction:
-                        paths[launch.layer, launch.direction] |= _paths(launch)
+                        place = (launch.layer, launch.direction)
+                        paths[place] |= _paths(launch)
+                        scale[place] += launch.scale
+                        unread |= {place} if _unread(scene, launch) else set()
         everything = by_subset[tuple(range(len(effects)))]
         for (layer, direction), flops in paper(scene.network, batch, scene.train).items():
             key = (layer, direction)
@@ -388,7 +399,8 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
                 alternatives[effect.name] = tuple(found_factors)
             executed, shown = everything.get(key, (0, None))
             rows[batch, layer, direction] = RowTruth(
-                flops, executed, shown, factors, alternatives, _over(works[()], flops), frozenset(paths[key])
+                flops, executed, shown, factors, alternatives, _over(works[()], flops), frozenset(paths[key]),
+                scale[key], key in unread,
             )
     return rows
 
@@ -428,7 +440,13 @@ def _sums(found: Sequence[Launch]) -> dict[tuple[str, str], tuple[int, int | Non
 
 
 def _paths(launch: Launch) -> set[str]:
-    return {launch.kind or name for name, value in launch.counts.items() if name in ("ffma", "tensor", "hfma") and value}
+    return {(launch.kind if name == "tensor" else name) for name, value in launch.counts.items() if name in ("ffma", "tensor", "hfma", "moves") and value}
+
+
+def _unread(scene: Scene, launch: Launch) -> bool:
+    told = scene.chip == "70" or (scene.ncu >= "2023" and int(scene.chip) >= 80)
+    shape = re.search("884|1688|16816|16832|tensor16x8x|sptensor", launch.name)
+    return bool(launch.counts.get("tensor")) and not told and not shape
 
 
 # The records

@@ -11,7 +11,7 @@ from math import ceil, prod
 from random import Random
 from typing import Any, TypeVar
 
-from kernels import FITS, Family, Launch, direct, options, path_of, plain, tiled
+from kernels import FITS, Family, Launch, depthwise, options, path_of, plain, tiled
 from networks import Attention, Conv, Layer, Linear, Lstm, Network, Product
 
 T = TypeVar("T")
@@ -294,8 +294,9 @@ def tf32_three(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
     found = []
     for product in products(layer, part, batch):
         name = effect.settings["pattern"].format(o="nn" if part == "dgrad" else "tn")
-        grid = (max(1, product.m // 128), max(1, product.n // 64), product.count)
-        found.append(Launch(name, grid, {"tensor": 3 * 2 * product.macs}, "tf32", 2048))
+        grid = (ceil(product.m / 128), ceil(product.n / 64), product.count)
+        work = prod(grid) * 128 * 64 * ceil(product.k / 16) * 16
+        found.append(Launch(name, grid, {"tensor": 3 * 2 * work}, "tf32", 2048))
     return found
 
 
@@ -303,13 +304,15 @@ def groups_dense(scene: Scene, effect: Effect, layer: Layer, part: str, batch: i
     """All groups in one product, zeros between them multiplied too."""
     found = []
     for product in products(layer, part, batch):
-        dense = replace(product, count=1, n=product.n * product.count, k=product.k * product.count)
-        if part == "wgrad":
-            dense = replace(product, count=1, m=product.m * product.count, n=product.n * product.count)
-        elif part == "dgrad":
-            dense = replace(product, count=1, n=product.n * product.count, k=product.k * product.count)
+        dense = _dense(product)
         found.append(plain(scene.chip, scene.precision, replace(layer, groups=1), dense, scene.random(layer.name, part)))
     return found
+
+
+def _dense(product: Product) -> Product:
+    if product.part == "wgrad":
+        return replace(product, count=1, m=product.m * product.count, n=product.n * product.count)
+    return replace(product, count=1, n=product.n * product.count, k=product.k * product.count)
 
 
 def depthwise_border(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
@@ -318,7 +321,7 @@ def depthwise_border(scene: Scene, effect: Effect, layer: Layer, part: str, batc
     share = inside(layer) / (layer.out * layer.kernel)
     found = []
     for product in products(layer, part, batch):
-        launch = direct(layer, product, scene.precision)
+        launch = depthwise(layer, product)
         launch.counts["ffma"] = round(product.macs * share * share)
         found.append(launch)
     return found
@@ -378,7 +381,8 @@ def half_gemm(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int)
     for product in products(layer, part, batch):
         grid = (ceil(product.n / 128), ceil(product.m / 64), product.count)
         order = "nt" if part == "wgrad" else "tn"
-        found.append(Launch(f"{chip}_hgemm_128x64_{order}", grid, {"hfma": product.macs // 2}))
+        work = prod(grid) * 128 * 64 * ceil(product.k / 8) * 8
+        found.append(Launch(f"{chip}_hgemm_128x64_{order}", grid, {"hfma": work // 2}))
     return found
 
 
@@ -412,6 +416,18 @@ def places(scene: Scene, taken: frozenset[Claim], fits: Callable[[Layer, str], b
         for part in parts(layer, scene.train)
         if (layer.name, part) not in taken and fits(layer, part)
     ]
+
+
+def even(scene: Scene, effect: Effect, most: float) -> bool:
+    """Whether the algorithm executes at most ``most`` times the product at every batch size: else it is not taken for it."""
+    ((name, part),) = effect.claims
+    layer = scene.layer(name)
+    realise = ALGORITHMS[effect.name]
+    return all(
+        sum(launch.flops for launch in realise(scene, effect, layer, part, batch))
+        <= most * 2 * sum(product.macs for product in products(layer, part, batch))
+        for batch in scene.batches
+    )
 
 
 def one(random: Random, found: Sequence[T]) -> T | None:
@@ -480,7 +496,8 @@ def draw_winograd2(scene: Scene, random: Random, taken: frozenset[Claim]) -> Eff
     if place is None or scene.path != "fp32":
         return None
     tiles = half(((1, 4, 8), (2, 4, 4), (4, 2, 4), (8, 2, 2)), scene.cutting)
-    return Effect("winograd2", frozenset([place]), {"tiles": random.choice(tiles)})
+    effect = Effect("winograd2", frozenset([place]), {"tiles": random.choice(tiles)})
+    return effect if even(scene, effect, 1.3) else None
 
 
 @maker
@@ -489,7 +506,8 @@ def draw_winograd4(scene: Scene, random: Random, taken: frozenset[Claim]) -> Eff
     if place is None or scene.path != "fp32":
         return None
     tiles = half(((128, 64), (64, 64), (128, 128), (32, 128), (128, 32)), scene.cutting)
-    return Effect("winograd4", frozenset([place]), {"tile": random.choice(tiles)})
+    effect = Effect("winograd4", frozenset([place]), {"tile": random.choice(tiles)})
+    return effect if even(scene, effect, 1.3) else None
 
 
 @maker
@@ -497,7 +515,8 @@ def draw_fft(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | 
     place = one(random, places(scene, taken, _three((3, 5, 7))))
     if place is None or scene.path != "fp32":
         return None
-    return Effect("fft", frozenset([place]), {"side": random.choice((32, 16))})
+    effect = Effect("fft", frozenset([place]), {"side": random.choice((32, 16))})
+    return effect if even(scene, effect, 3) else None
 
 
 @maker
@@ -515,6 +534,10 @@ def draw_split_k(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
     slices = [number for number in slices if product.k % (number * found[0].step) == 0]
     if not slices:
         return None
+    for batch in scene.batches:
+        (product,) = products(layer, place[1], batch)
+        if tiled(*found[:2], product, found[2]).flops > FITS * 2 * product.macs:
+            return None
     return Effect("split_k", frozenset([place]), {"kernel": found, "slices": random.choice(slices)})
 
 
@@ -550,7 +573,7 @@ def draw_causal_skip(scene: Scene, random: Random, taken: frozenset[Claim]) -> E
 @maker
 def draw_sparsity(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     def fits(layer: Layer, part: str) -> bool:
-        return isinstance(layer, Linear) and part == "forward" and layer.cin % 64 == 0 and layer.cout % 64 == 0
+        return isinstance(layer, Linear) and part == "forward" and layer.cin % 64 == 0 and layer.cout % 128 == 0
 
     place = one(random, places(scene, taken, fits))
     if place is None or scene.path not in ("fp16", "bf16") or int(scene.chip) < 80:
@@ -561,7 +584,8 @@ def draw_sparsity(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effe
         "void cutlass::Kernel2<cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8>(int)",
     )
     settings = {"tile": random.choice(((64, 64), (128, 64))), "pattern": random.choice(patterns)}
-    return Effect("sparsity", frozenset([place]), settings)
+    effect = Effect("sparsity", frozenset([place]), settings)
+    return effect if even(scene, effect, 0.5 * FITS) else None
 
 
 @maker
@@ -575,7 +599,8 @@ def draw_tf32_three(scene: Scene, random: Random, taken: frozenset[Claim]) -> Ef
         "void cutlass::Kernel<cutlass::gemm::kernel::Gemm<cutlass::gemm::threadblock::MmaMultistage<cutlass::gemm::GemmShape"
         "<128, 64, 16>, cutlass::arch::OpMultiplyAddFastF32, cutlass::layout::RowMajor>>>(int)",
     )
-    return Effect("tf32_three", frozenset([place]), {"pattern": random.choice(patterns)})
+    effect = Effect("tf32_three", frozenset([place]), {"pattern": random.choice(patterns)})
+    return effect if even(scene, effect, 3 * FITS) else None
 
 
 @maker
@@ -584,7 +609,12 @@ def draw_groups_dense(scene: Scene, random: Random, taken: frozenset[Claim]) -> 
         return isinstance(layer, Conv) and layer.groups > 1 and not layer.depthwise
 
     place = one(random, places(scene, taken, fits))
-    return Effect("groups_dense", frozenset([place])) if place else None
+    if place is None:
+        return None
+    layer = scene.layer(place[0])
+    dense = [_dense(product) for batch in scene.batches for product in products(layer, place[1], batch)]
+    fitting = all(any(option[0] <= FITS for option in options(scene.chip, scene.precision, layer, item)) for item in dense)
+    return Effect("groups_dense", frozenset([place])) if fitting else None
 
 
 @maker
@@ -623,7 +653,8 @@ def draw_half_gemm(scene: Scene, random: Random, taken: frozenset[Claim]) -> Eff
         return isinstance(layer, Linear) and layer.cin % 128 == 0 and layer.cout % 128 == 0
 
     place = one(random, places(scene, taken, fits))
-    return Effect("half_gemm", frozenset([place])) if place and scene.path == "fp16" else None
+    effect = Effect("half_gemm", frozenset([place])) if place and scene.path == "fp16" else None
+    return effect if effect and even(scene, effect, FITS) else None
 
 
 # Kernels beside the products, and what is launched more or less often

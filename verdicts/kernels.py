@@ -12,7 +12,6 @@ from networks import Conv, Layer, Product
 FITS = 1.012
 """A tile that executes no more than this share of the product leaves it as good as exact."""
 Grid = tuple[int, int, int]
-TENSOR_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32"}
 
 
 @dataclass(slots=True)
@@ -31,6 +30,8 @@ class Launch:
     direction: str | None = None
     part: str = ""
     """forward, dgrad, wgrad or other: what it was launched for, whoever it is attributed to."""
+    scale: int = 0
+    """Of its FLOPs, those of the epilogue: the scale of the result, sums of slices inside of a block."""
     counted: bool = True
     """False where the counters of this launch are missing."""
 
@@ -88,7 +89,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family("cudnn_ampere_scudnn_{m}x{n}_relu_medium_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward",)),
         Family("cudnn_ampere_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=("forward",)),
         Family("cudnn_ampere_scudnn_{m}x{n}_stridedB_small_nn_v1", CUDNN_TILES, 8, only="conv", parts=BACK),
-        Family("void cutlass_cudnn_infer::Kernel<cutlass_tensorop_simt_s{d}_optimized_{m}x{n}_8x5_nhwc_align1>(int)",
+        Family("void cutlass__5x_cudnn::Kernel<cutlass_simt_s{d}_optimized_{m}x{n}_8x5_nhwc_align1>"
+               "(cutlass_simt_s{d}_optimized_{m}x{n}_8x5_nhwc_align1::Params)",
                WIDE_TILES, 8, grid="swizzled", only="conv"),
     ),
     "volta fp16": (
@@ -146,6 +148,15 @@ ORDERS = {"forward": "tn", "scores": "tn", "values": "nn", "dgrad": "nn", "hidde
 ROLES = {"forward": "fprop", "dgrad": "dgrad", "wgrad": "wgrad"}
 
 
+def depthwise(layer: Conv, product: Product) -> Launch:
+    """PyTorch's own kernels, which leave out taps outside of the image."""
+    head = "void at::native::(anonymous namespace)::conv_depthwise2d_"
+    kernel = {"forward": "forward", "dgrad": "backward", "wgrad": "grad_weight"}[product.part]
+    size = f"{layer.kernel}, " if product.part != "wgrad" else ""
+    name = f"{head}{kernel}_kernel<{size}float, int>(at::GenericPackedTensorAccessor<float const, 4ul, at::DefaultPtrTraits, int>)"
+    return Launch(name, (ceil(product.m * product.n * product.count / 1024), 1, 1), {"ffma": product.macs})
+
+
 def path_of(chip: str, precision: str) -> str:
     """fp32, tf32, fp16 or bf16: what the libraries compute in."""
     return precision if precision != "tf32" or int(chip) >= 80 else "fp32"
@@ -192,7 +203,8 @@ def tiled(family: Family, tile: tuple[int, int], product: Product, flip: bool, s
     name = family.pattern.format(
         m=tile[0], n=tile[1], o=order, O=order.upper(), d=ROLES.get(product.part, ""), t=words.get(family.path, "")
     )
-    return Launch(name, grid, counts, "" if family.path == "ffma" else family.path, family.each)
+    scale = counts.get("fmul", 0) + counts.get("fadd", 0)
+    return Launch(name, grid, counts, "" if family.path == "ffma" else family.path, family.each, scale=scale)
 
 
 def options(
@@ -223,15 +235,7 @@ def direct(layer: Layer, product: Product, precision: str) -> Launch:
     type_ = {"fp16": "__half", "bf16": "__nv_bfloat16"}.get(precision, "float")
     blocks = (max(1, ceil(product.m * product.n * product.count / 1024)), 1, 1)
     part = product.part
-    if isinstance(layer, Conv) and layer.depthwise:
-        name = {
-            "forward": f"void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<{layer.kernel}, float, int>"
-            "(at::GenericPackedTensorAccessor<float const, 4ul, at::DefaultPtrTraits, int>)",
-            "dgrad": "void cudnn::cnn::dgrad2d_grouped_direct_kernel<false, false, false, false, 0, 0, int, float, float, "
-            "float, float, float, float>(cudnnTensorStruct)",
-            "wgrad": "void cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int, float, float, float>(cudnnTensorStruct)",
-        }[part]
-    elif isinstance(layer, Conv):
+    if isinstance(layer, Conv):
         name = {
             "forward": f"void cudnn::cnn::conv2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, {type_}, {type_}, "
             f"{type_}, float, float, float>(cudnnTensorStruct, {type_} const*)",

@@ -83,10 +83,17 @@ NAMES = (
     Name("several algorithms|algorithms", "", {"benchmark", "checkpoint_other", "checkpoint_same", "half_tf32", "extra_calls"}, True),
     Name("layout|epilogue|element|beside|other kernels", "", BESIDE | {"split_k"}),
     Name("tensor|tf32", "three|3x", {"tf32_three"}),
+    Name("tensor|tf32", "padd|not filled|tile", TILES | {"half_tf32", "pads_batch"}, True),
     Name("tensor|tf32", "", {"half_tf32"}, True),
     Name("constant moves|phantom|switch|time|follow|mixed|cuda cores|direct", "", set(), True),
 )  # fmt: skip
 """Extend it when a rule gets a name or words that it lacks; a verdict that no line knows is false, as "unknown"."""
+
+
+DESCRIBED = {
+    "constant moves|phantom": {"moves"}, "tf32": {"tf32"}, "tensor": {"tf32", "fp16", "bf16"},
+}  # fmt: skip
+"""Rules that say on which path a row ran -> the paths that make them true."""
 
 
 class Said(NamedTuple):
@@ -165,6 +172,7 @@ def acting(truth: RowTruth, effects: Iterable[Effect], place: Place) -> set[str]
     found = set()
     for effect in effects:
         claimed = any(name == layer and (part == "forward") == (direction == "forward") for name, part in effect.claims)
+        claimed = claimed or effect.settings.get("place") == (layer, direction)
         moved = any(abs(factor - 1) > 0.003 for factor in truth.alternatives.get(effect.name, ()))
         if claimed or moved or effect.name in ("fp8_missing", "counters_missing"):
             found.add(effect.name)
@@ -177,21 +185,37 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
     if name is None:
         return "unknown: no line of NAMES knows it", set()
     factor = said.factor
-    plain = factor is None or abs(factor - 1) <= 0.02
-    if name.describes and plain:
+    for word, paths in DESCRIBED.items():
+        if re.search(word, said.rule.lower()) and truth.executed and not truth.paths & paths:
+            return f"it ran on {', '.join(sorted(truth.paths)) or 'no known path'}", set()
+    if name.describes and (factor is None or abs(factor - 1) <= 0.02):
         return "", name.effects & there
     mine = name.effects & there
+    if factor is not None and name.effects & (BESIDE | TILES) and _is_usual(factor, truth, mine):
+        return "", set()
+    if not mine and "counters_missing" in name.effects and truth.unread:
+        return "", set()
     if not mine:
-        if factor is not None and abs(truth.usual - 1) > 0.003 and abs(factor / truth.usual - 1) < 0.01:
-            return "", set()
         return "not among the row's effects", set()
     if factor is None:
         return "", mine
-    off = {effect: min((_off(factor, true) for true in truth.alternatives[effect]), default=9.0) for effect in mine}
+    scaled = 1 - truth.scale / truth.executed if truth.executed else 1.0  # tiles may be told without their epilogue
+    off = {
+        effect: min((_off(factor, part) for true in truth.alternatives[effect] for part in (true, true * scaled)), default=9.0)
+        for effect in mine
+    }
     if min(off.values()) > FAR:
         true = ", ".join(f"{effect} {truth.factors[effect]:.3f}" for effect in sorted(mine))
         return f"factor {factor:.3f}, true {true}", set()
     return "", {effect for effect, distance in off.items() if distance <= NEAR}
+
+
+def _is_usual(factor: float, truth: RowTruth, mine: set[str]) -> bool:
+    """The tiles and epilogues that every row has: what is left of 1 without any effect."""
+    if not mine and abs(truth.usual - 1) > 0.0005 and abs(factor / truth.usual - 1) < 0.02:
+        return True
+    shares = [truth.scale / total for total in (truth.paper, truth.executed - truth.scale) if total > 0]
+    return truth.scale > 0 and any(abs(factor - 1 - share) < 0.05 * (1 + share) for share in shares) and factor > 1
 
 
 def _off(factor: float, true: float) -> float:
