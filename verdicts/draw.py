@@ -75,29 +75,33 @@ def draw(seed: int, only: str | None = None, last: bool = False) -> Draw:
     random = Random(f"{seed}:{only}:{last}")  # noqa: S311 - reproducible draws, no secrets
     number = (0 if only == "clean" else 1) if only else random.choices((0, 1, 2, 3), (15, 40, 30, 15))[0]
     while True:
-        scene = draw_scene(random, seed, last)
-        effects = _effects(scene, random, number, only)
-        if effects is not None:
-            break
-    rows = truth(scene, effects)
-    runs = tuple(run(scene, effects, batch, index) for index, batch in enumerate(scene.batches))
-    return Draw(scene, effects, runs, rows)
+        names = ([only] if only else random.sample(sorted(MAKERS), number)) if number else []
+        for _ in range(PATIENCE):
+            scene = draw_scene(random, seed, last)
+            effects = _effects(scene, random, names)
+            if effects is not None:
+                rows = truth(scene, effects)
+                runs = tuple(run(scene, effects, batch, index) for index, batch in enumerate(scene.batches))
+                return Draw(scene, effects, runs, rows)
 
 
-def _effects(scene: Scene, random: Random, number: int, only: str | None) -> tuple[Effect, ...] | None:
-    names = [only] if only and only != "clean" else random.sample(sorted(MAKERS), len(MAKERS))
+PATIENCE = 300
+"""Scenes to try before other effects are chosen."""
+
+
+def _effects(scene: Scene, random: Random, names: Sequence[str]) -> tuple[Effect, ...] | None:
+    """These effects in this scene; None where one cannot occur."""
     found: list[Effect] = []
     for name in names:
-        if len(found) == number:
-            break
-        taken = frozenset(claim for effect in found for claim in effect.claims)
-        effect = MAKERS[name](scene, random, taken)
-        if effect is None or any(_clash(effect.name, other.name) for other in found):
-            continue
+        if any(_clash(name, other.name) for other in found):
+            return None
+        effect = MAKERS[name](scene, random, frozenset(claim for effect in found for claim in effect.claims))
+        if effect is None:
+            return None
         found.append(effect)
         if name == "causal_skip" and scene.train:  # a fused backward always works out its scores again
-            found.append(Effect("flash_recompute", settings=effect.settings))
-    return tuple(sorted(found, key=lambda effect: ORDER.index(effect.name))) if len(found) >= number else None
+            found.append(Effect("flash_recompute", effect.claims, effect.settings))
+    return tuple(sorted(found, key=lambda effect: ORDER.index(effect.name)))
 
 
 GROUPS = (
@@ -262,7 +266,10 @@ def _forward(scene: Scene, act: Set, batch: int) -> list[Launch]:
 
 
 def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
-    found = []
+    found = [
+        Launch("void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*)",
+               (1, 1, 1), {"fadd": 32 * batch}, part="other")
+    ]  # fmt: skip
     until = effect.settings["until"] if (effect := act.get("frozen")) else 0
     for number, layer in reversed(list(enumerate(scene.network))):
         if number < until:
@@ -464,10 +471,11 @@ def run(scene: Scene, effects: Sequence[Effect], batch: int, index: int) -> Run:
         for number, launch in enumerate(found)
     ]  # fmt: skip
     counters = [counter for number, launch in enumerate(found) for counter in _counters(scene, number, launch)]
-    fused = any(effect.name in FUSED for effect in effects)
+    fused = {name for effect in effects if effect.name in FUSED for name, _ in effect.claims}
     ops = tuple(
-        op for position, layer in enumerate(scene.network) for op in layer.ops(batch, position, scene.train, fused)
-    )
+        op for position, layer in enumerate(scene.network)
+        for op in layer.ops(batch, position, scene.train, layer.name in fused)
+    )  # fmt: skip
     name, processors = CHIPS[scene.chip]
     capability = f"{scene.chip[0]}.{scene.chip[1]}"
     device = Device(name, "gpu", compute_capability=capability, sm_count=processors)
@@ -527,9 +535,20 @@ def describe(found: Draw) -> str:
     """One line: chip, precision, mode, batch sizes, layers and effects."""
     scene = found.scene
     layers = ", ".join(f"{layer.name}{_sizes(layer)}" for layer in scene.network)
-    effects = "; ".join(f"{effect.name} {dict(sorted(effect.settings.items()))} {sorted(effect.claims)}" for effect in found.effects)
+    effects = "; ".join(_words(effect) for effect in found.effects)
     mode = "train" if scene.train else "infer"
     return f"seed {scene.seed}: sm_{scene.chip} {scene.precision} {mode} {scene.batches} ncu {scene.ncu} | {layers} | {effects or 'clean'}"
+
+
+def _words(effect: Effect) -> str:
+    settings = dict(sorted(effect.settings.items()))
+    if "kernel" in settings:
+        family, (m, n), _ = settings["kernel"]
+        settings["kernel"] = f"{family.pattern.split('(')[0]} {m}x{n} k{family.step}"
+    for key, value in settings.items():
+        settings[key] = sorted(value) if isinstance(value, set) else value
+    where = " ".join(f"{name}:{part}" for name, part in sorted(effect.claims))
+    return " ".join(filter(None, (effect.name, where, ", ".join(f"{key}={value}" for key, value in settings.items()))))
 
 
 def _sizes(layer: Layer) -> str:

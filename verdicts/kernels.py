@@ -77,7 +77,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family("volta_sgemm_{m}x{n}_sliced1x4_{o}", ((32, 32), (64, 32)), 32, alpha=True, slices=4, only="gemm"),
         Family("volta_scudnn_{m}x{n}_relu_medium_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward",)),
         Family("volta_scudnn_{m}x{n}_relu_xregs_large_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward",)),
-        Family("volta_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=("forward",)),
+        Family("volta_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=("forward", "dgrad")),
         Family("volta_scudnn_{m}x{n}_stridedB_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=BACK),
         Family("volta_scudnn_{m}x{n}_stridedB_small_nn_v1", CUDNN_TILES, 8, only="conv", parts=BACK),
     ),
@@ -87,7 +87,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family("void cutlass::Kernel2<cutlass_80_simt_sgemm_{m}x{n}_8x4_{o}_align1>"
                "(cutlass_80_simt_sgemm_{m}x{n}_8x4_{o}_align1::Params)", WIDE_TILES, 8, grid="swizzled", only="gemm"),
         Family("cudnn_ampere_scudnn_{m}x{n}_relu_medium_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward",)),
-        Family("cudnn_ampere_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=("forward",)),
+        Family("cudnn_ampere_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=("forward", "dgrad")),
         Family("cudnn_ampere_scudnn_{m}x{n}_stridedB_small_nn_v1", CUDNN_TILES, 8, only="conv", parts=BACK),
         Family("void cutlass__5x_cudnn::Kernel<cutlass_simt_s{d}_optimized_{m}x{n}_8x5_nhwc_align1>"
                "(cutlass_simt_s{d}_optimized_{m}x{n}_8x5_nhwc_align1::Params)",
@@ -119,6 +119,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
                grid="swizzled", only="conv"),
     ),
     "ampere bf16": (
+        Family("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize{m}x{n}x32_stage4_warpsize2x2x1_g1_"
+               "tensor16x8x16_execute_kernel__5x_cudnn", WIDE_TILES, 32, "bf16", only="conv", parts=("forward", "dgrad")),
         Family("ampere_bf16_s16816gemm_bf16_{m}x{n}_ldg8_f2f_stages_32x5_{o}", WIDE_TILES, 32, "bf16", only="gemm"),
         Family("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_{m}x{n}_64x4_{o}_align8>"
                "(cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_{m}x{n}_64x4_{o}_align8::Params)", WIDE_TILES, 64, "bf16",
@@ -138,6 +140,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family("void cutlass::Kernel2<cutlass_80_tensorop_s1688tf32gemm_{m}x{n}_16x3_{o}_align4>"
                "(cutlass_80_tensorop_s1688tf32gemm_{m}x{n}_16x3_{o}_align4::Params)", WIDE_TILES, 16, "tf32", 2048,
                grid="swizzled", only="gemm"),
+        Family("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize{m}x{n}x16_stage4_warpsize2x2x1_g1_"
+               "tensor16x8x8_execute_kernel__5x_cudnn", WIDE_TILES, 16, "tf32", 2048, only="conv", parts=("forward", "dgrad")),
         Family("sm80_xmma_{d}_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize{m}x{n}x16_stage4_warpsize2x2x1_g1_"
                "tensor16x8x8_execute_kernel_cudnn", WIDE_TILES, 16, "tf32", 2048, only="conv"),
         Family("sm80_xmma_{d}_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize{m}x{n}x32_stage3_warpsize2x2x1"
