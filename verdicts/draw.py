@@ -149,13 +149,22 @@ def draw_network(random: Random, train: bool) -> Network:
         elif kind == "lstm":
             sizes = (32, 64, 100, 128, 256)
             layers.append(
-                Lstm(f"lstm{number + 1}", first, True, random.choice(sizes), random.choice(sizes), random.choice((3, 5, 8)))
+                Lstm(
+                    f"lstm{number + 1}",
+                    first,
+                    True,
+                    random.choice(sizes),
+                    random.choice(sizes),
+                    random.choice((3, 5, 8)),
+                )
             )
         else:
             length = random.choice((50, 64, 128, 197, 256, 512, 1024))
             depth = random.choice((32, 64, 128))
             name = f"attn{number + 1}"
-            layers.append(Attention(name, first, False, random.choice((4, 8, 12)), length, depth, random.random() < 0.5))
+            layers.append(
+                Attention(name, first, False, random.choice((4, 8, 12)), length, depth, random.random() < 0.5)
+            )
     return tuple(layers)
 
 
@@ -207,7 +216,8 @@ def launches(scene: Scene, effects: Iterable[Effect], batch: int) -> list[Launch
     if effect := act.get("cut_off"):
         found = found[: max(1, round(len(found) * effect.settings["share"]))]
     if effect := act.get("swapped"):
-        _swap(found, *effect.settings["pair"], effect.settings["way"])
+        a, b = effect.settings["pair"]
+        _swap(found, a, b, effect.settings["way"])
     if effect := act.get("dgrad_loose"):
         for launch in found:
             lost = launch.part == "dgrad" or (effect.settings["part"] == "both" and launch.part == "wgrad")
@@ -278,7 +288,9 @@ def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
         for name in ("checkpoint_same", "checkpoint_other"):
             if (effect := act.get(name)) and layer.name in effect.settings["layers"]:
                 again = _part(scene, act, layer, "forward", batch) + _beside(act, layer, "forward", batch)
-                one += _mark(again if name == "checkpoint_same" else _other(scene, layer, batch), layer, BACKWARD, "again")
+                one += _mark(
+                    again if name == "checkpoint_same" else _other(scene, layer, batch), layer, BACKWARD, "again"
+                )
         wanted = [part for part in parts(layer, True) if part != "forward"]
         if until == number and until:
             wanted = [part for part in wanted if part != "dgrad" or isinstance(layer, Lstm | Attention)]
@@ -402,12 +414,20 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
                 others = [subset for subset in subsets if number not in subset]
                 found_factors = [_over(works[tuple(sorted((*subset, number)))], works[subset]) for subset in others]
                 if effect.name in IN_PARTS:
-                    found_factors.append(_over(_main_only(scene, effect, batch).get(key, 0), works[()]))
+                    alone, main = works[(number,)], _main_only(scene, effect, batch).get(key, 0)
+                    found_factors += [_over(main, works[()]), _over(alone, main)]
                 alternatives[effect.name] = tuple(found_factors)
             executed, shown = everything.get(key, (0, None))
             rows[batch, layer, direction] = RowTruth(
-                flops, executed, shown, factors, alternatives, _over(works[()], flops), frozenset(paths[key]),
-                scale[key], key in unread,
+                flops,
+                executed,
+                shown,
+                factors,
+                alternatives,
+                _over(works[()], flops),
+                frozenset(paths[key]),
+                scale[key],
+                key in unread,
             )
     return rows
 
@@ -447,7 +467,11 @@ def _sums(found: Sequence[Launch]) -> dict[tuple[str, str], tuple[int, int | Non
 
 
 def _paths(launch: Launch) -> set[str]:
-    return {(launch.kind if name == "tensor" else name) for name, value in launch.counts.items() if name in ("ffma", "tensor", "hfma", "moves") and value}
+    return {
+        (launch.kind if name == "tensor" else name)
+        for name, value in launch.counts.items()
+        if name in ("ffma", "tensor", "hfma", "moves") and value
+    }
 
 
 def _unread(scene: Scene, launch: Launch) -> bool:
@@ -537,7 +561,8 @@ def describe(found: Draw) -> str:
     layers = ", ".join(f"{layer.name}{_sizes(layer)}" for layer in scene.network)
     effects = "; ".join(_words(effect) for effect in found.effects)
     mode = "train" if scene.train else "infer"
-    return f"seed {scene.seed}: sm_{scene.chip} {scene.precision} {mode} {scene.batches} ncu {scene.ncu} | {layers} | {effects or 'clean'}"
+    head = f"seed {scene.seed}: sm_{scene.chip} {scene.precision} {mode} {scene.batches} ncu {scene.ncu}"
+    return f"{head} | {layers} | {effects or 'clean'}"
 
 
 def _words(effect: Effect) -> str:
@@ -553,7 +578,8 @@ def _words(effect: Effect) -> str:
 
 def _sizes(layer: Layer) -> str:
     if isinstance(layer, Conv):
-        return f"({layer.cin}->{layer.cout} k{layer.kernel} s{layer.stride} p{layer.padding} g{layer.groups} {layer.size}x{layer.size})"
+        shape = f"k{layer.kernel} s{layer.stride} p{layer.padding} g{layer.groups} {layer.size}x{layer.size}"
+        return f"({layer.cin}->{layer.cout} {shape})"
     if isinstance(layer, Linear):
         return f"({layer.cin}->{layer.cout} x{layer.rows})"
     if isinstance(layer, Lstm):

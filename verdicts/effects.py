@@ -94,7 +94,10 @@ def usual(scene: Scene, layer: Layer, part: str, batch: int) -> list[Launch]:
                                "(float*, float const*, int, int, int)", (ceil(batch * layer.heads / 4), 1, 1)))  # fmt: skip
     if isinstance(layer, Lstm):
         found.append(
-            Launch("void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, int, 1>(int)", (32, 1, 1))
+            Launch(
+                "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, int, 1>(int)",
+                (32, 1, 1),
+            )
         )
     return found
 
@@ -102,7 +105,9 @@ def usual(scene: Scene, layer: Layer, part: str, batch: int) -> list[Launch]:
 # Algorithms
 
 
-def worst(scene: Scene, layer: Layer, product: Product, low: float, high: float) -> list[tuple[Family, tuple[int, int], bool]]:
+def worst(
+    scene: Scene, layer: Layer, product: Product, low: float, high: float
+) -> list[tuple[Family, tuple[int, int], bool]]:
     """Kernels whose tiles execute between ``low`` and ``high`` times the product."""
     found = options(scene.chip, scene.precision, layer, product)
     return [(family, tile, flip) for factor, family, tile, flip in found if low < factor < high]
@@ -302,10 +307,11 @@ def tf32_three(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
 
 def groups_dense(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
     """All groups in one product, zeros between them multiplied too."""
-    found = []
+    assert isinstance(layer, Conv)
+    whole, found = replace(layer, groups=1), []
     for product in products(layer, part, batch):
         dense = _dense(product)
-        found.append(plain(scene.chip, scene.precision, replace(layer, groups=1), dense, scene.random(layer.name, part)))
+        found.append(plain(scene.chip, scene.precision, whole, dense, scene.random(layer.name, part)))
     return found
 
 
@@ -358,19 +364,22 @@ def zero_insertion(scene: Scene, effect: Effect, layer: Layer, part: str, batch:
     """The input's gradient for every input place and every tap, zeros between strides multiplied too."""
     assert isinstance(layer, Conv)
     product = Product("dgrad", batch * layer.size**2, layer.cin, layer.cout * layer.kernel**2)
-    if effect.settings["engine"] and scene.path == "fp32":
+    launch = plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))
+    if (effect.settings["engine"] and scene.path == "fp32") or "grouped" in launch.name:
+        type_ = {"fp16": "__half", "bf16": "__nv_bfloat16"}.get(scene.precision, "float")
         name = (
-            "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int, int, int, float const*, int, float const*, "
-            "int, float*, kernel_grad_params, unsigned long long, int, unsigned long long, int, float, int, int, int)"
+            f"void cudnn::detail::dgrad_engine<{type_}, 512, 6, 5, 3, 3, 3, false>(int, int, int, {type_} const*, int, {type_} "
+            f"const*, int, {type_}*, kernel_grad_params, unsigned long long, int, unsigned long long, int, float, int, int, int)"
         )
         return [Launch(name, (ceil(product.m / 64), ceil(product.n / 32), 1), {"ffma": product.macs})]
-    return [plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))]
+    return [launch]
 
 
 def half_tf32(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
     """This part on the CUDA cores, the others on the tensor cores: no change of the count."""
     return [
-        plain(scene.chip, "fp32", layer, product, scene.random(layer.name, part)) for product in products(layer, part, batch)
+        plain(scene.chip, "fp32", layer, product, scene.random(layer.name, part))
+        for product in products(layer, part, batch)
     ]
 
 
@@ -530,7 +539,9 @@ def draw_split_k(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
     found = one(random, half(kernels, scene.cutting))
     if found is None or product.k < 64:
         return None
-    slices = [number for number in half((2, 3, 4, 5, 8, 6, 16, 12), scene.cutting) if product.k // number >= found[0].step]
+    slices = [
+        number for number in half((2, 3, 4, 5, 8, 6, 16, 12), scene.cutting) if product.k // number >= found[0].step
+    ]
     slices = [number for number in slices if product.k % (number * found[0].step) == 0]
     if not slices:
         return None
@@ -581,7 +592,8 @@ def draw_sparsity(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effe
     patterns = (
         "sm80_xmma_sparse_gemm_{t}{t}_{t}f32_f32_tn_n_tilesize{m}x{n}x64_stage3_warpsize2x2x1_sptensor16x8x32_execute_kernel"
         "__5x_cusparseLt",
-        "void cutlass::Kernel2<cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8>(int)",
+        "void cutlass::Kernel2<cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8>"
+        "(cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8::Params)",
     )
     settings = {"tile": random.choice(((64, 64), (128, 64))), "pattern": random.choice(patterns)}
     effect = Effect("sparsity", frozenset([place]), settings)
@@ -613,7 +625,9 @@ def draw_groups_dense(scene: Scene, random: Random, taken: frozenset[Claim]) -> 
         return None
     layer = scene.layer(place[0])
     dense = [_dense(product) for batch in scene.batches for product in products(layer, place[1], batch)]
-    fitting = all(any(option[0] <= FITS for option in options(scene.chip, scene.precision, layer, item)) for item in dense)
+    fitting = all(
+        any(option[0] <= FITS for option in options(scene.chip, scene.precision, layer, item)) for item in dense
+    )
     return Effect("groups_dense", frozenset([place])) if fitting else None
 
 
@@ -733,7 +747,9 @@ def draw_frozen(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect
 @maker
 def draw_extra_calls(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     layer = random.choice(scene.network)
-    return Effect("extra_calls", settings={"layer": layer.name, "times": random.choice(half((2, 3, 4, 6), scene.cutting))})
+    return Effect(
+        "extra_calls", settings={"layer": layer.name, "times": random.choice(half((2, 3, 4, 6), scene.cutting))}
+    )
 
 
 # The whole run

@@ -77,7 +77,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family("volta_sgemm_{m}x{n}_sliced1x4_{o}", ((32, 32), (64, 32)), 32, alpha=True, slices=4, only="gemm"),
         Family("volta_scudnn_{m}x{n}_relu_medium_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward",)),
         Family("volta_scudnn_{m}x{n}_relu_xregs_large_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward",)),
-        Family("volta_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=("forward", "dgrad")),
+        Family("volta_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward", "dgrad")),
         Family("volta_scudnn_{m}x{n}_stridedB_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=BACK),
         Family("volta_scudnn_{m}x{n}_stridedB_small_nn_v1", CUDNN_TILES, 8, only="conv", parts=BACK),
     ),
@@ -87,7 +87,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family("void cutlass::Kernel2<cutlass_80_simt_sgemm_{m}x{n}_8x4_{o}_align1>"
                "(cutlass_80_simt_sgemm_{m}x{n}_8x4_{o}_align1::Params)", WIDE_TILES, 8, grid="swizzled", only="gemm"),
         Family("cudnn_ampere_scudnn_{m}x{n}_relu_medium_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward",)),
-        Family("cudnn_ampere_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, only="conv", parts=("forward", "dgrad")),
+        Family("cudnn_ampere_scudnn_{m}x{n}_relu_interior_nn_v1", CUDNN_TILES, 8, alpha=True, only="conv", parts=("forward", "dgrad")),
         Family("cudnn_ampere_scudnn_{m}x{n}_stridedB_small_nn_v1", CUDNN_TILES, 8, only="conv", parts=BACK),
         Family("void cutlass__5x_cudnn::Kernel<cutlass_simt_s{d}_optimized_{m}x{n}_8x5_nhwc_align1>"
                "(cutlass_simt_s{d}_optimized_{m}x{n}_8x5_nhwc_align1::Params)",
@@ -194,6 +194,8 @@ def tiled(family: Family, tile: tuple[int, int], product: Product, flip: bool, s
     counts: dict[str, int] = {"ffma": work} if family.path == "ffma" else {"tensor": 2 * work}
     if family.alpha:
         counts["fmul"] = blocks * tile[0] * tile[1]
+        if "scudnn" in family.pattern:  # the scale, and the bias whether there is one or not
+            counts["fadd"] = counts["fmul"]
     if family.slices > 1:
         counts["fadd"] = blocks * tile[0] * tile[1] * (family.slices - 1) // family.slices
     layers = split * product.count

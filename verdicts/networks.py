@@ -150,7 +150,9 @@ class Linear(Layer):
         w = (self.cin, self.cout)
         op, inputs = ("aten.addmm", ((self.cout,), x, w)) if self.bias else ("aten.mm", (x, w))
         found = [
-            OpShape(self.name, "Linear", op, FORWARD, inputs, (y,), ("float32",) * (len(inputs) + 1), {}, count, 1, position)
+            OpShape(
+                self.name, "Linear", op, FORWARD, inputs, (y,), ("float32",) * (len(inputs) + 1), {}, count, 1, position
+            )
         ]
         if train and not self.first:
             found.append(
@@ -246,14 +248,17 @@ class Attention(Layer):
     def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
         shape = (batch, self.heads, self.length, self.depth)
         facts: dict[str, Any] = {"functional": "scaled_dot_product_attention", "is_causal": self.causal}
+        how = {"needs": [1, 1, 1], "backend": "flash" if fused else "math"}
         name = "perfctl.scaled_dot_product_attention"
         found = [
-            OpShape(self.name, "Attention", name, FORWARD, (shape,) * 3, (shape,), ("float32",) * 4, facts, 0, 1, position)
+            OpShape(
+                self.name, "Attention", name, FORWARD, (shape,) * 3, (shape,), ("float32",) * 4, facts, 0, 1, position
+            )
         ]
         if train:
             found.append(
                 OpShape(self.name, "Attention", f"{name}_backward", BACKWARD, (shape,) * 3, (shape,) * 3,
-                        ("float32",) * 6, {**facts, "needs": [1, 1, 1], "backend": "flash" if fused else "math"}, 0, 1, 1000 - position)
+                        ("float32",) * 6, {**facts, **how}, 0, 1, 1000 - position)
             )  # fmt: skip
         return tuple(found)
 

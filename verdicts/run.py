@@ -78,7 +78,7 @@ NAMES = (
     Name("benchmark|trial|candidate", "", {"benchmark"}),
     Name("recomput|checkpoint", "", AGAIN),
     Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
-    Name("padding|tile", "", TILES | {"pads_batch"}),
+    Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
     Name("window|uniform|whole|rank|accumul|steps|larger|calls|all rows|batch", "", WHOLE | {"benchmark", "double_backward"}),
     Name("several algorithms|algorithms", "", {"benchmark", "checkpoint_other", "checkpoint_same", "half_tf32", "extra_calls"}, True),
     Name("layout|epilogue|element|beside|other kernels", "", BESIDE | {"split_k"}),
@@ -201,7 +201,9 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
         return "", mine
     scaled = 1 - truth.scale / truth.executed if truth.executed else 1.0  # tiles may be told without their epilogue
     off = {
-        effect: min((_off(factor, part) for true in truth.alternatives[effect] for part in (true, true * scaled)), default=9.0)
+        effect: min(
+            (_off(factor, part) for true in truth.alternatives[effect] for part in (true, true * scaled)), default=9.0
+        )
         for effect in mine
     }
     if min(off.values()) > FAR:
@@ -319,10 +321,16 @@ def table(scores: list[Score]) -> Iterator[str]:
     """One line for each effect."""
     yield f"{'effect':22}{'draws':>7}{'right':>7}{'missing':>9}{'false':>7}{'right %':>9}   rows: named  open right  missing  false"
     for effect in ("clean", *ORDER):
-        mine = [item for item in scores if (effect in item.effects or (effect == "clean" and not item.effects)) and not item.error]
+        mine = [
+            item
+            for item in scores
+            if (effect in item.effects or (effect == "clean" and not item.effects)) and not item.error
+        ]
         if not mine:
             continue
-        outcome = Counter(("false" if item.false else "right") if effect == "clean" else item.of(effect) for item in mine)
+        outcome = Counter(
+            ("false" if item.false else "right") if effect == "clean" else item.of(effect) for item in mine
+        )
         rows = [row for item in mine for row in item.touched(effect) if not row.silent]
         named = sum(effect in row.named and not row.false for row in rows)
         left = sum(effect not in row.named and row.open_right and not row.false for row in rows)
@@ -375,7 +383,9 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")
     parser.add_argument("--effect", choices=["clean", *ORDER], help="this effect alone")
-    parser.add_argument("--last-check", action="store_true", help="the half of the parameters that is kept for a last check")
+    parser.add_argument(
+        "--last-check", action="store_true", help="the half of the parameters that is kept for a last check"
+    )
     parser.add_argument("--show", type=int, default=2, help="false verdicts to print of each rule")
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
