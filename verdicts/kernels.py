@@ -108,6 +108,9 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
                only="conv", parts=BACK),
     ),
     "ampere fp16": (
+        Family("void xmma_cudnn::gemm::kernel<xmma_cudnn::implicit_gemm::{d}_indexed::Kernel_traits<"
+               "xmma_cudnn::Ampere_hmma_fp32_traits<unsigned short, float>>>"
+               "(xmma_cudnn::implicit_gemm::{d}_indexed::Params)", WIDE_TILES[:4], 32, "fp16", 4096, only="conv"),
         Family("ampere_fp16_s16816gemm_fp16_{m}x{n}_ldg8_f2f_stages_64x3_{o}", WIDE_TILES, 64, "fp16", only="gemm"),
         Family("void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_{m}x{n}_32x4_{o}_align8>"
                "(cutlass_80_tensorop_f16_s16816gemm_relu_f16_{m}x{n}_32x4_{o}_align8::Params)", WIDE_TILES, 32, "fp16",
@@ -119,6 +122,9 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
                grid="swizzled", only="conv"),
     ),
     "ampere bf16": (
+        Family("void xmma_cudnn::gemm::kernel<xmma_cudnn::implicit_gemm::{d}_indexed::Kernel_traits<"
+               "xmma_cudnn::Ampere_hmma_bf16_traits<unsigned short, float>>>"
+               "(xmma_cudnn::implicit_gemm::{d}_indexed::Params)", WIDE_TILES[:4], 32, "bf16", 4096, only="conv"),
         Family("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize{m}x{n}x32_stage4_warpsize2x2x1_g1_"
                "tensor16x8x16_execute_kernel__5x_cudnn", WIDE_TILES, 32, "bf16", only="conv", parts=("forward", "dgrad")),
         Family("ampere_bf16_s16816gemm_bf16_{m}x{n}_ldg8_f2f_stages_32x5_{o}", WIDE_TILES, 32, "bf16", only="gemm"),
@@ -131,10 +137,16 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "hopper": (
         Family("sm90_xmma_gemm_{t}{t}_{t}f32_f32_{o}_n_tilesize{m}x{n}x64_warpgroupsize1x1x1_execute_segment_k_off_kernel"
                "__5x_cublas", WIDE_TILES, 64, "half", 2 * 64 * 128 * 16 // 4, only="gemm"),
+        Family("void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel::GemmUniversal<"
+               "cute::tuple<int, int, int, int>, cutlass::gemm::collective::CollectiveMma, void>>>(int)",
+               WIDE_TILES[:3], 64, "half", 2 * 64 * 128 * 16 // 4, only="gemm"),
         Family("nvjet_hsh_{m}x{n}_64x4_1x2_h_bz_coopA_{O}", WIDE_TILES, 64, "half", 2 * 64 * 128 * 16 // 4,
                grid="persistent", only="gemm"),
     ),
     "tf32": (
+        Family("void xmma_cudnn::gemm::kernel<xmma_cudnn::implicit_gemm::{d}_indexed::Kernel_traits<"
+               "xmma_cudnn::Ampere_hmma_tf32_traits<unsigned int, float>>>"
+               "(xmma_cudnn::implicit_gemm::{d}_indexed::Params)", WIDE_TILES[:4], 16, "tf32", 2048, only="conv"),
         Family("sm80_xmma_gemm_f32f32_tf32f32_f32_{o}_n_tilesize{m}x{n}x16_stage4_warpsize2x2x1_tensor16x8x8_execute_kernel"
                "__5x_cublas", WIDE_TILES, 16, "tf32", 2048, only="gemm"),
         Family("void cutlass::Kernel2<cutlass_80_tensorop_s1688tf32gemm_{m}x{n}_16x3_{o}_align4>"
