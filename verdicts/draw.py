@@ -52,6 +52,8 @@ class RowTruth:
     """ffma, tf32, fp16, bf16, hfma, moves: what its launches really used."""
     scale: int = 0
     """FLOPs of epilogues inside of its products: the scale of the result, sums of slices."""
+    fillings: frozenset[float] = frozenset()
+    """What tiles execute / what was to be done: of each launch, and of all together."""
     unread: bool = False
     """Some launch counts tensor instructions whose shape neither a counter nor the name tells."""
 
@@ -391,6 +393,8 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
         by_subset: dict[tuple[int, ...], dict[tuple[str, str], tuple[int, int | None]]] = {}
         paths: dict[tuple[str, str], set[str]] = defaultdict(set)
         scale: Counts[tuple[str, str]] = Counts()
+        fillings: dict[tuple[str, str], set[float]] = defaultdict(set)
+        needed: Counts[tuple[str, str]] = Counts()
         unread: set[tuple[str, str]] = set()
         for subset in subsets:
             found = launches(scene, [effects[number] for number in subset], batch)
@@ -401,6 +405,8 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
                         place = (launch.layer, launch.direction)
                         paths[place] |= _paths(launch)
                         scale[place] += launch.scale
+                        fillings[place].add(launch.filling)
+                        needed[place] += round(launch.flops / launch.filling)
                         unread |= {place} if _unread(scene, launch) else set()
         everything = by_subset[tuple(range(len(effects)))]
         for (layer, direction), flops in paper(scene.network, batch, scene.train).items():
@@ -427,6 +433,7 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
                 _over(works[()], flops),
                 frozenset(paths[key]),
                 scale[key],
+                frozenset({*fillings[key], _over(executed, needed[key])}),
                 key in unread,
             )
     return rows

@@ -32,6 +32,8 @@ class Launch:
     """forward, dgrad, wgrad or other: what it was launched for, whoever it is attributed to."""
     scale: int = 0
     """Of its FLOPs, those of the epilogue: the scale of the result, sums of slices inside of a block."""
+    filling: float = 1.0
+    """What its tiles execute / the product that they were launched for."""
     counted: bool = True
     """False where the counters of this launch are missing."""
 
@@ -221,8 +223,10 @@ def tiled(family: Family, tile: tuple[int, int], product: Product, flip: bool, s
     name = family.pattern.format(
         m=tile[0], n=tile[1], o=order, O=order.upper(), d=ROLES.get(product.part, ""), t=words.get(family.path, "")
     )
-    scale = counts.get("fmul", 0) + counts.get("fadd", 0)
-    return Launch(name, grid, counts, "" if family.path == "ffma" else family.path, family.each, scale=scale)
+    return Launch(
+        name, grid, counts, "" if family.path == "ffma" else family.path, family.each,
+        scale=counts.get("fmul", 0) + counts.get("fadd", 0), filling=work / product.macs,
+    )  # fmt: skip
 
 
 def options(
