@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage docs accuracy algorithms bench faults fuzz mutate format clean
+.PHONY: help demo test check coverage docs accuracy algorithms bench faults fuzz mutate verdicts format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ fuzz: $(VENV)/.fuzz ## Feed damaged reports to every text parser for FUZZ_SECOND
 
 mutate: $(VENV)/.mutation ## Spoil SAMPLE (300) places of parsers and analyse one by one: do the tests notice?
 	$(BIN)/python mutation/mutate.py --sample $(or $(SAMPLE),300)
+
+verdicts: $(VENV)/.test ## Draw DRAWS (5000) networks with known hardware effects: are the reasons given true?
+	$(BIN)/python verdicts/run.py --draws $(or $(DRAWS),5000)
 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix .
