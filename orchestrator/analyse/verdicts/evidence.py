@@ -16,7 +16,7 @@ from itertools import takewhile
 from math import ceil, log, prod
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
-from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, ops_path, with_counts
+from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, half_weights, ops_path, with_counts
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
@@ -49,6 +49,18 @@ class KernelGroup:
     """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step, if collected."""
     flops: Figure
     tensor: Figure
+    half_weight: int = 2
+    """FLOPs of one HFMA2 in ``flops``: 2 or 4, by the version of ncu."""
+
+    def part(self, launches: float) -> KernelGroup:
+        """The same for some of its launches, which all count alike."""
+        share = launches / self.launches
+        counts = {name: value * share for name, value in self.counts.items()}
+        flops, tensor = (
+            figure if figure.value is None else replace(figure, value=figure.value * share)
+            for figure in (self.flops, self.tensor)
+        )
+        return self if share == 1 else replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
 
     @property
     def main(self) -> bool:
@@ -59,8 +71,8 @@ class KernelGroup:
     def products(self) -> float:
         """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
         halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
-        fused = self.counts.get("ffma", 0) + self.counts.get("dfma", 0) + halves
-        return 2 * fused + (self.tensor.value or 0)
+        fused = self.counts.get("ffma", 0) + self.counts.get("dfma", 0) + 2 * self.counts.get("ffma2", 0)
+        return 2 * fused + self.half_weight * halves + (self.tensor.value or 0)
 
     @property
     def executed(self) -> float:
@@ -82,6 +94,16 @@ class RowEvidence:
     left_out: str | None = None
     """Why kernels that ran may be missing: the run is partial, or ncu skipped launches. None: neither."""
     seen_batch: int | None = None
+    ncu: str | None = None
+    """Version of ncu, where it is known."""
+    ours: bool = False
+    """True when 'perfctl ncu' made the run, so that it is no advice to use it."""
+    calls: int = 1
+    """How often the step runs the product of ``forward``."""
+    causal: tuple[int, int] | None = None
+    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for other layers."""
+    inside: float | None = None
+    """Share of a convolution's multiply-adds that do not fall on its padding; None where it is not known."""
 
     @property
     def place(self) -> Place:
@@ -166,17 +188,20 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         counting = batch.counting
         kernels = kernels_by_key(counting) if counting else {}
         loose[batch.batch] = tuple(kernels.get(None, ()))
-        shapes = shapes_by_layer(next((item.run.report.ops for item in batch.runs if item.run.report.ops), ()))
-        seen[batch.batch] = counting.run if counting else None, kernels, shapes
+        ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
+        seen[batch.batch] = counting.run if counting else None, kernels, facts_by_layer(ops)
     for row in ledger.rows:
         if not row.layer or not (row.paper.value or row.direction == "recompute"):
             continue
-        run, kernels, shapes = seen[row.batch]
+        run, kernels, facts = seen[row.batch]
         layers = any(key is not None for key in kernels)
         profiled = run is not None and layers and inside(row.layer, narrowed_to(run))
+        known = facts.get(row.layer, LayerFacts())
         evidence = RowEvidence(
-            row, tuple(kernels.get((row.layer, row.direction), ())), shapes.get(row.layer),
+            row, tuple(kernels.get((row.layer, row.direction), ())), known.shape,
             run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
+            ncu=run and (run.profiler_version or run.report.tool_version), ours=run is not None and run.origin == "measured",
+            calls=known.calls, causal=known.causal, inside=known.inside,
         )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose
@@ -222,7 +247,9 @@ def _group(
     known = [run.flops[launch] for launch in launches if launch in run.flops]
     total = total_of((item.total for item in known), divide_by=steps)
     tensor = total_of((item.tensor for item in known), divide_by=steps)
-    return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor)
+    version = run.run.profiler_version or run.run.report.tool_version
+    half = next((half_weights(values[launch], version)["hfma"] for launch in launches if launch in values), 2)
+    return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor, half)
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -240,17 +267,51 @@ def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
     return found
 
 
-def shapes_by_layer(ops: Iterable[OpShape]) -> dict[str, Shape]:
-    """layer -> shape of its product in the forward pass, for layers that run exactly one."""
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """What a layer's forward pass says about its product."""
+
+    shape: Shape | None = None
+    calls: int = 1
+    causal: tuple[int, int] | None = None
+    inside: float | None = None
+
+
+def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
+    """layer -> facts of its product in the forward pass, for layers that run exactly one, however often."""
     found: dict[str, list[OpShape]] = defaultdict(list)
     for op in ops:
-        if op.direction == "forward" and op.op in (*CONVOLUTIONS, *LINEAR):
+        if op.direction == "forward" and (op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal")):
             found[op.layer].append(op)
-    return {
-        layer: shape
-        for layer, (op, *others) in found.items()
-        if not others and op.calls == 1 and (shape := _shape(op)) is not None
-    }
+    return {layer: _facts(op) for layer, (op, *others) in found.items() if not others}
+
+
+def _facts(op: OpShape) -> LayerFacts:
+    if op.op not in (*CONVOLUTIONS, *LINEAR):
+        query, key = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+        return LayerFacts(causal=(query[-2], key[-2]) if len(query) > 2 and len(key) > 2 else None)
+    return LayerFacts(_shape(op), op.calls, inside=_inside(op))
+
+
+def _inside(op: OpShape) -> float | None:
+    """Taps of a filter that fall on the image, of all that paper counts."""
+    source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+    steps = [op.attributes.get(name) for name in ("stride", "padding", "dilation")]
+    if (
+        op.op not in CONVOLUTIONS
+        or op.attributes.get("transposed")
+        or not len(source) == len(weight) == len(output) == 4
+    ):
+        return None
+    if not all(isinstance(step, (list, tuple)) and len(step) == 2 for step in steps):
+        return None
+    share = 1.0
+    for at in (0, 1):
+        stride, pad, dilation = (int(step[at]) for step in steps if isinstance(step, (list, tuple)))
+        size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
+        hits = sum(0 <= out * stride - pad + tap * dilation < size for out in range(outs) for tap in range(taps))
+        share *= hits / (outs * taps) if outs and taps else 1.0
+    return share
 
 
 def _shape(op: OpShape) -> Shape | None:
@@ -304,11 +365,17 @@ class Breakdown:
     extras: tuple[KernelGroup, ...] = ()
     several: tuple[KernelGroup, ...] = ()
     """Products that each do the whole layer, one after the other; the other parts are then not separated."""
+    called: float = 0
+    """Launches of a whole product beyond those of the step, by their grids."""
 
     def grown(self, part: str) -> float:
-        """By what factor one part (transforms, repeated, summed or extra) makes the parts before it grow."""
-        parts = ("transforms", "repeated", "summed", "extra")
-        before = self.base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
+        """By what factor one part (called, transforms, repeated, summed or extra) makes the parts before it grow.
+
+        Where nothing predicts the products, they are taken as counted: a small part of a large count is not a large one.
+        """
+        parts = ("called", "transforms", "repeated", "summed", "extra")
+        base = self.base if self.rule or not self.seen else max(self.seen - self.called, 0.0)
+        before = base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
 
@@ -316,15 +383,21 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
     """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
     several = _several(evidence)
     if several:
-        paper, products = evidence.paper, evidence.product_kernels
+        products = tuple(kernel for kernel, _ in several)
         seen = sum(kernel.products for kernel in products)
-        return Breakdown(paper, paper, "", None, None, products, seen, several=several)
+        base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
+        return Breakdown(evidence.paper, base, "", None, None, products, seen, several=products)
     repeating = _repeated(evidence, forward)
-    own = [kernel for kernel in evidence.kernels if kernel not in repeating]
+    own = [*evidence.kernels]
+    for kernel in repeating:
+        whole = next(one for one in own if (one.name, one.grid) == (kernel.name, kernel.grid))
+        own.remove(whole)
+        if whole.launches > kernel.launches:
+            own.append(whole.part(whole.launches - kernel.launches))
     beside = [kernel for kernel in own if not kernel.main]
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    base, rule = from_grids(evidence, products) or (evidence.paper, "")
+    base, rule, called = from_grids(evidence, products) or (evidence.paper, "", 0.0)
     if algorithm.family == "fft":
         base, rule = _fourier(evidence, own)
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
@@ -340,7 +413,7 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
         evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products),
         transforms=_executed(transforming) + inside, transforming=transforming,
         repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
-        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())),
+        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())), called=called,
     )  # fmt: skip
 
 
@@ -356,61 +429,102 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     """
     if forward is None or evidence.row.direction == "forward" or _several(forward):
         return ()
-    known = {(kernel.name, kernel.grid) for kernel in forward.kernels}
-    again = tuple(kernel for kernel in evidence.kernels if (kernel.name, kernel.grid) in known)
+    known = {(kernel.name, kernel.grid): kernel.launches for kernel in forward.kernels}
+    again = tuple(
+        kernel.part(known[kernel.name, kernel.grid])
+        for kernel in evidence.kernels
+        if kernel.launches >= known.get((kernel.name, kernel.grid), float("inf"))
+    )
     gradients = sum(1 for call in evidence.row.calls if call.flops)
     least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
     others = sum(
-        one.launches for one in evidence.kernels if one.main and one not in again
-        and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
+        one.launches - known.get((one.name, one.grid), 0.0) for one in evidence.kernels
+        if one.main and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
     )  # fmt: skip
     names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
     return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
 
 
-def _several(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
-    if evidence.row.direction != "forward" or len(evidence.shapes) != 1:
+def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
+    """(kernel, multiplies that its name, its grid and the shape say) of products that each do the whole layer."""
+    if evidence.row.direction != "forward" or len(evidence.shapes) != 1 or evidence.calls != 1:
         return ()
+    (shape,) = evidence.shapes
+    tried = evidence.environment.get("cudnn_benchmark") == "on"
     whole = []
     for kernel in evidence.product_kernels:
-        said = expected_grid(kernel.algorithm, kernel.grid, evidence.shapes[0]) if kernel.grid else None
+        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
-        if said is not None and said.matches and each and abs(log(each / said.multiplies)) < CLOSE:
-            whole.append(kernel)
+        predicted: float | None = said.multiplies if said is not None and said.matches else None
+        if predicted is None and tried and kernel.algorithm.family == "conv" and isinstance(shape, ConvShape):
+            predicted = shape.macs
+        if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
+            predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
+        if predicted and each and abs(log(each / predicted)) < CLOSE:
+            whole.append((kernel, predicted))
     return tuple(whole) if len(whole) > 1 else ()
 
 
-def fills_unknown_tile(evidence: RowEvidence) -> bool:
-    """True when a matrix product of unknown tile counted whole tiles: fewer rows may have needed the same."""
+def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
+    """(m + r - 1)^2 multiplies for each tile of m x m outputs and each pair of channels; tiles at the edge are whole."""
+    tiles = shape.batch * ceil(shape.out_h / m) * ceil(shape.out_w / m)
+    return tiles * (m + r - 1) ** 2 * shape.in_channels * shape.out_channels / shape.groups
+
+
+def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
+    """Tiles that a product of unknown tile may have, by its count: fewer rows may have needed the same whole tiles."""
     forward, products = evidence.forward, evidence.product_kernels
-    if not isinstance(forward, GemmShape) or not products or any(kernel.algorithm.tile for kernel in products):
-        return False
-    depth = evidence.paper / (forward.m * forward.n)
+    if forward is None or not products or any(kernel.algorithm.tile for kernel in products):
+        return frozenset()
+    rows, columns = (forward.m, forward.n) if isinstance(forward, GemmShape) else (forward.pixels, forward.out_channels)
+    depth = evidence.paper / (rows * columns)
     area = sum(kernel.products for kernel in products) / depth if depth else 0
-    sizes = {ceil(forward.m / m) * m * ceil(forward.n / n) * n for m in TILES for n in TILES}
-    return area > 0 and any(abs(log(area / size)) < EXACT for size in sizes)
+    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m in TILES for n in TILES}
+    return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
 
 
-def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str] | None:
-    """Each product's grid against each shape that the row may have; None when none matches."""
-    base, rules, open_shapes = evidence.paper, [], [*evidence.shapes, *evidence.unverified_shapes]
+def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str, float] | None:
+    """(FLOPs of the step's products, how they were predicted, FLOPs of further launches of them).
+
+    Each product's grid is held against each shape that the row may have; None when none matches.
+    """
+    base, called, rules, calls = evidence.paper, 0.0, [], evidence.calls
+    open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     for kernel in products:
-        if kernel.grid is None or kernel.launches != 1 or not kernel.products:
+        if kernel.grid is None or kernel.launches % calls or not kernel.launches or not kernel.products:
             continue
         for shape in open_shapes:
-            said = expected_grid(kernel.algorithm, kernel.grid, shape)
-            if said is None or not said.matches:
+            found = _matched(kernel, shape, int(kernel.launches) // calls, near)
+            if found is None:
                 continue
-            multiplies, rule = _deepened(said, kernel, shape)
-            if abs(log(kernel.products / (2 * multiplies))) > near:
-                continue
-            base += 2 * (multiplies - shape.macs)
-            rules.append(rule)
+            multiplies, rule, parts = found
+            base += 2 * (multiplies * parts - shape.macs) * calls
+            called += 2 * multiplies * (kernel.launches - parts * calls)
+            rules.append(rule + (f"; {calls} calls" if calls > 1 else ""))
             open_shapes.remove(shape)
             break
-    return (base, "; ".join(rules)) if rules else None
+    return (base, "; ".join(rules), called) if rules else None
+
+
+def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> tuple[float, str, int] | None:
+    """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
+    for parts in (1, launches) if launches > 1 else (1,):
+        part = _part_of(shape, parts)
+        said = expected_grid(kernel.algorithm, kernel.grid, part) if part and kernel.grid else None
+        if part is None or said is None or not said.matches:
+            continue
+        multiplies, rule = _deepened(said, kernel, part)
+        if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= near:
+            return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
+    return None
+
+
+def _part_of(shape: Shape, parts: int) -> Shape | None:
+    if isinstance(shape, ConvShape):
+        return None if shape.batch % parts else replace(shape, batch=shape.batch // parts)
+    return None if shape.m % parts else replace(shape, m=shape.m // parts)
 
 
 def fits_grids(evidence: RowEvidence) -> bool:
@@ -439,21 +553,26 @@ def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[fl
     for step in DEPTH_STEPS:
         padded = ceil(deep / step) * step
         multiplies = said.multiplies * padded / deep
-        if padded != deep and abs(log(kernel.products / (2 * multiplies))) < EXACT:
+        if padded != deep and abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
             return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}"
     return said.multiplies, said.rule
 
 
 def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
-    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products, tiles not padded."""
+    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products; whole tiles where the shape is known."""
     sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
     if sizes is None:
         return evidence.paper, ""
     m, r = sizes
     share = ((m + r - 1) / (m * r)) ** 2
+    rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
+    shape = next(iter([*evidence.shapes, *evidence.unverified_shapes]), None)
+    if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
+        share = winograd_multiplies(shape, m, r) / shape.macs
+        rule += ", tiles at the edge included"
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
-    return evidence.paper * (1 - part + part * share), f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
+    return evidence.paper * (1 - part + part * share), rule
 
 
 def _winograds(own: Sequence[KernelGroup]) -> int:

@@ -15,7 +15,7 @@ from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check, explain
 from perfctl.orchestrator.analyse.verdicts import evidence as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
-from perfctl.orchestrator.analyse.verdicts.row_rules import COLLECT_FP32
+from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT_FP32
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, times, verdict
 from perfctl.records.run import Run
 
@@ -70,8 +70,9 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
         whole += weight
         if _stays(papers, counts):
             constant += group
-            filling = (rows.fills_tiles(evidence) or rows.fills_unknown_tile(evidence) for evidence in group)
-            proving += 0 if all(filling) else weight
+            filling = all(rows.fills_tiles(evidence) for evidence in group)
+            one_tile = frozenset.intersection(*(rows.unknown_tiles(evidence) for evidence in group))
+            proving += 0 if filling or one_tile else weight
     if proving <= whole / 2:
         return None
     batch = _agreed(constant)

@@ -220,7 +220,7 @@ def test_a_single_batch_size_says_nothing_about_the_window() -> None:
     ("ratio", "factor", "share"),
     [
         (2.0, 2.0, 1.0), (4.0, 2.0, 0.5), (0.25, 0.5, 0.5), (2.0, 0.5, 0.0), (2.0, 8.0, 0.0), (1.0, 2.0, None),
-        (2.0, None, None), (None, 2.0, None), (0, 2.0, None), (1.004, 2.0, None), (2.0, 0, 0), (2.0, -1.0, 0), (0.5, 0.25, 0),
+        (2.0, None, None), (None, 2.0, None), (0, 2.0, 0), (1.004, 2.0, None), (2.0, 0, 0), (2.0, -1.0, 0), (0.5, 0.25, 0),
     ],
 )  # fmt: skip
 def test_the_explained_share_is_in_logarithms_between_0_and_1(

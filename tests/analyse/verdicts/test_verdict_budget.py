@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.verdicts.evidence import (
     Breakdown,
     breakdown,
     fills_tiles,
-    fills_unknown_tile,
+    unknown_tiles,
     fits_grids,
 )
 from tests.analyse.rows import call, case, work
@@ -149,10 +149,10 @@ def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
 )  # fmt: skip
 def test_a_product_of_unknown_tile_may_fill_whole_tiles(area: float, fills: bool) -> None:
     seen = gemm(100 * area, algorithm=Algorithm("gemm"))
-    assert fills_unknown_tile(case(32, seen, forward=FC)) is fills
-    assert not fills_unknown_tile(case(32, seen)), "of no known shape"
-    assert not fills_unknown_tile(case(32, gemm(100 * area), forward=FC)), "its tile is known"
-    assert not fills_unknown_tile(case(32, forward=FC))
+    assert bool(unknown_tiles(case(32, seen, forward=FC))) is fills
+    assert not unknown_tiles(case(32, seen)), "of no known shape"
+    assert not unknown_tiles(case(32, gemm(100 * area), forward=FC)), "its tile is known"
+    assert not unknown_tiles(case(32, forward=FC))
 
 
 def test_whether_grids_speak_for_or_against_a_shape() -> None:
