@@ -554,7 +554,7 @@ def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[fl
         padded = ceil(deep / step) * step
         multiplies = said.multiplies * padded / deep
         if padded != deep and abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
-            return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}"
+            return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}, so {multiplies:,.0f} multiplies"
     return said.multiplies, said.rule
 
 

@@ -111,7 +111,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
     if given.evidence.environment.get("cudnn_benchmark") == "on":
         return None
     share = kernel.products / forward.paper if forward.paper else 0.0
-    if not LEAST_MULTIPLIES < share or (kernel.algorithm.family != "winograd" and not _alike(kernel, forward.paper)):
+    if not share > LEAST_MULTIPLIES or (kernel.algorithm.family != "winograd" and not _alike(kernel, forward.paper)):
         return None
     factor = 1 + kernel.executed / given.evidence.paper
     sentence = (

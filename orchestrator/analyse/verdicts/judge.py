@@ -20,6 +20,7 @@ from perfctl.orchestrator.analyse.verdicts import (
     row_rules,
     shape_rules,
     tensor_rules,
+    whole_rules,
     window_rules,
 )
 from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, Place, row_evidence
@@ -71,16 +72,25 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
             (place, evidence.with_batch(seen) if places and (place in places or not evidence.kernels) else evidence)
             for place, evidence in known.items()
         )
-    rows = {}
-    for place, evidence in known.items():
+    raw = []
+    for evidence in known.values():
         given = RuleInput(evidence, known, loose.get(evidence.row.batch, ()))
-        found = kept(given.ratio, [said for rule in VERDICTS if (said := rule(given)) is not None])
+        raw.append((given, [said for rule in VERDICTS if (said := rule(given)) is not None]))
+    steps = whole_rules.whole_steps(raw)
+    rows = {}
+    for given, claims in raw:
+        evidence = given.evidence
+        step = steps.get(evidence.row.batch) if given.ratio else None
+        if step is not None:
+            claims = [step.row(given), *(said for said in claims if said.rule not in whole_rules.RIVALS)]
+        found = kept(given.ratio, claims)
         found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
         left = unexplained(gap_of(evidence), found)
         if found or left is not None:
-            rows[place] = Judged(tuple(found), left)
+            rows[evidence.place] = Judged(tuple(found), left)
     sweep = (
         *window_rules.window(window),
+        *(step.sweep for step in steps.values()),
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),

@@ -35,7 +35,7 @@ class Verdict:
     factor: float | None
     """Counted / paper that the rule alone predicts (0.44, 3.6); None for a rule that says why there is no number."""
     explained: float | None
-    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap to explain."""
+    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap, or no factor but 1."""
     todo: str
     kernels: tuple[str, ...] = ()
     confidence: Confidence = "plausible"
@@ -117,6 +117,6 @@ def verdict(
     kernels: tuple[KernelGroup, ...] = (),
     confidence: Confidence = "measured",
 ) -> Verdict:
-    share = None if factor is None else explained(given.ratio, factor)
+    share = explained(given.ratio, factor) if factor is not None and is_news(factor) else None
     names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
     return Verdict(rule, sentence, factor, share, todo, names, confidence)

@@ -103,7 +103,7 @@ MEANINGS = {
     "counted_rule": "how it is made of counters",
     "counted_is_lower_bound": "some of it was not counted",
     "ratio": "counted / paper",
-    "verdicts": "why counted and paper differ: rule, sentence, numbers",
+    "verdicts": "why counted and paper differ: rule, sentence, numbers, confidence",
     "unexplained": "the part of the gap that no verdict explains",
     "time_ns": "median over the measured steps",
     "time_low_ns": "lowest over the measured steps",

@@ -148,17 +148,34 @@ def test_split_k_adds_one_addition_a_slice_and_output() -> None:
     assert one("split-K", 64, "proj", "split-K").factor == pytest.approx(1 + 16 / (2 * 512))
 
 
-def test_what_no_rule_explains_is_said_in_percent() -> None:
-    runs = sim.make_runs(Scenario(batches=(64, 128)))
-    halved = [counter._replace(value=(counter.value or 0) // 2) for counter in runs[0].report.counters]
-    runs[0].report.counters[:] = halved  # type: ignore[index]
+def scaled(share: float) -> tuple[Judgement, Ledger]:
+    """A clean sweep whose counters at batch 64 have only this share of their values."""
+    runs = sim.make_runs(Scenario(batches=(64, 512)))
+    less = [counter._replace(value=int((counter.value or 0) * share)) for counter in runs[0].report.counters]
+    runs[0].report.counters[:] = less  # type: ignore[index]
     (study,) = studies(runs)
     entries = ledger(prepare(study))
-    judgement = judge(prepare(study), entries)
+    return judge(prepare(study), entries), entries
+
+
+def test_what_no_rule_explains_is_said_in_percent() -> None:
+    judgement, entries = scaled(0.7)
     assert all(not judged.verdicts for judged in judgement.rows.values())
+    assert {judged.unexplained for judged in judgement.rows.values()} == {1.0}
     said = headlines(judgement, entries)
-    assert len(said) == 3 and all("0.500 of the FLOPs on paper" in item.sentence for item in said)
-    assert all("no rule explains it" in item.sentence for item in said)
+    assert len(said) == 3 and all("0.700 of the FLOPs on paper" in item.sentence for item in said)
+    assert all("no rule explains it: 100 % of the gap stays unexplained" in item.sentence for item in said)
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.5, "one rank of 2, a batch of 32"), (2, "a batch of 128 fits")])
+def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> None:
+    judgement, entries = scaled(share)
+    (said,) = headlines(judgement, entries)
+    assert said.rules == ("whole step",) and cause in said.sentence
+    for judged in judgement.rows.values():
+        (item,) = judged.verdicts
+        assert (item.rule, item.factor, item.confidence) == ("whole step", share, "plausible")
+        assert judged.unexplained == pytest.approx(0, abs=0.01)
 
 
 def test_headlines_put_the_sweep_first_and_then_the_three_largest_gaps() -> None:

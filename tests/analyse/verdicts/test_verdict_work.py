@@ -182,8 +182,8 @@ def test_winograd_says_its_multiplies_its_transforms_and_both() -> None:
     said = winograd(scene(case(32, kernel, tiles, kind="Conv2d", counted=31_200)))
     assert said is not None
     assert said.sentence == (
-        "fc forward at batch 32 runs as winograd F(2x2,3x3), which needs 0.444 of the multiply-adds on paper (4^2 multiplies in place of "
-        "2^2 x 3^2), and 5 % of paper on top for its transforms, 0.494 together. "
+        "fc forward at batch 32 runs as winograd F(2x2,3x3), which needs 0.444 of the multiply-adds on paper (4^2 multiplies in "
+        "place of 2^2 x 3^2), and 5 % of paper on top for its transforms, 0.494 together. "
         "Counted were 0.438 in multiply-adds."
     )
     assert (said.rule, said.factor, said.kernels) == (
@@ -207,8 +207,8 @@ def test_fourier_says_its_tiles_and_its_transforms() -> None:
     said = fourier(scene(case(2, kernel, kind="Conv2d", calls=calls, forward=shape, counted=358_912)))
     assert said is not None
     assert said.sentence == (
-        "fc forward at batch 2 runs as FFT, which needs 0.230 of the multiply-adds on paper (2 tiles of 16 x 16 points, 16 x 9 complex "
-        "products each), and 5 % of paper on top for its transforms, 0.280 together."
+        "fc forward at batch 2 runs as FFT, which needs 0.230 of the multiply-adds on paper (2 tiles of 16 x 16 points, 16 x 9 "
+        "complex products each), and 5 % of paper on top for its transforms, 0.280 together."
     )
     assert (said.rule, said.factor) == ("FFT", pytest.approx(147_456 / 640_000 + 0.05))
     assert fourier(scene(case(2, kernel, kind="Conv2d", calls=calls, forward=shape))) is None, "not counted"
