@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from math import log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
-from perfctl.orchestrator.analyse.verdicts.evidence import CLOSE, LEAST_MULTIPLIES, KernelGroup
+from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, LEAST_MULTIPLIES
+from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup
 from perfctl.orchestrator.analyse.verdicts.row_rules import AGAIN, WARM_UP
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, percent, times, verdict
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from math import log
 
-from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, from_grids
+from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
+from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, percent, times, verdict
 
 ALIKE = 0.02
@@ -153,6 +154,8 @@ def _work_of(kernel: KernelGroup) -> str:
     """What a kernel beside the products does, by its name."""
     lowered = kernel.name.lower()
     named = next((word for word, pattern in _NAMED if not kernel.main and pattern.search(lowered)), None)
+    if kernel.main and "sliced" in lowered:
+        return "scaling and the sums of its slices"
     return named or _FAMILIES.get(kernel.algorithm.family or "") or _ROLES.get(kernel.algorithm.role, "epilogues")
 
 

@@ -7,13 +7,8 @@ from functools import cached_property
 from math import log
 from typing import Literal
 
-from perfctl.orchestrator.analyse.verdicts.evidence import (
-    Breakdown,
-    EvidenceTable,
-    KernelGroup,
-    RowEvidence,
-    breakdown,
-)
+from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
+from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, RowEvidence
 
 NEWS = 0.005
 """A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""

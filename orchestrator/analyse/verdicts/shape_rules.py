@@ -7,7 +7,8 @@ from math import ceil, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, expected_grid
-from perfctl.orchestrator.analyse.verdicts.evidence import CLOSE, EXACT, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT
+from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, times, verdict
 
 

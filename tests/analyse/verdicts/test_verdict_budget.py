@@ -9,13 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.evidence import (
-    Breakdown,
-    breakdown,
-    fills_tiles,
-    fits_grids,
-    unknown_tiles,
-)
+from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown, fills_tiles, fits_grids, unknown_tiles
 from tests.analyse.rows import call, case, work
 
 TILED = Algorithm("gemm", "gemm", tile=(128, 64, None))
@@ -51,7 +45,7 @@ def test_a_forward_product_is_the_predicted_one_within_a_fifth(counted: float, p
 
 def test_nothing_is_predicted_without_a_grid_that_matches_or_for_several_launches() -> None:
     for seen in (
-        gemm(TILE, grid=None),
+        gemm(round(TILE * 1.5), grid=None),
         gemm(TILE, grid=(2, 1, 1)),
         gemm(TILE, launches=2),
         gemm(0),
@@ -62,6 +56,34 @@ def test_nothing_is_predicted_without_a_grid_that_matches_or_for_several_launche
             "",
         )
     assert breakdown(case(32, gemm(TILE)), None).rule == "", "a layer whose shape is not known"
+
+
+@pytest.mark.parametrize(("counted", "predicted"), [(1, True), (1.019, True), (0.979, False), (1.5, False)])
+def test_without_a_grid_the_tile_and_the_shape_predict_what_the_count_must_match(
+    counted: float, predicted: bool
+) -> None:
+    found = breakdown(case(32, gemm(round(TILE * counted), grid=None), forward=FC), None)
+    assert found.base == (2 * TILE if predicted else PAPER)
+
+
+@pytest.mark.parametrize(("launches", "calls"), [(2, 1), (3, 1), (4, 2), (2, 2)])
+def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches: int, calls: int) -> None:
+    said = (call(32, macs=1000 * calls),)
+    seen = replace(case(32, gemm(launches * TILE, launches=launches), calls=said), forward=FC, calls=calls)
+    found = breakdown(seen, None)
+    assert (found.base, found.called) == (2 * TILE * calls, 2 * TILE * (launches - calls))
+    assert found.grown("called") == launches / calls
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
+    shape = ConvShape(8, 16, 64, 32, 32, 3, 3)
+    calls = (call(8, macs=shape.macs // 8, kind="Conv2d"),)
+    tiled = Algorithm("conv", "implicit gemm", tile=(128, 128, None))
+    rows = 8 // parts * 32 * 32 // 128
+    kernel = work("c", tiled, (rows, 1, 1), launches=parts, ffma=parts * rows * 128 * 128 * shape.depth)
+    found = breakdown(case(8, kernel, kind="Conv2d", calls=calls, forward=shape), None)
+    assert (found.base, found.called) == (2 * 2 * shape.macs, 0), "64 channels in a tile of 128"
 
 
 @pytest.mark.parametrize(
