@@ -194,7 +194,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         evidence = RowEvidence(
             row, tuple(kernels.get((row.layer, row.direction), ())), known.shape,
             run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
-            ncu=run and (run.profiler_version or run.report.tool_version), ours=run is not None and run.origin == "measured",
+            ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
             calls=known.calls, causal=known.causal, inside=known.inside,
         )  # fmt: skip
         found[evidence.place] = evidence

@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, LEAST_MULTIPLIES
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup
 from perfctl.orchestrator.analyse.verdicts.row_rules import AGAIN, WARM_UP
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, percent, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, percent, times, verdict
 
 NAMES = {"grad_input": "the gradient of its input", "grad_weight": "the gradient of its weight"}
 
@@ -47,7 +47,7 @@ def gradient_missing(given: RuleInput) -> Verdict | None:
         return None
     (kernel,) = products
     said = kernel.algorithm.direction
-    there = said if said in papers else next(iter(papers))
+    there = said if said is not None and said in papers else next(iter(papers))
     if kernel.algorithm.family == "winograd" or not _alike(kernel, papers[there]):
         return None
     gone = next(direction for direction in papers if direction != there)
@@ -57,7 +57,7 @@ def gradient_missing(given: RuleInput) -> Verdict | None:
     where = f", and {outside} of the kernels outside of layers may be it" if outside else ""
     sentence = f"{given.who} ran one product: {which}{where}. What ran is {times(factor)} of paper."
     todo = "Look for it among the kernels outside of layers, or check whether the step needs that gradient."
-    confidence = "predicted and matched" if said in papers else "plausible"
+    confidence: Confidence = "predicted and matched" if said in papers else "plausible"
     return verdict(given, "gradient missing", sentence, factor, todo, products, confidence)
 
 

@@ -9,7 +9,7 @@ from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, expected_grid
 from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, is_news, times, verdict
 
 
 def attention_recompute(given: RuleInput) -> Verdict | None:
@@ -116,7 +116,7 @@ def groups_as_dense(given: RuleInput) -> Verdict | None:
         f"paper, {times(factor)} times."
     )
     todo = "A layout or type for which cuDNN has a grouped kernel avoids it."
-    confidence = "predicted and matched" if matched else "plausible"
+    confidence: Confidence = "predicted and matched" if matched else "plausible"
     return verdict(given, "groups run as dense", sentence, factor, todo, kernels, confidence)
 
 

@@ -35,7 +35,6 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
     allowed = evidence.environment.get("tf32_conv" if "Conv" in (evidence.row.kind or "") else "tf32_matmul")
     tf32 = math == "tf32" or (math is None and evidence.precision in ("fp32", "tf32") and allowed == "on")
     flags = f" (tf32 is {allowed} in this run)" if tf32 and allowed else ""
-    rule = "TF32" if tf32 else "tensor cores"
     kind = " in TF32" if tf32 else f" in {math}" if math else ""
     if done:
         beside = f", and FFMA {percent(plain)}" if plain > NEWS else ""
@@ -52,7 +51,7 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
         todo = f"{_collect(evidence)}, or run once with TF32 off." if tf32 else f"{_collect(evidence)}."
     if tf32:
         todo += " --precision fp32 turns TF32 off."
-    return verdict(given, rule, sentence, factor, todo, kernels)
+    return verdict(given, "TF32" if tf32 else "tensor cores", sentence, factor, todo, kernels)
 
 
 def _tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
