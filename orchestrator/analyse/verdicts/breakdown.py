@@ -208,6 +208,35 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
             multiplies, rule = _deepened(said, kernel, part)
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
                 return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
+    return _split(kernel, shape)
+
+
+def _split(kernel: KernelGroup, shape: Shape) -> tuple[float, str, int] | None:
+    """A product whose sum is split over blocks, where no grid was recorded: FMUL, which scales by alpha, says how often.
+
+    Each block scales its tile once, so FMUL is tiles x m x n x split. Every part of the sum is padded by itself.
+    """
+    tile, scaled = kernel.algorithm.tile, kernel.counts.get("fmul", 0) / kernel.launches
+    if (
+        kernel.grid
+        or tile is None
+        or not scaled
+        or kernel.algorithm.family != "gemm"
+        or not isinstance(shape, GemmShape)
+    ):
+        return None
+    for m, n in ((tile[0], tile[1]), (tile[1], tile[0])):
+        tiles = ceil(shape.m / m) * ceil(shape.n / n)
+        area = tiles * m * n
+        split = round(scaled / area)
+        if not 2 <= split <= shape.k or abs(scaled / area - split) > 1e-6:
+            continue
+        for step in (1, *DEPTH_STEPS):
+            deep = ceil(ceil(shape.k / split) / step) * step
+            multiplies = area * split * deep
+            if abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
+                rule = f"{tiles:,} tiles x {m} x {n} x {split} parts of the sum, by its FMUL, x {deep:,}"
+                return multiplies, f"{rule} = {multiplies:,} multiplies (paper {shape.macs:,})", 1
     return None
 
 

@@ -96,6 +96,8 @@ class RowEvidence:
     """How often the step runs the product of ``forward``."""
     causal: tuple[int, int] | None = None
     """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for other layers."""
+    upsampled: float | None = None
+    """FLOPs of a strided convolution's input gradient as a product over every input, zeros inserted; None for others."""
     inside: float | None = None
     """Share of a convolution's multiply-adds that do not fall on its padding; None where it is not known."""
 
@@ -195,7 +197,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             row, tuple(kernels.get((row.layer, row.direction), ())), known.shape,
             run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
             ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
-            calls=known.calls, causal=known.causal, inside=known.inside,
+            calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled,
         )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose
@@ -269,6 +271,7 @@ class LayerFacts:
     calls: int = 1
     causal: tuple[int, int] | None = None
     inside: float | None = None
+    upsampled: float | None = None
 
 
 def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
@@ -284,7 +287,16 @@ def _facts(op: OpShape) -> LayerFacts:
     if op.op not in (*CONVOLUTIONS, *LINEAR):
         query, key = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         return LayerFacts(causal=(query[-2], key[-2]) if len(query) > 2 and len(key) > 2 else None)
-    return LayerFacts(_shape(op), op.calls, inside=_inside(op))
+    return LayerFacts(_shape(op), op.calls, inside=_inside(op), upsampled=_upsampled(op))
+
+
+def _upsampled(op: OpShape) -> float | None:
+    source, weight, stride = shape_of(op.inputs, 0), shape_of(op.inputs, 1), op.attributes.get("stride")
+    if op.op not in CONVOLUTIONS or op.attributes.get("transposed") or not len(source) == len(weight) == 4:
+        return None
+    if not isinstance(stride, (list, tuple)) or set(stride) == {1}:
+        return None
+    return 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
 
 
 def _inside(op: OpShape) -> float | None:

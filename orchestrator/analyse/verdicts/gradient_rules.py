@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
-from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, LEAST_MULTIPLIES
+from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, LEAST_MULTIPLIES
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup
 from perfctl.orchestrator.analyse.verdicts.row_rules import AGAIN, WARM_UP
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, percent, times, verdict
@@ -95,6 +95,23 @@ def gradient_trials(given: RuleInput) -> Verdict | None:
         return None  # one kernel launched twice is no trial
     sentence = f"{given.who} computed {ran}, each by another kernel: {times(factor)} times the FLOPs on paper."
     return verdict(given, "several algorithms", sentence, factor, WARM_UP, products, "predicted and matched")
+
+
+def zeros_inserted(given: RuleInput) -> Verdict | None:
+    """The input gradient of a strided convolution, as a product over every input: most of its factors are inserted zeros."""
+    papers, products, full = _papers(given), _simple(given), given.evidence.upsampled
+    own = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
+    if full is None or "grad_input" not in papers or len(own) != 1 or own[0].launches != 1:
+        return None
+    if abs(log(max(own[0].products, 1) / full)) > EXACT or full <= papers["grad_input"]:
+        return None
+    factor = (sum(papers.values()) - papers["grad_input"] + full) / sum(papers.values())
+    sentence = (
+        f"{given.who} computes {NAMES['grad_input']} over every input, with zeros between the outputs of the stride: "
+        f"{amount(full)}FLOP for {amount(papers['grad_input'])}FLOP on paper, {times(factor)} times the row."
+    )
+    todo = "Expected of this kernel: paper counts only what is not multiplied by an inserted zero."
+    return verdict(given, "zeros inserted", sentence, factor, todo, tuple(own), "predicted and matched")
 
 
 def recomputed_otherwise(given: RuleInput) -> Verdict | None:

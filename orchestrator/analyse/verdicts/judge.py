@@ -33,9 +33,9 @@ VERDICTS: tuple[Rule, ...] = (
     missing_rules.direction_missing, tensor_rules.tensor_cores, tensor_rules.three_tf32, tensor_rules.sparsity,
     tensor_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd, row_rules.fourier, row_rules.tile_padding,
     row_rules.extra_calls, shape_rules.attention_recompute, shape_rules.causal_mask, shape_rules.groups_as_dense,
-    shape_rules.skipped_border, row_rules.shared_kernel, gradient_rules.gradient_missing, gradient_rules.needless_gradient,
-    gradient_rules.gradient_trials, row_rules.recomputation, gradient_rules.recomputed_otherwise, row_rules.split_k,
-    row_rules.layout_and_epilogue,
+    shape_rules.skipped_border, shape_rules.swapped, row_rules.shared_kernel, gradient_rules.gradient_missing,
+    gradient_rules.needless_gradient, gradient_rules.zeros_inserted, gradient_rules.gradient_trials, row_rules.recomputation,
+    gradient_rules.recomputed_otherwise, row_rules.split_k, row_rules.layout_and_epilogue,
 )  # fmt: skip
 """All rules about one row. A new one is a function and a name here."""
 
@@ -177,6 +177,9 @@ def _gap(row: LedgerRow) -> float:
 
 
 def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:
+    verdicts = list(verdicts)
+    if zero := next((item for item in verdicts if item.rule == "nothing counted"), None):
+        return zero.sentence
     ratio = 1.0 if row.ratio is None else row.ratio
     sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
     others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)

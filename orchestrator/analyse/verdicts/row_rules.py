@@ -9,7 +9,16 @@ from math import log
 
 from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, percent, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import (
+    Confidence,
+    RuleInput,
+    Verdict,
+    amount,
+    is_news,
+    percent,
+    times,
+    verdict,
+)
 
 ALIKE = 0.02
 """Counts no further apart than this are the same work."""
@@ -156,6 +165,8 @@ def _work_of(kernel: KernelGroup) -> str:
     named = next((word for word, pattern in _NAMED if not kernel.main and pattern.search(lowered)), None)
     if kernel.main and "sliced" in lowered:
         return "scaling and the sums of its slices"
+    if kernel.main and kernel.counts.get("fmul") and not kernel.counts.get("fadd"):
+        return "scaling"
     return named or _FAMILIES.get(kernel.algorithm.family or "") or _ROLES.get(kernel.algorithm.role, "epilogues")
 
 
@@ -170,10 +181,12 @@ def recomputation(given: RuleInput) -> Verdict | None:
     factor = found.grown("repeated")
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."
-    if given.evidence.environment.get("cudnn_benchmark") == "on":
+    benchmark = given.evidence.environment.get("cudnn_benchmark")
+    if benchmark == "on":
         sentence += " It is activation checkpointing, or a trial: cudnn.benchmark is on."
         return verdict(given, "recomputation", sentence, factor, WARM_UP, found.repeating, "plausible")
-    return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating)
+    confidence: Confidence = "predicted and matched" if benchmark == "off" else "plausible"
+    return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating, confidence)
 
 
 def shared_kernel(given: RuleInput) -> Verdict | None:

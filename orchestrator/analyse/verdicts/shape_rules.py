@@ -120,6 +120,35 @@ def groups_as_dense(given: RuleInput) -> Verdict | None:
     return verdict(given, "groups run as dense", sentence, factor, todo, kernels, confidence)
 
 
+SAME = 0.01
+"""Counts no further from another row's paper than this are that row's."""
+
+
+def swapped(given: RuleInput) -> Verdict | None:
+    """Two layers whose counts are each other's: a range, or a name, is at the wrong one."""
+    evidence = given.evidence
+    rows = given.table.network_order[evidence.row.batch, evidence.row.direction]
+    found = [other for other in rows if other is not evidence and _each_others(evidence, other)]
+    if len(found) != 1:
+        return None
+    (other,) = found
+    factor = other.paper / evidence.paper
+    sentence = (
+        f"{given.who} has the count of {other.row.name}, {times(factor)} times its own paper count, and the other way round: "
+        "their kernels are swapped."
+    )
+    todo = f"Check the ranges and names of {evidence.row.layer} and {other.row.layer}."
+    return verdict(given, "swapped layers", sentence, factor, todo, evidence.product_kernels, "plausible")
+
+
+def _each_others(one: RowEvidence, other: RowEvidence) -> bool:
+    pairs = ((one, other), (other, one))
+    if not all(count.row.counted.value and paper.paper for count, paper in pairs):
+        return False
+    apart = abs(log(one.paper / other.paper)) > log(1.1)
+    return apart and all(abs((count.row.counted.value or 0) / paper.paper - 1) < SAME for count, paper in pairs)
+
+
 def skipped_border(given: RuleInput) -> Verdict | None:
     """A depthwise kernel skips the taps that fall on the padding."""
     evidence = given.evidence

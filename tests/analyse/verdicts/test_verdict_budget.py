@@ -206,3 +206,16 @@ def test_forward_that_ran_again_is_told_by_names_and_grids() -> None:
         assert [item.name for item in found.repeating] == (["f"] if again else [])
         assert found.repeated == (64_000 if again else 0)
     assert breakdown(case(32, *forward.kernels), forward).repeating == (), "forward itself"
+
+
+@pytest.mark.parametrize(("split", "step"), [(7, 32), (6, 16), (5, 32)])
+def test_fmul_says_over_how_many_blocks_a_sum_is_split(split: int, step: int) -> None:
+    deep = -(-100 // split)
+    padded = -(-deep // step) * step
+    area = 128 * 64
+    seen = gemm(area * split * padded, grid=None, fmul=area * split)
+    found = breakdown(case(32, seen, forward=FC), None)
+    assert found.base == 2 * area * split * padded
+    assert f"x {split} parts of the sum, by its FMUL, x {padded:,} =" in found.rule
+    odd = gemm(area * split * padded, grid=None, fmul=area * split + 100)
+    assert "FMUL" not in breakdown(case(32, odd, forward=FC), None).rule

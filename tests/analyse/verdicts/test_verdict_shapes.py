@@ -180,3 +180,31 @@ def test_advice_does_not_name_the_command_that_made_the_run() -> None:
         said = direction_missing(RuleInput(one, by_place(one), loose))
         assert said is not None
         assert ("perfctl ncu" in said.todo) is not ours
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
+    shape = op("aten.convolution", ((2, 8, 12, 12), (16, 8, 3, 3), None), ((2, 16, 12 // stride, 12 // stride),), layer="l",
+               stride=[stride, stride])  # fmt: skip
+    full = facts_by_layer([shape])["l"].upsampled
+    assert full == 2 * 2 * 144 * 16 * 8 * 9
+    own = full // stride**2
+    calls = tuple(call(1, direction, macs=own // 2) for direction in ("grad_input", "grad_weight"))
+    works = (work("d", DGRAD, ffma=full // 2), work("w", WGRAD, ffma=own // 2))
+    said = rules(backward(*works, calls=calls, upsampled=full))["zeros inserted"]
+    assert said.factor == pytest.approx((stride**2 + 1) / 2)
+    exact = (work("d", DGRAD, ffma=own // 2), works[1])
+    assert "zeros inserted" not in rules(backward(*exact, calls=calls, upsampled=full))
+    assert facts_by_layer([replace(shape, attributes={"stride": [1, 1]})])["l"].upsampled is None
+
+
+def test_two_layers_with_each_others_counts_are_swapped() -> None:
+    def row(layer: str, macs: int, counted: int) -> RowEvidence:
+        made = work("k", Algorithm("gemm", "gemm"), ffma=32 * counted)
+        return case(32, made, layer=layer, calls=(call(32, macs=macs, layer=layer),), counted=64 * counted)
+
+    a, b, c = row("a", 1000, 3000), row("b", 3000, 1000), row("c", 500, 500)
+    assert rules(a, b, c)["swapped layers"].factor == 3
+    assert rules(b, a, c)["swapped layers"].factor == pytest.approx(1 / 3)
+    assert "swapped layers" not in rules(c, a, b)
+    assert "swapped layers" not in rules(a, b, row("d", 3000, 1000)), "it may be either"
