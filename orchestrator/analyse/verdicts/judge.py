@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log, prod
 from typing import NamedTuple
 
@@ -97,7 +97,16 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         *missing_rules.directions_missing(known, loose),
         *window_rules.algorithm_switches(known),
     )
+    if any(evidence.ours for evidence in known.values()):
+        sweep = tuple(replace(item, todo=_without_our_command(item.todo)) for item in sweep)
     return Judgement(rows, sweep)
+
+
+def _without_our_command(todo: str) -> str:
+    """Advice for a run that 'perfctl ncu' made: not to use it."""
+    for advice in (window_rules.BY_PERFCTL, f"; {missing_rules.COLLECT}."):
+        todo = todo.replace(advice, ".")
+    return todo
 
 
 def unexplained(ratio: float | None, found: Iterable[Verdict]) -> float | None:

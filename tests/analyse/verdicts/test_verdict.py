@@ -244,3 +244,19 @@ def test_the_explained_share_is_in_logarithms_between_0_and_1(
     ratio: float | None, factor: float | None, share: float | None
 ) -> None:
     assert explained(ratio, factor) == (None if share is None else pytest.approx(share))
+
+
+def test_a_run_of_perfctl_ncu_is_not_told_to_use_it() -> None:
+    for origin, advised in (("ingested", True), ("measured", False)):
+        runs = [replace(run, origin=origin) for run in sim.make_runs(Scenario(window=1000))]
+        (study,) = studies(runs)
+        found = judge(prepare(study), ledger(prepare(study)))
+        todos = [item.todo for item in found.sweep if item.rule == "wrong window"]
+        todos += [item.todo for row in found.rows.values() for item in row.verdicts if item.rule == "wrong window"]
+        assert todos and all(("'perfctl ncu' does" in todo) is advised for todo in todos)
+
+
+def test_a_batch_beyond_the_sweep_may_be_one_that_the_program_pads_to() -> None:
+    for window, beyond in ((1000, True), (256, True), (64, False)):
+        (said,) = (item for item in judged(Scenario(window=window))[0].sweep if item.rule == "wrong window")
+        assert (f"or the program pads every batch to {window:,}" in said.sentence) is beyond
