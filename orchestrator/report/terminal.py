@@ -147,7 +147,8 @@ def _over_lines(name: str, count: int) -> list[str]:
 
 
 def _why(name: str, item: Reason) -> Text:
-    rest = [f"{item.rule}: {item.numbers}." if item.numbers else "" if item.sentence and item.todo else f"{item.rule}."]
+    sure = f"({item.confidence})."
+    rest = [f"{item.rule}: {item.numbers} {sure}" if item.numbers else f"{item.rule} {sure}"]
     rest += [f"{item.elsewhere}."] if item.elsewhere else []
     said = " ".join(part for part in (item.sentence, *(text[:1].upper() + text[1:] for text in rest)) if part)
     if name and name not in item.sentence:

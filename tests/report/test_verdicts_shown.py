@@ -49,6 +49,7 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     assert line.split()[-1] == "2", "the sweep's verdict is number 1"
     flat = " ".join(text.split())
     assert "2 conv2 forward at batch 16 ran Winograd. Winograd: predicts 0.44 of paper" in flat
+    assert "of the gap (plausible)" in flat
     assert "→ Nothing to do." in flat and "unexplained: 10.0 % to 30.0 % of the gap" in flat
     view = ledger_view(judged())
     assert view is not None
@@ -62,6 +63,7 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     rows = list(ledger_rows([found]))
     (row,) = (row for row in rows if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward"))
     assert row["paper_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
+    assert row["verdicts"][0]["confidence"] == "plausible"
     assert row["verdicts"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
     assert row["roof"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
     rest = [row for row in rows if row["layer"] == "not attributed"]

@@ -1,26 +1,20 @@
-"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, the layer's shape, and their parts.
-
-The parts of a count, in this order, so that the rules' factors multiply to the whole: the products (predicted from kernel
-names, grids and shapes; paper's where nothing is known), transforms of Winograd and Fourier algorithms, forward work run
-again, sums over split-K slices, layouts and epilogues.
-"""
+"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, and the layer's shape."""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
-from math import ceil, log, prod
+from math import prod
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
-from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, ops_path, with_counts
+from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, half_weights, ops_path, with_counts
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
-from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer, recognise
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.kernels.pairing import inside, narrowed_to
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
@@ -49,6 +43,18 @@ class KernelGroup:
     """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step, if collected."""
     flops: Figure
     tensor: Figure
+    half_weight: int = 2
+    """FLOPs of one HFMA2 in ``flops``: 2 or 4, by the version of ncu."""
+
+    def part(self, launches: float) -> KernelGroup:
+        """The same for some of its launches, which all count alike."""
+        share = launches / self.launches
+        counts = {name: value * share for name, value in self.counts.items()}
+        flops, tensor = (
+            figure if figure.value is None else replace(figure, value=figure.value * share)
+            for figure in (self.flops, self.tensor)
+        )
+        return self if share == 1 else replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
 
     @property
     def main(self) -> bool:
@@ -59,8 +65,8 @@ class KernelGroup:
     def products(self) -> float:
         """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
         halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
-        fused = self.counts.get("ffma", 0) + self.counts.get("dfma", 0) + halves
-        return 2 * fused + (self.tensor.value or 0)
+        fused = self.counts.get("ffma", 0) + self.counts.get("dfma", 0) + 2 * self.counts.get("ffma2", 0)
+        return 2 * fused + self.half_weight * halves + (self.tensor.value or 0)
 
     @property
     def executed(self) -> float:
@@ -82,6 +88,18 @@ class RowEvidence:
     left_out: str | None = None
     """Why kernels that ran may be missing: the run is partial, or ncu skipped launches. None: neither."""
     seen_batch: int | None = None
+    ncu: str | None = None
+    """Version of ncu, where it is known."""
+    ours: bool = False
+    """True when 'perfctl ncu' made the run, so that it is no advice to use it."""
+    calls: int = 1
+    """How often the step runs the product of ``forward``."""
+    causal: tuple[int, int] | None = None
+    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for other layers."""
+    upsampled: float | None = None
+    """FLOPs of a strided convolution's input gradient as a product over every input, zeros inserted; None for others."""
+    inside: float | None = None
+    """Share of a convolution's multiply-adds that do not fall on its padding; None where it is not known."""
 
     @property
     def place(self) -> Place:
@@ -166,17 +184,20 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         counting = batch.counting
         kernels = kernels_by_key(counting) if counting else {}
         loose[batch.batch] = tuple(kernels.get(None, ()))
-        shapes = shapes_by_layer(next((item.run.report.ops for item in batch.runs if item.run.report.ops), ()))
-        seen[batch.batch] = counting.run if counting else None, kernels, shapes
+        ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
+        seen[batch.batch] = counting.run if counting else None, kernels, facts_by_layer(ops)
     for row in ledger.rows:
         if not row.layer or not (row.paper.value or row.direction == "recompute"):
             continue
-        run, kernels, shapes = seen[row.batch]
+        run, kernels, facts = seen[row.batch]
         layers = any(key is not None for key in kernels)
         profiled = run is not None and layers and inside(row.layer, narrowed_to(run))
+        known = facts.get(row.layer, LayerFacts())
         evidence = RowEvidence(
-            row, tuple(kernels.get((row.layer, row.direction), ())), shapes.get(row.layer),
+            row, tuple(kernels.get((row.layer, row.direction), ())), known.shape,
             run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
+            ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
+            calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled,
         )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose
@@ -222,7 +243,9 @@ def _group(
     known = [run.flops[launch] for launch in launches if launch in run.flops]
     total = total_of((item.total for item in known), divide_by=steps)
     tensor = total_of((item.tensor for item in known), divide_by=steps)
-    return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor)
+    version = run.run.profiler_version or run.run.report.tool_version
+    half = next((half_weights(values[launch], version)["hfma"] for launch in launches if launch in values), 2)
+    return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor, half)
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -240,17 +263,61 @@ def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
     return found
 
 
-def shapes_by_layer(ops: Iterable[OpShape]) -> dict[str, Shape]:
-    """layer -> shape of its product in the forward pass, for layers that run exactly one."""
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """What a layer's forward pass says about its product."""
+
+    shape: Shape | None = None
+    calls: int = 1
+    causal: tuple[int, int] | None = None
+    inside: float | None = None
+    upsampled: float | None = None
+
+
+def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
+    """layer -> facts of its product in the forward pass, for layers that run exactly one, however often."""
     found: dict[str, list[OpShape]] = defaultdict(list)
     for op in ops:
-        if op.direction == "forward" and op.op in (*CONVOLUTIONS, *LINEAR):
+        if op.direction == "forward" and (op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal")):
             found[op.layer].append(op)
-    return {
-        layer: shape
-        for layer, (op, *others) in found.items()
-        if not others and op.calls == 1 and (shape := _shape(op)) is not None
-    }
+    return {layer: _facts(op) for layer, (op, *others) in found.items() if not others}
+
+
+def _facts(op: OpShape) -> LayerFacts:
+    if op.op not in (*CONVOLUTIONS, *LINEAR):
+        query, key = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+        return LayerFacts(causal=(query[-2], key[-2]) if len(query) > 2 and len(key) > 2 else None)
+    return LayerFacts(_shape(op), op.calls, inside=_inside(op), upsampled=_upsampled(op))
+
+
+def _upsampled(op: OpShape) -> float | None:
+    source, weight, stride = shape_of(op.inputs, 0), shape_of(op.inputs, 1), op.attributes.get("stride")
+    if op.op not in CONVOLUTIONS or op.attributes.get("transposed") or not len(source) == len(weight) == 4:
+        return None
+    if not isinstance(stride, (list, tuple)) or set(stride) == {1}:
+        return None
+    return 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
+
+
+def _inside(op: OpShape) -> float | None:
+    """Taps of a filter that fall on the image, of all that paper counts."""
+    source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+    steps = [op.attributes.get(name) for name in ("stride", "padding", "dilation")]
+    if (
+        op.op not in CONVOLUTIONS
+        or op.attributes.get("transposed")
+        or not len(source) == len(weight) == len(output) == 4
+    ):
+        return None
+    if not all(isinstance(step, (list, tuple)) and len(step) == 2 for step in steps):
+        return None
+    share = 1.0
+    for at in (0, 1):
+        stride, pad, dilation = (int(step[at]) for step in steps if isinstance(step, (list, tuple)))
+        size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
+        hits = sum(0 <= out * stride - pad + tap * dilation < size for out in range(outs) for tap in range(taps))
+        share *= hits / (outs * taps) if outs and taps else 1.0
+    return share
 
 
 def _shape(op: OpShape) -> Shape | None:
@@ -265,212 +332,3 @@ def _shape(op: OpShape) -> Shape | None:
         return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
     rows = left_factor(op)
     return GemmShape(prod(output[:-1]), output[-1], rows[-1]) if rows and output else None
-
-
-CLOSE = log(1.2)
-"""A predicted number of multiplies further than this from what was counted is not the reason."""
-EXACT = log(1.02)
-"""The same where the grid's formula is not verified for the direction."""
-LEAST_MULTIPLIES = 0.24
-"""Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
-TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
-DEPTH_STEPS = (4, 8, 16, 32)
-"""Steps along the sum that SIMT kernels take."""
-_FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
-_TRANSFORMED = ("winograd", "fft")
-
-
-@dataclass(frozen=True, slots=True)
-class Breakdown:
-    """FLOPs of one step."""
-
-    paper: float
-    base: float
-    """Products as predicted; ``paper`` where no rule predicts."""
-    rule: str
-    """How ``base`` was predicted; empty where it was not."""
-    method: str | None
-    """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit gemm", "fft"."""
-    family: str | None
-    products: tuple[KernelGroup, ...]
-    seen: float
-    transforms: float = 0
-    transforming: tuple[KernelGroup, ...] = ()
-    repeated: float = 0
-    repeating: tuple[KernelGroup, ...] = ()
-    summed: float = 0
-    summing: tuple[KernelGroup, ...] = ()
-    extra: float = 0
-    extras: tuple[KernelGroup, ...] = ()
-    several: tuple[KernelGroup, ...] = ()
-    """Products that each do the whole layer, one after the other; the other parts are then not separated."""
-
-    def grown(self, part: str) -> float:
-        """By what factor one part (transforms, repeated, summed or extra) makes the parts before it grow."""
-        parts = ("transforms", "repeated", "summed", "extra")
-        before = self.base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
-        return 1 + float(getattr(self, part)) / before if before else 1.0
-
-
-def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
-    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
-    several = _several(evidence)
-    if several:
-        paper, products = evidence.paper, evidence.product_kernels
-        seen = sum(kernel.products for kernel in products)
-        return Breakdown(paper, paper, "", None, None, products, seen, several=several)
-    repeating = _repeated(evidence, forward)
-    own = [kernel for kernel in evidence.kernels if kernel not in repeating]
-    beside = [kernel for kernel in own if not kernel.main]
-    products = tuple(kernel for kernel in own if kernel.main)
-    algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    base, rule = from_grids(evidence, products) or (evidence.paper, "")
-    if algorithm.family == "fft":
-        base, rule = _fourier(evidence, own)
-    elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
-        base, rule = _winograd_in_theory(evidence, own)
-    # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
-    fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
-    within = sum(kernel.executed - kernel.products for kernel in fused)
-    inside, epilogue = (within, 0.0) if algorithm.family in _TRANSFORMED else (0.0, within)
-    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in _TRANSFORMED)
-    summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
-    extras = tuple(kernel for kernel in beside if kernel not in transforming and kernel not in summing)
-    return Breakdown(
-        evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products),
-        transforms=_executed(transforming) + inside, transforming=transforming,
-        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
-        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())),
-    )  # fmt: skip
-
-
-def _executed(kernels: Sequence[KernelGroup]) -> float:
-    return sum(kernel.executed for kernel in kernels)
-
-
-def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
-    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
-
-    A kernel that forward runs too may be a gradient's: cuDNN uses the same one for both where the shapes allow it. So
-    only others that do a gradient's work (a quarter of its multiply-adds at least, as Winograd F(4x4) does) count.
-    """
-    if forward is None or evidence.row.direction == "forward" or _several(forward):
-        return ()
-    known = {(kernel.name, kernel.grid) for kernel in forward.kernels}
-    again = tuple(kernel for kernel in evidence.kernels if (kernel.name, kernel.grid) in known)
-    gradients = sum(1 for call in evidence.row.calls if call.flops)
-    least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
-    others = sum(
-        one.launches for one in evidence.kernels if one.main and one not in again
-        and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
-    )  # fmt: skip
-    names = {(kernel.name, kernel.grid) for kernel in again}
-    whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
-    return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
-
-
-def _several(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
-    if evidence.row.direction != "forward" or len(evidence.shapes) != 1:
-        return ()
-    whole = []
-    for kernel in evidence.product_kernels:
-        said = expected_grid(kernel.algorithm, kernel.grid, evidence.shapes[0]) if kernel.grid else None
-        each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
-        if said is not None and said.matches and each and abs(log(each / said.multiplies)) < CLOSE:
-            whole.append(kernel)
-    return tuple(whole) if len(whole) > 1 else ()
-
-
-def fills_unknown_tile(evidence: RowEvidence) -> bool:
-    """True when a matrix product of unknown tile counted whole tiles: fewer rows may have needed the same."""
-    forward, products = evidence.forward, evidence.product_kernels
-    if not isinstance(forward, GemmShape) or not products or any(kernel.algorithm.tile for kernel in products):
-        return False
-    depth = evidence.paper / (forward.m * forward.n)
-    area = sum(kernel.products for kernel in products) / depth if depth else 0
-    sizes = {ceil(forward.m / m) * m * ceil(forward.n / n) * n for m in TILES for n in TILES}
-    return area > 0 and any(abs(log(area / size)) < EXACT for size in sizes)
-
-
-def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str] | None:
-    """Each product's grid against each shape that the row may have; None when none matches."""
-    base, rules, open_shapes = evidence.paper, [], [*evidence.shapes, *evidence.unverified_shapes]
-    near = CLOSE if evidence.row.direction == "forward" else EXACT
-    for kernel in products:
-        if kernel.grid is None or kernel.launches != 1 or not kernel.products:
-            continue
-        for shape in open_shapes:
-            said = expected_grid(kernel.algorithm, kernel.grid, shape)
-            if said is None or not said.matches:
-                continue
-            multiplies, rule = _deepened(said, kernel, shape)
-            if abs(log(kernel.products / (2 * multiplies))) > near:
-                continue
-            base += 2 * (multiplies - shape.macs)
-            rules.append(rule)
-            open_shapes.remove(shape)
-            break
-    return (base, "; ".join(rules)) if rules else None
-
-
-def fits_grids(evidence: RowEvidence) -> bool:
-    """True when no product's grid speaks against the row's shape."""
-    found = _matches(evidence)
-    return not found or any(found)
-
-
-def _matches(evidence: RowEvidence) -> list[bool]:
-    pairs = [(kernel, shape) for kernel in evidence.product_kernels for shape in evidence.shapes]
-    found = [expected_grid(kernel.algorithm, kernel.grid, shape) for kernel, shape in pairs if kernel.grid]
-    return [said.matches for said in found if said is not None]
-
-
-def fills_tiles(evidence: RowEvidence) -> bool:
-    """True when a product's grid follows from the row's own batch size. Transforms follow it more closely."""
-    return not any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels) and any(_matches(evidence))
-
-
-def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
-    """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
-    tile = kernel.algorithm.tile
-    if kernel.algorithm.family not in ("conv", "gemm") or (tile is not None and tile[2] is not None):
-        return said.multiplies, said.rule
-    deep = shape.depth if isinstance(shape, ConvShape) else shape.k
-    for step in DEPTH_STEPS:
-        padded = ceil(deep / step) * step
-        multiplies = said.multiplies * padded / deep
-        if padded != deep and abs(log(kernel.products / (2 * multiplies))) < EXACT:
-            return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}"
-    return said.multiplies, said.rule
-
-
-def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
-    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products, tiles not padded."""
-    sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
-    if sizes is None:
-        return evidence.paper, ""
-    m, r = sizes
-    share = ((m + r - 1) / (m * r)) ** 2
-    gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
-    part = min(_winograds(own), gradients) / gradients or 1.0
-    return evidence.paper * (1 - part + part * share), f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
-
-
-def _winograds(own: Sequence[KernelGroup]) -> int:
-    fused = sum(kernel.algorithm.family == "winograd" for kernel in own if kernel.main)
-    return fused + sum("output" in one.name.lower().partition("winograd")[2] for one in own if not one.main)
-
-
-def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
-    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points."""
-    size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
-    shape = evidence.shapes[0] if len(evidence.shapes) == 1 else None
-    if size is None or not isinstance(shape, ConvShape):
-        return evidence.paper, ""
-    t = int(size[1])
-    if t < shape.kernel_h or t < shape.kernel_w:
-        return evidence.paper, ""
-    tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
-    multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
-    rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-    return 2.0 * multiplies, rule

@@ -8,23 +8,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from math import log, prod
+from dataclasses import dataclass, field, replace
+from math import inf, log, prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
-from perfctl.orchestrator.analyse.verdicts import row_rules, window_rules
+from perfctl.orchestrator.analyse.verdicts import (
+    gradient_rules,
+    missing_rules,
+    row_rules,
+    shape_rules,
+    tensor_rules,
+    whole_rules,
+    window_rules,
+)
 from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, Place, row_evidence
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, explained, is_news, percent, times
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, explained, gap_of, is_news, percent, times
 
 Rule = Callable[[RuleInput], Verdict | None]
 
 VERDICTS: tuple[Rule, ...] = (
-    window_rules.wrong_window, row_rules.fadd_alone, row_rules.not_collected, row_rules.direction_missing,
-    row_rules.tensor_cores, row_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd,
-    row_rules.fourier, row_rules.tile_padding, row_rules.shared_kernel, row_rules.recomputation, row_rules.split_k,
-    row_rules.layout_and_epilogue,
+    window_rules.wrong_window, missing_rules.fadd_alone, missing_rules.not_collected, missing_rules.nothing_counted,
+    missing_rules.direction_missing, tensor_rules.tensor_cores, tensor_rules.three_tf32, tensor_rules.sparsity,
+    tensor_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd, row_rules.fourier, row_rules.tile_padding,
+    row_rules.extra_calls, shape_rules.attention_recompute, shape_rules.causal_mask, shape_rules.groups_as_dense,
+    shape_rules.skipped_border, shape_rules.swapped, row_rules.shared_kernel, gradient_rules.gradient_missing,
+    gradient_rules.needless_gradient, gradient_rules.zeros_inserted, gradient_rules.gradient_trials, row_rules.recomputation,
+    gradient_rules.recomputed_otherwise, row_rules.split_k, row_rules.layout_and_epilogue,
 )  # fmt: skip
 """All rules about one row. A new one is a function and a name here."""
 
@@ -61,28 +72,73 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
             (place, evidence.with_batch(seen) if places and (place in places or not evidence.kernels) else evidence)
             for place, evidence in known.items()
         )
+    raw = []
+    for evidence in known.values():
+        given = RuleInput(evidence, known, loose.get(evidence.row.batch, ()))
+        raw.append((given, [said for rule in VERDICTS if (said := rule(given)) is not None]))
+    steps = whole_rules.whole_steps(raw)
     rows = {}
-    for place, evidence in known.items():
-        given = RuleInput(evidence, known)
-        found = [said for rule in VERDICTS if (said := rule(given)) is not None]
+    for given, claims in raw:
+        evidence = given.evidence
+        step = steps.get(evidence.row.batch) if given.ratio else None
+        if step is not None:
+            claims = [step.row(given), *(said for said in claims if said.rule not in whole_rules.RIVALS)]
+        found = kept(given.ratio, claims)
         found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
-        if found:
-            rows[place] = Judged(tuple(found), unexplained(given.ratio, found))
+        left = unexplained(gap_of(evidence), found)
+        if found or left is not None:
+            rows[evidence.place] = Judged(tuple(found), left)
     sweep = (
         *window_rules.window(window),
+        *(step.sweep for step in steps.values()),
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),
-        *row_rules.directions_missing(known, loose),
+        *missing_rules.directions_missing(known, loose),
         *window_rules.algorithm_switches(known),
     )
+    if any(evidence.ours for evidence in known.values()):
+        sweep = tuple(replace(item, todo=_without_our_command(item.todo)) for item in sweep)
     return Judgement(rows, sweep)
+
+
+def _without_our_command(todo: str) -> str:
+    """Advice for a run that 'perfctl ncu' made: not to use it."""
+    for advice in (window_rules.BY_PERFCTL, f"; {missing_rules.COLLECT}."):
+        todo = todo.replace(advice, ".")
+    return todo
 
 
 def unexplained(ratio: float | None, found: Iterable[Verdict]) -> float | None:
     """Share (0..1) of the gap that all factors together leave; None without a gap or a count."""
-    share = explained(ratio, prod(said.factor for said in found if said.factor))
+    share = explained(ratio, prod(said.factor for said in found if said.factor is not None))
     return None if share is None else 1 - share
+
+
+NEEDED = 0.5
+"""Share of a verdict's factor (in logarithms) by which it must bring the product of all factors nearer to the ratio."""
+
+
+def kept(ratio: float | None, found: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts without those whose factor the count speaks against; the one that fits least goes first.
+
+    A verdict whose factor is 1 or None only describes, and stays. So do all where there is no count to hold them against.
+    """
+    left = list(found)
+    while ratio:
+        claims = [said for said in left if said.factor and is_news(said.factor)]
+        whole = sum(log(said.factor or 1) for said in claims)
+        gains = [(_gain(log(ratio), whole, log(said.factor or 1)), said) for said in claims]
+        least, worst = min(gains, key=lambda item: item[0], default=(NEEDED, None))
+        if worst is None or least >= NEEDED:
+            break
+        left.remove(worst)
+    return left
+
+
+def _gain(gap: float, whole: float, part: float) -> float:
+    """How much nearer ``part`` of the factors brings ``whole`` to the gap, for its own size; all are logarithms."""
+    return (abs(gap - whole + part) - abs(gap - whole)) / abs(part)
 
 
 GAPS = 3
@@ -104,7 +160,7 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     sweep = [Headline(item.sentence, None, (item.rule,)) for item in judgement.sweep if item.rule != SWITCH]
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
-        if _gap(row) > log(WORTH) and (not row.counted.lower_bound or (row.ratio or 1) > 1):
+        if _gap(row) > log(WORTH) and (not row.counted.lower_bound or (row.ratio is not None and row.ratio > 1)):
             groups[row.name].append(row)
     ranked = sorted(groups.values(), key=lambda rows: -max(map(_gap, rows)))
     known = {item.rule for item in judgement.sweep}
@@ -125,21 +181,28 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
 
 
 def _gap(row: LedgerRow) -> float:
-    return abs(log(row.ratio)) if row.ratio else 0.0
+    """On a scale where half and double are as far; a count of 0 is the largest gap of all."""
+    return abs(log(row.ratio)) if row.ratio else 0.0 if row.ratio is None else inf
 
 
 def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verdict], left: float | None) -> str:
-    ratio = row.ratio or 1
+    verdicts = list(verdicts)
+    if zero := next((item for item in verdicts if item.rule == "nothing counted"), None):
+        return zero.sentence
+    ratio = 1.0 if row.ratio is None else row.ratio
     sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
     others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
     also = f" (more than 10 % off at batch {others} too)" if others else ""
-    part = f"{times(ratio)} {'of' if ratio < 1 else 'times'} the FLOPs on paper at batch {row.batch}{also}"
+    part = f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper at batch {row.batch}{also}"
     text = f"{row.name} executed {sure}{part}"
     reasons = [
-        f"{item.rule} explains {times(item.factor)}" for item in verdicts if item.factor and is_news(item.factor)
+        f"{item.rule} explains {times(item.factor)}"
+        for item in verdicts
+        if item.factor and is_news(item.factor) and item.explained != 0
     ]
     if not reasons:
-        return f"{text}; no rule explains it."
+        rest = "" if left is None else f": {percent(left)} of the gap stays unexplained"
+        return f"{text}; no rule explains it{rest}."
     rest = f"; {percent(left)} of the gap stays unexplained" if left is not None and left >= 0.02 else ""
     return f"{text}: {', '.join(reasons)}{rest}."
 

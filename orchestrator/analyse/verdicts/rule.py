@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
+from typing import Literal
 
-from perfctl.orchestrator.analyse.verdicts.evidence import (
-    Breakdown,
-    EvidenceTable,
-    KernelGroup,
-    RowEvidence,
-    breakdown,
-)
+from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
+from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, KernelGroup, RowEvidence
 
 NEWS = 0.005
 """A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
+
+
+Confidence = Literal["measured", "predicted and matched", "plausible"]
+"""measured: counters or launches show it. predicted and matched: shapes, names and grids say a number, and the count is near
+it. plausible: it fits, and so may something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,10 @@ class Verdict:
     factor: float | None
     """Counted / paper that the rule alone predicts (0.44, 3.6); None for a rule that says why there is no number."""
     explained: float | None
-    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap to explain."""
+    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no gap, or no factor but 1."""
     todo: str
     kernels: tuple[str, ...] = ()
+    confidence: Confidence = "plausible"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class RuleInput:
 
     evidence: RowEvidence
     table: EvidenceTable
+    loose: tuple[KernelGroup, ...] = ()
+    """Kernels that no layer's range enclosed, at the same batch size."""
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -69,8 +73,10 @@ def is_news(factor: float) -> bool:
 
 def explained(ratio: float | None, factor: float | None) -> float | None:
     """Share (0..1) of the gap log(ratio) that the factor explains; None without a gap, a ratio or a factor."""
-    if not ratio or factor is None or not is_news(ratio):
+    if ratio is None or ratio < 0 or factor is None or (ratio and not is_news(ratio)):
         return None
+    if not ratio:
+        return 1.0 if factor == 0 else 0.0
     return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0) if factor > 0 else 0.0
 
 
@@ -91,14 +97,21 @@ def amount(flops: float) -> str:
     return f"{flops / size:.3g} {prefix}"
 
 
+def gap_of(evidence: RowEvidence) -> float | None:
+    """Counted / paper where it says how far off the count is; None without a count, or where it may only be too low."""
+    row = evidence.row
+    return None if row.ratio is None or (row.counted.lower_bound and row.ratio <= 1) else row.ratio
+
+
 def verdict(
-    given: RuleInput, rule: str, sentence: str, factor: float | None, todo: str, kernels: tuple[KernelGroup, ...] = ()
+    given: RuleInput,
+    rule: str,
+    sentence: str,
+    factor: float | None,
+    todo: str,
+    kernels: tuple[KernelGroup, ...] = (),
+    confidence: Confidence = "measured",
 ) -> Verdict:
-    return Verdict(
-        rule,
-        sentence,
-        factor,
-        explained(given.ratio, factor),
-        todo,
-        tuple(dict.fromkeys(kernel.name for kernel in kernels)),
-    )
+    share = explained(given.ratio, factor) if factor is not None and is_news(factor) else None
+    names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
+    return Verdict(rule, sentence, factor, share, todo, names, confidence)

@@ -13,9 +13,9 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check, explain
-from perfctl.orchestrator.analyse.verdicts import evidence as rows
+from perfctl.orchestrator.analyse.verdicts import breakdown as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
-from perfctl.orchestrator.analyse.verdicts.row_rules import COLLECT_FP32
+from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, times, verdict
 from perfctl.records.run import Run
 
@@ -47,10 +47,12 @@ def wrong_window(given: RuleInput) -> Verdict | None:
         return None
     factor = seen / evidence.row.batch
     sentence = f"{given.who} shows the count of a batch of {seen:,}, {times(factor)} times paper's: the same at every batch size."
-    return verdict(given, "wrong window", sentence, factor, WINDOW_TODO, evidence.kernels)
+    todo = WINDOW_TODO.replace(BY_PERFCTL, ".") if evidence.ours else WINDOW_TODO
+    return verdict(given, "wrong window", sentence, factor, todo, evidence.kernels, "predicted and matched")
 
 
-_NOT_AROUND = "not around a test or warm-up with its own batch size; 'perfctl ncu' does."
+BY_PERFCTL = "; 'perfctl ncu' does."
+_NOT_AROUND = f"not around a test or warm-up with its own batch size{BY_PERFCTL}"
 WINDOW_TODO = f"Open the profiler's window around the training step, {_NOT_AROUND}"
 
 
@@ -70,8 +72,9 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
         whole += weight
         if _stays(papers, counts):
             constant += group
-            filling = (rows.fills_tiles(evidence) or rows.fills_unknown_tile(evidence) for evidence in group)
-            proving += 0 if all(filling) else weight
+            filling = all(rows.fills_tiles(evidence) for evidence in group)
+            one_tile = frozenset.intersection(*(rows.unknown_tiles(evidence) for evidence in group))
+            proving += 0 if filling or one_tile else weight
     if proving <= whole / 2:
         return None
     batch = _agreed(constant)
@@ -182,9 +185,12 @@ def _outputs(evidence: RowEvidence) -> int:
 def window(found: Window | None) -> list[Verdict]:
     if found is None:
         return []
-    caught = "The profiler's window caught something other than the step that was asked for."
-    text = f"The count does not follow the batch size: {found.reason}. {caught}"
-    return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels)]
+    caught = "The profiler's window caught something other than the step that was asked for"
+    largest = max((batch for batch, _, _ in found.places), default=None)
+    if found.batch is not None and largest is not None and found.batch >= largest:
+        caught += f", or the program pads every batch to {found.batch:,}"
+    text = f"The count does not follow the batch size: {found.reason}. {caught}."
+    return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels, "measured")]
 
 
 def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list[Verdict]:
@@ -208,7 +214,7 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
         more = f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
     omits = f"it omits the multiply-adds, which are FFMA instructions.{more}"
     text = f"Only FADD was collected, {value:,.0f} in {kernel.name}: {omits}"
-    return [Verdict("FADD alone", text, None, None, COLLECT_FP32, (kernel.name,))]
+    return [Verdict("FADD alone", text, None, None, f"{COLLECT_FP32}; {COLLECT}.", (kernel.name,), "measured")]
 
 
 HOST_TODO = "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise before each reading of the clock."
@@ -236,7 +242,7 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
         times_of = f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms"
         grows = f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel."
         text = f"{times_of} at batch {low} to {high}, {grows}{rate if paper[low] and paper[high] else ''}"
-        said.append(Verdict("time does not follow", text, None, None, HOST_TODO))
+        said.append(Verdict("time does not follow", text, None, None, HOST_TODO, confidence="measured"))
     return said or (_kernels_flat(ledger) if found is not None else [])
 
 
@@ -253,7 +259,7 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
     first, last = (f"{sums[batch] / 1e6:.3g} ms at batch {batch}" for batch in (low, high))
     grows = f"while the work on paper grows {paper[high] / paper[low]:.3g}-fold"
     text = f"The times do not follow the batch either: the layers' kernels take {first} and {last}, {grows}."
-    return [Verdict("time does not follow", text, None, None, WINDOW_TODO)]
+    return [Verdict("time does not follow", text, None, None, WINDOW_TODO, confidence="measured")]
 
 
 def hand_estimates(study: Study) -> list[Verdict]:
@@ -270,7 +276,7 @@ def hand_estimates(study: Study) -> list[Verdict]:
             note = f" In values it is {facts.weights + facts.biases + facts.batch * facts.ways[0].outputs:,}."
         text = f"The hand estimate of {layer} ({what or 'operations'}, batch {run.batch_size}): {explain(found)}{note}"
         todo = f"perfctl estimate {run.workload} --batch {run.batch_size} --layer {layer} --check {int(value)}"
-        said.setdefault(name, Verdict("hand estimate", text, None, None, todo))
+        said.setdefault(name, Verdict("hand estimate", text, None, None, todo, confidence="predicted and matched"))
     return list(said.values())
 
 
@@ -301,5 +307,5 @@ def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
             if less and more:
                 text += f"; FLOPs per sample go from {amount(less / last)}FLOP to {amount(more / first)}FLOP"
             kernels = tuple(kernel.name for kernel in after.product_kernels)
-            said.append(Verdict("algorithm switch", f"{text}.", None, None, todo, kernels))
+            said.append(Verdict("algorithm switch", f"{text}.", None, None, todo, kernels, "measured"))
     return said

@@ -66,6 +66,8 @@ class Reason:
     kernels: tuple[str, ...]
     elsewhere: str
     """ "also at batch 16, 32 (predicts 1.06 to 2.10)"; "" when it holds at one batch size only."""
+    confidence: str = "plausible"
+    """measured, predicted and matched, or plausible."""
 
 
 def reasons(rows: Sequence[LedgerRow], judgement: Judgement) -> tuple[Reason, ...]:
@@ -87,7 +89,9 @@ def reason(cases: Sequence[tuple[LedgerRow | None, Verdict]]) -> Reason:
         elsewhere += f" (predicts {ratio(min(factors))} to {ratio(max(factors))})"
     numbers = [f"predicts {ratio(first.factor)} of paper"] if first.factor is not None else []
     numbers += [f"explains {percent(first.explained)} of the gap"] if first.explained is not None else []
-    return Reason(first.rule, first.sentence, ", ".join(numbers), first.todo, first.kernels, elsewhere)
+    return Reason(
+        first.rule, first.sentence, ", ".join(numbers), first.todo, first.kernels, elsewhere, first.confidence
+    )
 
 
 def gap(row: LedgerRow) -> float:

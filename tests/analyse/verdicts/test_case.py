@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, kernels_by_key, row_evidence, shapes_by_layer
+from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, facts_by_layer, kernels_by_key, row_evidence
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Kernel, Step
 from perfctl.records.run import Run
@@ -25,6 +25,10 @@ CONV2 = op(
     "aten.convolution", ((64, 32, 26, 26), (64, 32, 3, 3), (64,)), ((64, 64, 24, 24),), layer="conv2", stride=[1, 1]
 )
 FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="fc1")
+
+
+def _shapes(ops: Any) -> Any:
+    return {layer: facts.shape for layer, facts in facts_by_layer(ops).items() if facts.shape}
 
 
 def of(*runs: Run) -> tuple[dict[tuple[int, str, str], RowEvidence], Any]:
@@ -211,19 +215,19 @@ def test_a_convolutions_input_gradient_has_its_channels_changed_over_and_no_veri
         (op("aten.linear", ((2, 7, 3), (5, 3), None), ((2, 7, 5),)), GemmShape(14, 5, 3)),
         (op("aten.mm", ((14, 3), (3, 5)), (None,)), None),
         (op("aten.mm", (), ((14, 5),)), None),
-        (replace(FC1, calls=2), None),
+        (replace(FC1, calls=2), GemmShape(64, 128, 9216)),
         (replace(FC1, direction="backward"), None),
         (op("aten.bmm", ((2, 3, 4), (2, 4, 5)), ((2, 3, 5),)), None),
     ],
 )  # fmt: skip
 def test_the_shape_of_a_layers_one_product(shape: OpShape, found: ConvShape | GemmShape | None) -> None:
-    assert shapes_by_layer([shape]) == ({shape.layer: found} if found else {})
+    assert _shapes([shape]) == ({shape.layer: found} if found else {})
 
 
 def test_a_layer_of_two_products_has_no_shape_of_its_own() -> None:
-    assert shapes_by_layer([FC1, FC1, CONV2]) == {"conv2": ConvShape(64, 32, 64, 24, 24, 3, 3)}
+    assert _shapes([FC1, FC1, CONV2]) == {"conv2": ConvShape(64, 32, 64, 24, 24, 3, 3)}
     relu = op("aten.relu", ((64, 128),), ((64, 128),), layer="fc1")
-    assert shapes_by_layer([FC1, relu]) == {"fc1": GemmShape(64, 128, 9216)}
+    assert _shapes([FC1, relu]) == {"fc1": GemmShape(64, 128, 9216)}
 
 
 def test_what_ncu_was_told_to_leave_out_or_could_not_finish_is_said(synthetic: ModuleType) -> None:

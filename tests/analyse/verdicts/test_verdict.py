@@ -148,17 +148,34 @@ def test_split_k_adds_one_addition_a_slice_and_output() -> None:
     assert one("split-K", 64, "proj", "split-K").factor == pytest.approx(1 + 16 / (2 * 512))
 
 
-def test_what_no_rule_explains_is_said_in_percent() -> None:
-    runs = sim.make_runs(Scenario(batches=(64, 128)))
-    halved = [counter._replace(value=(counter.value or 0) // 2) for counter in runs[0].report.counters]
-    runs[0].report.counters[:] = halved  # type: ignore[index]
+def scaled(share: float) -> tuple[Judgement, Ledger]:
+    """A clean sweep whose counters at batch 64 have only this share of their values."""
+    runs = sim.make_runs(Scenario(batches=(64, 512)))
+    less = [counter._replace(value=int((counter.value or 0) * share)) for counter in runs[0].report.counters]
+    runs[0].report.counters[:] = less  # type: ignore[index]
     (study,) = studies(runs)
     entries = ledger(prepare(study))
-    judgement = judge(prepare(study), entries)
+    return judge(prepare(study), entries), entries
+
+
+def test_what_no_rule_explains_is_said_in_percent() -> None:
+    judgement, entries = scaled(0.7)
     assert all(not judged.verdicts for judged in judgement.rows.values())
+    assert {judged.unexplained for judged in judgement.rows.values()} == {1.0}
     said = headlines(judgement, entries)
-    assert len(said) == 3 and all("0.500 of the FLOPs on paper" in item.sentence for item in said)
-    assert all("no rule explains it" in item.sentence for item in said)
+    assert len(said) == 3 and all("0.700 of the FLOPs on paper" in item.sentence for item in said)
+    assert all("no rule explains it: 100 % of the gap stays unexplained" in item.sentence for item in said)
+
+
+@pytest.mark.parametrize(("share", "cause"), [(0.5, "one rank of 2, a batch of 32"), (2, "a batch of 128 fits")])
+def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> None:
+    judgement, entries = scaled(share)
+    (said,) = headlines(judgement, entries)
+    assert said.rules == ("whole step",) and cause in said.sentence
+    for judged in judgement.rows.values():
+        (item,) = judged.verdicts
+        assert (item.rule, item.factor, item.confidence) == ("whole step", share, "plausible")
+        assert judged.unexplained == pytest.approx(0, abs=0.01)
 
 
 def test_headlines_put_the_sweep_first_and_then_the_three_largest_gaps() -> None:
@@ -220,10 +237,26 @@ def test_a_single_batch_size_says_nothing_about_the_window() -> None:
     ("ratio", "factor", "share"),
     [
         (2.0, 2.0, 1.0), (4.0, 2.0, 0.5), (0.25, 0.5, 0.5), (2.0, 0.5, 0.0), (2.0, 8.0, 0.0), (1.0, 2.0, None),
-        (2.0, None, None), (None, 2.0, None), (0, 2.0, None), (1.004, 2.0, None), (2.0, 0, 0), (2.0, -1.0, 0), (0.5, 0.25, 0),
+        (2.0, None, None), (None, 2.0, None), (0, 2.0, 0), (1.004, 2.0, None), (2.0, 0, 0), (2.0, -1.0, 0), (0.5, 0.25, 0),
     ],
 )  # fmt: skip
 def test_the_explained_share_is_in_logarithms_between_0_and_1(
     ratio: float | None, factor: float | None, share: float | None
 ) -> None:
     assert explained(ratio, factor) == (None if share is None else pytest.approx(share))
+
+
+def test_a_run_of_perfctl_ncu_is_not_told_to_use_it() -> None:
+    for origin, advised in (("ingested", True), ("measured", False)):
+        runs = [replace(run, origin=origin) for run in sim.make_runs(Scenario(window=1000))]
+        (study,) = studies(runs)
+        found = judge(prepare(study), ledger(prepare(study)))
+        todos = [item.todo for item in found.sweep if item.rule == "wrong window"]
+        todos += [item.todo for row in found.rows.values() for item in row.verdicts if item.rule == "wrong window"]
+        assert todos and all(("'perfctl ncu' does" in todo) is advised for todo in todos)
+
+
+def test_a_batch_beyond_the_sweep_may_be_one_that_the_program_pads_to() -> None:
+    for window, beyond in ((1000, True), (256, True), (64, False)):
+        (said,) = (item for item in judged(Scenario(window=window))[0].sweep if item.rule == "wrong window")
+        assert (f"or the program pads every batch to {window:,}" in said.sentence) is beyond

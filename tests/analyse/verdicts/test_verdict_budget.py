@@ -9,13 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.evidence import (
-    Breakdown,
-    breakdown,
-    fills_tiles,
-    fills_unknown_tile,
-    fits_grids,
-)
+from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown, fills_tiles, fits_grids, unknown_tiles
 from tests.analyse.rows import call, case, work
 
 TILED = Algorithm("gemm", "gemm", tile=(128, 64, None))
@@ -51,7 +45,7 @@ def test_a_forward_product_is_the_predicted_one_within_a_fifth(counted: float, p
 
 def test_nothing_is_predicted_without_a_grid_that_matches_or_for_several_launches() -> None:
     for seen in (
-        gemm(TILE, grid=None),
+        gemm(round(TILE * 1.5), grid=None),
         gemm(TILE, grid=(2, 1, 1)),
         gemm(TILE, launches=2),
         gemm(0),
@@ -64,13 +58,43 @@ def test_nothing_is_predicted_without_a_grid_that_matches_or_for_several_launche
     assert breakdown(case(32, gemm(TILE)), None).rule == "", "a layer whose shape is not known"
 
 
+@pytest.mark.parametrize(("counted", "predicted"), [(1, True), (1.019, True), (0.979, False), (1.5, False)])
+def test_without_a_grid_the_tile_and_the_shape_predict_what_the_count_must_match(
+    counted: float, predicted: bool
+) -> None:
+    found = breakdown(case(32, gemm(round(TILE * counted), grid=None), forward=FC), None)
+    assert found.base == (2 * TILE if predicted else PAPER)
+
+
+@pytest.mark.parametrize(("launches", "calls"), [(2, 1), (3, 1), (4, 2), (2, 2)])
+def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches: int, calls: int) -> None:
+    said = (call(32, macs=1000 * calls),)
+    seen = replace(case(32, gemm(launches * TILE, launches=launches), calls=said), forward=FC, calls=calls)
+    found = breakdown(seen, None)
+    assert (found.base, found.called) == (2 * TILE * calls, 2 * TILE * (launches - calls))
+    assert found.grown("called") == launches / calls
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
+    shape = ConvShape(8, 16, 64, 32, 32, 3, 3)
+    calls = (call(8, macs=shape.macs // 8, kind="Conv2d"),)
+    tiled = Algorithm("conv", "implicit gemm", tile=(128, 128, None))
+    rows = 8 // parts * 32 * 32 // 128
+    kernel = work("c", tiled, (rows, 1, 1), launches=parts, ffma=parts * rows * 128 * 128 * shape.depth)
+    found = breakdown(case(8, kernel, kind="Conv2d", calls=calls, forward=shape), None)
+    assert (found.base, found.called) == (2 * 2 * shape.macs, 0), "64 channels in a tile of 128"
+
+
 @pytest.mark.parametrize(
     ("depth", "padded"), [(100, None), (104, 104), (112, 112), (128, 128), (113, 112), (108, None)]
 )
 def test_a_sum_is_padded_to_a_step_that_the_name_does_not_say(depth: int, padded: int | None) -> None:
     found = breakdown(case(32, gemm(128 * 64 * depth), forward=FC), None)
     assert found.base == 2 * 128 * 64 * (padded or 100)
-    assert found.rule.endswith(f"; its sum of 100 is padded to {padded}") is (padded is not None)
+    assert (f"; its sum of 100 is padded to {padded}, so {128 * 64 * (padded or 0):,} multiplies" in found.rule) is (
+        padded is not None
+    )
 
 
 @pytest.mark.parametrize("depth", [100, 104, 112])
@@ -149,10 +173,10 @@ def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
 )  # fmt: skip
 def test_a_product_of_unknown_tile_may_fill_whole_tiles(area: float, fills: bool) -> None:
     seen = gemm(100 * area, algorithm=Algorithm("gemm"))
-    assert fills_unknown_tile(case(32, seen, forward=FC)) is fills
-    assert not fills_unknown_tile(case(32, seen)), "of no known shape"
-    assert not fills_unknown_tile(case(32, gemm(100 * area), forward=FC)), "its tile is known"
-    assert not fills_unknown_tile(case(32, forward=FC))
+    assert bool(unknown_tiles(case(32, seen, forward=FC))) is fills
+    assert not unknown_tiles(case(32, seen)), "of no known shape"
+    assert not unknown_tiles(case(32, gemm(100 * area), forward=FC)), "its tile is known"
+    assert not unknown_tiles(case(32, forward=FC))
 
 
 def test_whether_grids_speak_for_or_against_a_shape() -> None:
@@ -182,3 +206,16 @@ def test_forward_that_ran_again_is_told_by_names_and_grids() -> None:
         assert [item.name for item in found.repeating] == (["f"] if again else [])
         assert found.repeated == (64_000 if again else 0)
     assert breakdown(case(32, *forward.kernels), forward).repeating == (), "forward itself"
+
+
+@pytest.mark.parametrize(("split", "step"), [(7, 32), (6, 16), (5, 32)])
+def test_fmul_says_over_how_many_blocks_a_sum_is_split(split: int, step: int) -> None:
+    deep = -(-100 // split)
+    padded = -(-deep // step) * step
+    area = 128 * 64
+    seen = gemm(area * split * padded, grid=None, fmul=area * split)
+    found = breakdown(case(32, seen, forward=FC), None)
+    assert found.base == 2 * area * split * padded
+    assert f"x {split} parts of the sum, by its FMUL, x {padded:,} =" in found.rule
+    odd = gemm(area * split * padded, grid=None, fmul=area * split + 100)
+    assert "FMUL" not in breakdown(case(32, odd, forward=FC), None).rule

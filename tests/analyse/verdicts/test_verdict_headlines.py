@@ -37,7 +37,8 @@ def texts(found: Judgement, *rows: LedgerRow) -> list[str]:
         (2.0, {}, "fc forward executed 2.00 times the FLOPs on paper at batch 64; no rule explains it."),
         (0.5, {}, "fc forward executed 0.500 of the FLOPs on paper at batch 64; no rule explains it."),
         (1.101, {}, "fc forward executed 1.101 times the FLOPs on paper at batch 64; no rule explains it."),
-        (1.1, {}, None), (1.0, {}, None), (0.91, {}, None), (None, {}, None), (0.0, {}, None),
+        (1.1, {}, None), (1.0, {}, None), (0.91, {}, None), (None, {}, None),
+        (0.0, {}, "fc forward executed none of the FLOPs on paper at batch 64; no rule explains it."),
         (0.909, {}, "fc forward executed 0.909 of the FLOPs on paper at batch 64; no rule explains it."),
         (2.0, {"state": "estimated"},
          "fc forward executed about 2.00 times the FLOPs on paper at batch 64; no rule explains it."),
@@ -66,7 +67,8 @@ def test_a_gap_of_more_than_a_tenth_is_told_and_a_lower_bound_only_where_it_lies
         ((said("tile padding", 1.5),), None, "fc forward executed 2.00 times the FLOPs on paper at batch 64: "
          "tile padding explains 1.500."),
         ((said("constant moves"), said("split-K", 1.004)), 1.0,
-         "fc forward executed 2.00 times the FLOPs on paper at batch 64; no rule explains it."),
+         "fc forward executed 2.00 times the FLOPs on paper at batch 64; no rule explains it: 100 % of the gap stays "
+         "unexplained."),
     ],
 )  # fmt: skip
 def test_a_gap_is_told_with_the_factors_that_explain_it_and_what_is_left(
@@ -143,7 +145,7 @@ def test_an_unknown_row_has_no_verdicts() -> None:
     ("ratio", "factors", "left"),
     [
         (4.0, (2.0, 2.0), 0.0), (4.0, (2.0,), 0.5), (4.0, (2.0, None), 0.5), (4.0, (), 1.0), (4.0, (0.5,), 1.0),
-        (1.004, (2.0,), None), (None, (2.0,), None), (0.0, (2.0,), None),
+        (1.004, (2.0,), None), (None, (2.0,), None), (0.0, (2.0,), 1.0), (0.0, (), 1.0),
     ],
 )  # fmt: skip
 def test_what_all_factors_together_leave_of_a_gap(

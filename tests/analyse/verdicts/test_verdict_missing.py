@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.analyse.verdicts.row_rules import (
+from perfctl.orchestrator.analyse.verdicts.missing_rules import (
     direction_missing,
     directions_missing,
     fadd_alone,
@@ -63,13 +63,14 @@ def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(
     said = not_collected(scene(counted(figure, work("whole", **WHOLE), work("k", **counts))))
     assert said is not None
     assert said.sentence == (
-        f"fc forward at batch 32: at least 1.5 MFLOP, because {parts} counters were not collected (3 of 4 launches have a "
-        "figure)."
+        f"fc forward at batch 32: at least 1.5 MFLOP, because k has no {parts.replace(' and ', ' and no ')} counters "
+        "(3 of 4 launches have a figure)."
     )
-    assert said.todo == f"Collect {metrics}; 'perfctl ncu' asks for all of them."
+    assert said.todo == f"Collect {metrics} for every launch; 'perfctl ncu' asks for all of them."
     assert (said.rule, said.factor, said.kernels) == ("counter not collected", None, ("whole", "k"))
     none = not_collected(scene(counted(missing("not_collected", "x", of_launches=2), work("k", **counts))))
     assert none is not None
+    assert none.todo == f"Collect {metrics}; 'perfctl ncu' asks for all of them."
     assert none.sentence == (
         f"fc forward at batch 32: no FLOPs, because {parts} counters were not collected (0 of 2 launches have a figure)."
     )
@@ -131,7 +132,8 @@ AUTOGRAD = "Backward is launched from autograd's own thread: annotate there ('pe
 def test_a_row_without_kernels_says_what_paper_has_and_where_to_look(
     direction: str, more: dict[str, Any], todo: str
 ) -> None:
-    said = direction_missing(scene(case(32, direction=direction, **more)))
+    row = case(32, direction=direction, **more)
+    said = direction_missing(RuleInput(row, by_place(row), (work("loose", ffma=32_000),)))
     assert said is not None
     assert said.sentence == f"fc {direction} at batch 32: no kernel of it was seen, while paper has 64 kFLOP."
     assert (said.rule, said.factor, said.todo, said.kernels) == ("direction missing", None, todo, ())
@@ -194,8 +196,20 @@ def test_backward_of_every_layer_is_autograds_thread() -> None:
 def test_which_directions_are_missing_and_how_much_of_paper_that_is(
     missing: tuple[tuple[str, str], ...], start: str
 ) -> None:
-    (said,) = directions_missing(network(*missing), {})
-    assert (said.sentence, said.kernels) == (start, ())
+    outside = {64: (work("loose", ffma=6.4e6),)}
+    (said,) = directions_missing(network(*missing), outside)
+    assert said.sentence.startswith(start + " Kernels outside of layers executed 12.8 MFLOP, ")
+    assert said.kernels == ("loose",)
+
+
+@pytest.mark.parametrize("loose", [(), (work("loose", ffma=1000),), (work("copy", Algorithm("copy"), ffma=640_000),)])
+def test_backward_did_not_run_where_no_kernel_outside_of_layers_could_be_it(loose: Any) -> None:
+    (said,) = directions_missing(network(*((layer, "backward") for layer in "abcd")), {64: loose})
+    assert said.sentence.startswith(
+        "Backward of every layer has no kernels at batch 64: no kernel outside of layers could be it either, so it did not "
+        "run while ncu counted (evaluation, frozen layers, or a capture that ended before). On paper"
+    )
+    assert "autograd" not in said.sentence + said.todo and said.todo.startswith("Check what ran while ncu counted")
 
 
 def test_what_was_left_out_may_have_run_unseen() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.row_rules import constant_moves, tensor_cores
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput
+from perfctl.orchestrator.analyse.verdicts.tensor_rules import constant_moves, tensor_cores
 from tests.analyse.rows import by_place, case, work
 
 PAPER = 64_000
@@ -23,19 +23,30 @@ def judged(one: Any, **more: Any) -> Any:
     return tensor_cores(RuleInput(row, by_place(row)))
 
 
-@pytest.mark.parametrize(("ffma", "told"), [(0, True), (3200, True), (3201, False), (32_000, False)])
-def test_plain_multiply_adds_up_to_a_tenth_of_paper_are_none_to_speak_of(ffma: float, told: bool) -> None:
-    said = judged(work("k", HALF, tensor=57_600, ffma=ffma), counted=57_600 + 2 * ffma)
+@pytest.mark.parametrize(
+    ("tensor", "ffma", "told"),
+    [(57_600, 0, True), (57_600, 3200, True), (32_000, 16_000, True), (6400, 3201, False), (6401, 32_000, True),
+     (6400, 0, True), (0, 32_000, False)],
+)  # fmt: skip
+def test_tensor_cores_are_told_with_their_share_and_that_of_ffma(tensor: float, ffma: float, told: bool) -> None:
+    said = judged(work("k", HALF, tensor=tensor, ffma=ffma), counted=tensor + 2 * ffma)
     assert (said is not None) is told
-    if ffma == 3200:
+    if said is not None:
+        beside = {0: "", 3200: ", and FFMA 10 %", 16_000: ", and FFMA 50 %", 32_000: ", and FFMA 100 %"}[ffma]
+        share = "0.900" if tensor == 57_600 else "0.500" if tensor == 32_000 else "0.100"
         assert said.sentence == (
-            "fc forward at batch 32 executed 10 % of the multiply-adds on paper as FFMA: tensor cores did 0.900 of paper."
+            f"fc forward at batch 32 executed {share} of the multiply-adds on paper on tensor cores in fp16{beside}."
         )
-        assert (said.rule, said.factor, said.todo) == (
-            "tensor cores",
-            0.9,
-            "Nothing is missing: both paths are in the count.",
-        )
+        assert (said.rule, said.factor, said.confidence) == ("tensor cores", 1, "measured")
+        assert ("Nothing is missing" in said.todo) is (tensor + 2 * ffma == PAPER)
+
+
+@pytest.mark.parametrize("times", [0.5, 1.5, 2, 3, 3.56])
+def test_a_ratio_that_nothing_predicts_is_not_explained_by_what_was_counted(times: float) -> None:
+    """Two steps, a gradient of no layer, a rank of two, padding of an unknown tile: the count is no reason of its own."""
+    said = judged(work("k", HALF, None, tensor=times * PAPER, ffma=0), counted=times * PAPER)
+    assert (said.factor, said.explained) == (1, None)
+    assert "Nothing is missing" not in said.todo
 
 
 def test_without_a_count_of_multiply_adds_nothing_is_missing_from_it() -> None:
@@ -69,7 +80,7 @@ def test_it_is_tf32_by_name_or_where_the_run_allowed_it(
 @pytest.mark.parametrize(
     ("pipe", "tensor_core", "how"),
     [
-        (1234, None, "it ran 1,234 tensor instructions"), (None, True, "its kernels are tensor-core kernels by name"),
+        (1234, None, "ran 1,234 tensor instructions"), (None, True, "runs tensor-core kernels, by their names,"),
         (None, None, None), (0, True, None),
     ],
 )  # fmt: skip
@@ -85,10 +96,12 @@ def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
         assert said is None
         return
     assert said.sentence == (
-        f"fc forward at batch 32 executed 1 % of the multiply-adds on paper as FFMA: {how}, whose FLOPs were not counted."
+        f"fc forward at batch 32 {how} whose FLOPs were not counted; FFMA did 1 % of the multiply-adds on paper."
     )
-    assert said.factor == 0.01
-    assert judged(seen).factor is None
+    assert said.factor is None, "what was not counted has no factor"
+    assert "newer ncu than 2022.3" in said.todo
+    later = judged(seen, counted=640, ncu="2025.3.0")
+    assert later.todo == "Collect sm__ops_path_tensor_src_fp16*.sum too."
 
 
 def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:

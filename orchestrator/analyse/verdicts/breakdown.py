@@ -1,0 +1,327 @@
+"""What a row's count is made of: its products as names, grids and shapes predict them, and the work beside them.
+
+The parts of a count, in this order, so that the rules' factors multiply to the whole: the products (predicted from kernel
+names, grids and shapes; paper's where nothing is known), more launches of them, transforms of Winograd and Fourier
+algorithms, forward work run again, sums over split-K slices, layouts and epilogues.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log
+
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
+from perfctl.orchestrator.analyse.kernels.names import of_layer
+from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
+
+CLOSE = log(1.2)
+"""A predicted number of multiplies further than this from what was counted is not the reason."""
+EXACT = log(1.02)
+"""The same where the grid's formula is not verified for the direction."""
+LEAST_MULTIPLIES = 0.24
+"""Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
+TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
+DEPTH_STEPS = (4, 8, 16, 32)
+"""Steps along the sum that SIMT kernels take."""
+_FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
+_SLICED = re.compile(r"_sliced1x(\d+)")
+_TRANSFORMED = ("winograd", "fft")
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """FLOPs of one step."""
+
+    paper: float
+    base: float
+    """Products as predicted; ``paper`` where no rule predicts."""
+    rule: str
+    """How ``base`` was predicted; empty where it was not."""
+    method: str | None
+    """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit gemm", "fft"."""
+    family: str | None
+    products: tuple[KernelGroup, ...]
+    seen: float
+    transforms: float = 0
+    transforming: tuple[KernelGroup, ...] = ()
+    repeated: float = 0
+    repeating: tuple[KernelGroup, ...] = ()
+    summed: float = 0
+    summing: tuple[KernelGroup, ...] = ()
+    extra: float = 0
+    extras: tuple[KernelGroup, ...] = ()
+    several: tuple[KernelGroup, ...] = ()
+    """Products that each do the whole layer, one after the other; the other parts are then not separated."""
+    called: float = 0
+    """Launches of a whole product beyond those of the step, by their grids."""
+
+    def grown(self, part: str) -> float:
+        """By what factor one part (called, transforms, repeated, summed or extra) makes the parts before it grow.
+
+        Where nothing predicts the products, they are taken as counted: a small part of a large count is not a large one.
+        """
+        parts = ("called", "transforms", "repeated", "summed", "extra")
+        base = self.base if self.rule or not self.seen else max(self.seen - self.called, 0.0)
+        before = base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
+        return 1 + float(getattr(self, part)) / before if before else 1.0
+
+
+def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
+    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
+    several = _several(evidence)
+    if several:
+        products = tuple(kernel for kernel, _ in several)
+        seen = sum(kernel.products for kernel in products)
+        base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
+        return Breakdown(evidence.paper, base, "", None, None, products, seen, several=products)
+    repeating = _repeated(evidence, forward)
+    own = [*evidence.kernels]
+    for kernel in repeating:
+        whole = next(one for one in own if (one.name, one.grid) == (kernel.name, kernel.grid))
+        own.remove(whole)
+        if whole.launches > kernel.launches:
+            own.append(whole.part(whole.launches - kernel.launches))
+    beside = [kernel for kernel in own if not kernel.main]
+    products = tuple(kernel for kernel in own if kernel.main)
+    algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
+    base, rule, called = from_grids(evidence, products) or (evidence.paper, "", 0.0)
+    if algorithm.family == "fft":
+        base, rule = _fourier(evidence, own)
+    elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
+        base, rule = _winograd_in_theory(evidence, own)
+    # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
+    fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
+    within = sum(kernel.executed - kernel.products for kernel in fused)
+    inside, epilogue = (within, 0.0) if algorithm.family in _TRANSFORMED else (0.0, within)
+    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in _TRANSFORMED)
+    summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
+    extras = tuple(kernel for kernel in beside if kernel not in transforming and kernel not in summing)
+    return Breakdown(
+        evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products),
+        transforms=_executed(transforming) + inside, transforming=transforming,
+        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
+        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())), called=called,
+    )  # fmt: skip
+
+
+def _executed(kernels: Sequence[KernelGroup]) -> float:
+    return sum(kernel.executed for kernel in kernels)
+
+
+def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
+    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
+
+    A kernel that forward runs too may be a gradient's: cuDNN uses the same one for both where the shapes allow it. So
+    only others that do a gradient's work (a quarter of its multiply-adds at least, as Winograd F(4x4) does) count.
+    """
+    if forward is None or evidence.row.direction == "forward" or _several(forward):
+        return ()
+    known = {(kernel.name, kernel.grid): kernel.launches for kernel in forward.kernels}
+    again = tuple(
+        kernel.part(known[kernel.name, kernel.grid])
+        for kernel in evidence.kernels
+        if kernel.launches >= known.get((kernel.name, kernel.grid), float("inf"))
+    )
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    others = sum(
+        one.launches - known.get((one.name, one.grid), 0.0) for one in evidence.kernels
+        if one.main and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
+    )  # fmt: skip
+    names = {(kernel.name, kernel.grid) for kernel in again}
+    whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
+    return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
+
+
+def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
+    """(kernel, multiplies that its name, its grid and the shape say) of products that each do the whole layer."""
+    if evidence.row.direction != "forward" or len(evidence.shapes) != 1 or evidence.calls != 1:
+        return ()
+    (shape,) = evidence.shapes
+    tried = evidence.environment.get("cudnn_benchmark") == "on"
+    whole = []
+    for kernel in evidence.product_kernels:
+        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
+        each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
+        predicted: float | None = said.multiplies if said is not None and said.matches else None
+        if predicted is None and tried and kernel.algorithm.family == "conv" and isinstance(shape, ConvShape):
+            predicted = shape.macs
+        if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
+            predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
+        if predicted and each and abs(log(each / predicted)) < CLOSE:
+            whole.append((kernel, predicted))
+    return tuple(whole) if len(whole) > 1 else ()
+
+
+def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
+    """(m + r - 1)^2 multiplies for each tile of m x m outputs and each pair of channels; tiles at the edge are whole."""
+    tiles = shape.batch * ceil(shape.out_h / m) * ceil(shape.out_w / m)
+    return tiles * (m + r - 1) ** 2 * shape.in_channels * shape.out_channels / shape.groups
+
+
+def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
+    """Tiles that a product of unknown tile may have, by its count: fewer rows may have needed the same whole tiles."""
+    forward, products = evidence.forward, evidence.product_kernels
+    if forward is None or not products or any(kernel.algorithm.tile for kernel in products):
+        return frozenset()
+    rows, columns = (forward.m, forward.n) if isinstance(forward, GemmShape) else (forward.pixels, forward.out_channels)
+    depth = evidence.paper / (rows * columns)
+    area = sum(kernel.products for kernel in products) / depth if depth else 0
+    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m in TILES for n in TILES}
+    return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
+
+
+def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str, float] | None:
+    """(FLOPs of the step's products, how they were predicted, FLOPs of further launches of them).
+
+    Each product's grid is held against each shape that the row may have; None when none matches.
+    """
+    base, called, rules, calls = evidence.paper, 0.0, [], evidence.calls
+    open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
+    near = CLOSE if evidence.row.direction == "forward" else EXACT
+    for kernel in products:
+        if kernel.launches % calls or not kernel.launches or not kernel.products:
+            continue
+        for shape in open_shapes:
+            found = _matched(kernel, shape, int(kernel.launches) // calls, near)
+            if found is None:
+                continue
+            multiplies, rule, parts = found
+            base += 2 * (multiplies * parts - shape.macs) * calls
+            called += 2 * multiplies * (kernel.launches - parts * calls)
+            rules.append(rule + (f"; {calls} calls" if calls > 1 else ""))
+            open_shapes.remove(shape)
+            break
+    return (base, "; ".join(rules), called) if rules else None
+
+
+def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> tuple[float, str, int] | None:
+    """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
+    for parts in (1, launches) if launches > 1 else (1,):
+        part = _part_of(shape, parts)
+        for grid in _grids(kernel, part) if part else ():
+            said = expected_grid(kernel.algorithm, grid, part) if part else None
+            if part is None or said is None or not said.matches:
+                continue
+            multiplies, rule = _deepened(said, kernel, part)
+            if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
+                return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
+    return _split(kernel, shape)
+
+
+def _split(kernel: KernelGroup, shape: Shape) -> tuple[float, str, int] | None:
+    """A product whose sum is split over blocks, where no grid was recorded: FMUL, which scales by alpha, says how often.
+
+    Each block scales its tile once, so FMUL is tiles x m x n x split. Every part of the sum is padded by itself.
+    """
+    tile, scaled = kernel.algorithm.tile, kernel.counts.get("fmul", 0) / kernel.launches
+    if (
+        kernel.grid
+        or tile is None
+        or not scaled
+        or kernel.algorithm.family != "gemm"
+        or not isinstance(shape, GemmShape)
+    ):
+        return None
+    for m, n in ((tile[0], tile[1]), (tile[1], tile[0])):
+        tiles = ceil(shape.m / m) * ceil(shape.n / n)
+        area = tiles * m * n
+        split = round(scaled / area)
+        if not 2 <= split <= shape.k or abs(scaled / area - split) > 1e-6:
+            continue
+        for step in (1, *DEPTH_STEPS):
+            deep = ceil(ceil(shape.k / split) / step) * step
+            multiplies = area * split * deep
+            if abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
+                rule = f"{tiles:,} tiles x {m} x {n} x {split} parts of the sum, by its FMUL, x {deep:,}"
+                return multiplies, f"{rule} = {multiplies:,} multiplies (paper {shape.macs:,})", 1
+    return None
+
+
+def _grids(kernel: KernelGroup, shape: Shape) -> Sequence[Grid]:
+    """The recorded grid, or those that the tile of the kernel's name may need for the shape."""
+    tile = kernel.algorithm.tile
+    if kernel.grid or tile is None:
+        return (kernel.grid,) if kernel.grid else ()
+    rows, columns = (shape.m, shape.n) if isinstance(shape, GemmShape) else (shape.pixels, shape.out_channels)
+    m, n, _ = tile
+    return (ceil(columns / m), ceil(rows / n), 1), (ceil(rows / m), ceil(columns / n), 1)
+
+
+def _part_of(shape: Shape, parts: int) -> Shape | None:
+    if isinstance(shape, ConvShape):
+        return None if shape.batch % parts else replace(shape, batch=shape.batch // parts)
+    return None if shape.m % parts else replace(shape, m=shape.m // parts)
+
+
+def fits_grids(evidence: RowEvidence) -> bool:
+    """True when no product's grid speaks against the row's shape."""
+    found = _matches(evidence)
+    return not found or any(found)
+
+
+def _matches(evidence: RowEvidence) -> list[bool]:
+    pairs = [(kernel, shape) for kernel in evidence.product_kernels for shape in evidence.shapes]
+    found = [expected_grid(kernel.algorithm, kernel.grid, shape) for kernel, shape in pairs if kernel.grid]
+    return [said.matches for said in found if said is not None]
+
+
+def fills_tiles(evidence: RowEvidence) -> bool:
+    """True when a product's grid follows from the row's own batch size. Transforms follow it more closely."""
+    return not any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels) and any(_matches(evidence))
+
+
+def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
+    """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
+    tile = kernel.algorithm.tile
+    if kernel.algorithm.family not in ("conv", "gemm") or (tile is not None and tile[2] is not None):
+        return said.multiplies, said.rule
+    deep = shape.depth if isinstance(shape, ConvShape) else shape.k
+    sliced = _SLICED.search(kernel.name)
+    # each slice takes whole steps of its own
+    steps = [int(sliced[1]) * step for step in DEPTH_STEPS] if sliced else DEPTH_STEPS
+    for step in steps:
+        padded = ceil(deep / step) * step
+        multiplies = said.multiplies * padded / deep
+        if padded != deep and abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
+            return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}, so {multiplies:,.0f} multiplies"
+    return said.multiplies, said.rule
+
+
+def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products; whole tiles where the shape is known."""
+    sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
+    if sizes is None:
+        return evidence.paper, ""
+    m, r = sizes
+    share = ((m + r - 1) / (m * r)) ** 2
+    rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
+    shape = next(iter([*evidence.shapes, *evidence.unverified_shapes]), None)
+    if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
+        share = winograd_multiplies(shape, m, r) / shape.macs
+        rule += ", tiles at the edge included"
+    gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    part = min(_winograds(own), gradients) / gradients or 1.0
+    return evidence.paper * (1 - part + part * share), rule
+
+
+def _winograds(own: Sequence[KernelGroup]) -> int:
+    fused = sum(kernel.algorithm.family == "winograd" for kernel in own if kernel.main)
+    return fused + sum("output" in one.name.lower().partition("winograd")[2] for one in own if not one.main)
+
+
+def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points."""
+    size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
+    shape = evidence.shapes[0] if len(evidence.shapes) == 1 else None
+    if size is None or not isinstance(shape, ConvShape):
+        return evidence.paper, ""
+    t = int(size[1])
+    if t < shape.kernel_h or t < shape.kernel_w:
+        return evidence.paper, ""
+    tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
+    multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
+    rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
+    return 2.0 * multiplies, rule

@@ -1,0 +1,126 @@
+"""One reason for all rows: the whole step executed twice, half, or N times what is on paper."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log, prod
+from statistics import median
+
+from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
+from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, explained, percent, times
+
+Found = Sequence[tuple[RuleInput, Sequence[Verdict]]]
+RIVALS = (
+    "extra calls", "recomputation", "several algorithms", "gradient missing", "needless gradient", "shared kernel",
+    "groups run as dense",
+)  # fmt: skip
+"""Reasons of one row, which is nothing of its own where all rows are alike."""
+ALIKE = log(1.02)
+LEAST_ROWS, LEAST_LAYERS, LEAST_SHARE = 4, 3, 0.9
+LEAST_FACTOR = log(1.2)
+LARGEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStep:
+    """What all rows of one batch size have in common."""
+
+    batch: int
+    factor: float
+    cause: str
+    share: float
+    confidence: Confidence
+
+    @property
+    def sweep(self) -> Verdict:
+        """For the study as a whole: the rows have the number."""
+        rows = f"rows with {percent(self.share)} of the FLOPs on paper executed {times(self.factor)} times"
+        sentence = f"At batch {self.batch}, {rows} what paper and the other reasons say: {self.cause}."
+        return Verdict("whole step", sentence, None, None, TODO, (), self.confidence)
+
+    def row(self, given: RuleInput) -> Verdict:
+        """The same for one row, with the factor that the other rows have."""
+        sentence = f"{given.who} executed {times(self.factor)} times what is on paper, as all rows did: {self.cause}."
+        share = explained(given.ratio, self.factor)
+        return Verdict("whole step", sentence, self.factor, share, TODO, (), self.confidence)
+
+
+TODO = "Check the batch size that ran, the number of profiled steps, gradient accumulation, and the number of ranks."
+
+
+def whole_steps(found: Found) -> Mapping[int, WholeStep]:
+    """Batch size -> what all of its rows have in common; only where nearly all rows agree on a number N or 1/N."""
+    by_batch: dict[int, list[tuple[RuleInput, Sequence[Verdict]]]] = defaultdict(list)
+    for given, said in found:
+        if _usable(given):
+            by_batch[given.evidence.row.batch].append((given, said))
+    steps = {}
+    for batch, rows in by_batch.items():
+        if len(rows) >= LEAST_ROWS and len({given.evidence.row.layer for given, _ in rows}) >= LEAST_LAYERS:
+            step = _whole_step(batch, rows)
+            if step is not None:
+                steps[batch] = step
+    return steps
+
+
+def _usable(given: RuleInput) -> bool:
+    """A whole count of multiply-adds. How many lanes of an HFMA2 were used is not known: it may be off by 2 itself."""
+    evidence = given.evidence
+    halves = any(kernel.counts.get("hfma") and kernel.products for kernel in evidence.product_kernels)
+    window = evidence.seen_batch is not None and evidence.seen_batch != evidence.row.batch
+    return bool(given.ratio) and not (evidence.row.counted.lower_bound or halves or window)
+
+
+def _open(ratio: float, said: Iterable[Verdict]) -> float:
+    """What the reasons of the row itself leave of the ratio."""
+    return ratio / prod(item.factor for item in said if item.factor and item.rule not in RIVALS)
+
+
+def _whole_step(batch: int, rows: Found) -> WholeStep | None:
+    factor = median(_open(given.ratio or 1, said) for given, said in rows)
+    number = _whole(factor)
+    if number is None or abs(log(number)) < LEAST_FACTOR:
+        return None
+    agree = [
+        given for given, said in rows
+        if min(abs(log(open_ / number)) for open_ in (_open(given.ratio or 1, said), given.ratio or 1)) < ALIKE
+    ]  # fmt: skip
+    share = sum(given.evidence.paper for given in agree) / sum(given.evidence.paper for given, _ in rows)
+    if share < LEAST_SHARE or len(agree) < LEAST_SHARE * len(rows):
+        return None
+    cause, confidence = _cause(batch, number, [given.evidence for given in agree])
+    return WholeStep(batch, number, cause, share, confidence)
+
+
+def _whole(factor: float) -> float | None:
+    """The integer N, or 1 / N, that the factor is."""
+    number = round(factor) if factor >= 1 else 1 / round(1 / factor)
+    return number if 1 / LARGEST <= number <= LARGEST and abs(log(factor / number)) < ALIKE else None
+
+
+def _cause(batch: int, factor: float, rows: Sequence[RowEvidence]) -> tuple[str, Confidence]:
+    number = round(factor if factor > 1 else 1 / factor)
+    tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
+    if factor < 1:
+        worlds = {row.environment.get("world_size") for row in rows}
+        if worlds == {str(number)}:
+            return f"this is one rank of {number}, with {factor:.3g} of the batch", "predicted and matched"
+        sparse = " or 2:4 sparsity" if tensor and number == 2 else ""
+        return f"one rank of {number}, a batch of {batch * factor:g}{sparse}", "plausible"
+    if all(_launches(row) >= number * _needs(row) for row in rows):
+        return (
+            f"every product was launched {number} times: {number} steps in the capture, or gradients accumulated over {number} "
+            "batches"
+        ), "predicted and matched"
+    thrice = " or 3 TF32 products for each of fp32" if tensor and number == 3 else ""
+    return f"no product was launched {number} times, so a batch of {batch * number:,} fits{thrice}", "plausible"
+
+
+def _launches(row: RowEvidence) -> float:
+    return sum(kernel.launches for kernel in row.product_kernels)
+
+
+def _needs(row: RowEvidence) -> int:
+    return row.calls * max(sum(1 for call in row.row.calls if call.flops), 1)

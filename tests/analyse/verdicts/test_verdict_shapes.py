@@ -1,0 +1,210 @@
+"""Rules whose factor follows from a layer's shape or a kernel's name, with kernels made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape
+from perfctl.orchestrator.analyse.kernels.names import Algorithm
+from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, facts_by_layer
+from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept
+from perfctl.orchestrator.analyse.verdicts.missing_rules import direction_missing
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict
+from tests.analyse.rows import by_place, call, case, work
+from tests.analyse.shapes import op
+
+PAPER = 64_000
+GRADIENTS = (call(32, "grad_input"), call(32, "grad_weight"))
+DGRAD, WGRAD = Algorithm("conv", "c", direction="grad_input"), Algorithm("conv", "c", direction="grad_weight")
+FPROP = Algorithm("conv", "c", direction="forward")
+
+
+def rules(one: RowEvidence, *others: RowEvidence, loose: Any = ()) -> dict[str, Verdict]:
+    given = RuleInput(one, by_place(one, *others), tuple(loose))
+    said = [found for rule in VERDICTS if (found := rule(given)) is not None]
+    return {found.rule: found for found in kept(given.ratio, said)}
+
+
+def backward(*works: Any, calls: Any = GRADIENTS, **more: Any) -> RowEvidence:
+    counted = sum(kernel.executed for kernel in works)
+    return case(32, *works, direction="backward", calls=calls, counted=counted, kind="Conv2d", **more)
+
+
+def product(algorithm: Algorithm, name: str = "", share: float = 1.0, launches: float = 1) -> Any:
+    return work(name or f"k_{algorithm.direction}", algorithm, (3, 3, 1), ffma=32_000 * share, launches=launches)
+
+
+def test_one_product_for_two_gradients_says_which_is_missing() -> None:
+    said = rules(backward(product(WGRAD)))["gradient missing"]
+    assert (said.factor, said.confidence) == (0.5, "predicted and matched")
+    assert "the gradient of its input has no kernel" in said.sentence
+    unnamed = rules(backward(product(Algorithm("gemm", "gemm"))), loose=[product(DGRAD)])["gradient missing"]
+    assert unnamed.confidence == "plausible" and "1 of the kernels outside of layers may be it" in unnamed.sentence
+    assert "gradient missing" not in rules(backward(product(WGRAD, share=2))), "it may compute both"
+    assert "gradient missing" not in rules(backward(product(WGRAD), product(DGRAD)))
+
+
+def test_a_gradient_of_the_input_that_paper_does_not_need_is_named() -> None:
+    only = (call(32, "grad_weight"),)
+    assert rules(backward(product(WGRAD), product(DGRAD), calls=only))["needless gradient"].factor == 2
+    assert "needless gradient" not in rules(backward(product(WGRAD), product(Algorithm("conv")), calls=only))
+
+
+@pytest.mark.parametrize(("benchmark", "told"), [("on", True), (None, True), ("off", False)])
+def test_trials_of_a_gradient_are_told_by_names_unless_the_flag_is_off(benchmark: str | None, told: bool) -> None:
+    works = [
+        product(WGRAD, "w1"),
+        product(WGRAD, "w2"),
+        product(DGRAD, "d1"),
+        product(DGRAD, "d2"),
+        product(DGRAD, "d3"),
+    ]
+    environment = {"cudnn_benchmark": benchmark} if benchmark else {}
+    found = rules(backward(*works, environment=environment))
+    assert ("several algorithms" in found) is told
+    if told:
+        assert found["several algorithms"].factor == 2.5  # 2 + 3 of 1 + 1
+
+
+def test_forward_that_ran_again_by_another_kernel_is_checkpointing_unless_trials_are_on() -> None:
+    forward = case(32, work("first", FPROP, (9, 9, 1), ffma=32_000), counted=PAPER, kind="Conv2d")
+    again = backward(product(FPROP, "second"), product(WGRAD), product(DGRAD))
+    assert rules(again, forward)["recomputation"].factor == 1.5
+    assert "recomputation" not in rules(replace(again, environment={"cudnn_benchmark": "on"}), forward)
+
+
+def test_groups_run_as_one_dense_convolution() -> None:
+    shape = ConvShape(4, 64, 64, 8, 8, 3, 3, groups=4)
+    tile = Algorithm("conv", "implicit gemm", tile=(128, 64, None))
+    kernel = work("k", tile, (2, 1, 1), ffma=4 * shape.macs)
+    calls = (call(4, macs=shape.macs // 4, kind="Conv2d"),)
+    one = case(4, kernel, kind="Conv2d", calls=calls, forward=shape, counted=8 * shape.macs)
+    said = rules(one)["groups run as dense"]
+    assert (said.factor, said.confidence) == (4, "predicted and matched")
+    exact = replace(kernel, counts={"ffma": shape.macs})
+    assert "groups run as dense" not in rules(replace(one, kernels=(exact,)))
+
+
+@pytest.mark.parametrize(("size", "taps"), [(8, 3), (14, 5)])
+def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) -> None:
+    pad = taps // 2
+    shape = op("aten.convolution", ((2, 6, size, size), (6, 1, taps, taps), None), ((2, 6, size, size),), layer="l", groups=6,
+               stride=[1, 1], padding=[pad, pad], dilation=[1, 1])  # fmt: skip
+    share = (sum(min(pad, at) + min(pad, size - 1 - at) + 1 for at in range(size)) / (size * taps)) ** 2
+    facts = facts_by_layer([shape])["l"]
+    assert facts.inside == pytest.approx(share)
+    macs = 2 * 6 * size**2 * taps**2
+    calls = (call(2, macs=macs // 2, kind="Conv2d"),)
+    kernel = work("conv_depthwise2d_forward_kernel", Algorithm("depthwise"), ffma=macs * share)
+    one = case(2, kernel, kind="Conv2d", calls=calls, counted=2 * macs * share, inside=facts.inside)
+    assert rules(one)["skipped border"].factor == pytest.approx(share)
+    whole = replace(kernel, counts={"ffma": macs})
+    assert "skipped border" not in rules(replace(one, kernels=(whole,)))
+
+
+FLASH = Algorithm("attention", "flash attention", tile=(64, 64, None), tensor_core=True, math="fp16")
+
+
+@pytest.mark.parametrize("blocks", [1, 4, 8])
+def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
+    share = (blocks + 1) / (2 * blocks)
+    kernel = work("flash_fwd", FLASH, tensor=PAPER * share, ffma=0)
+    one = case(32, kernel, counted=PAPER * share, causal=(64 * blocks, 64 * blocks))
+    found = rules(one)
+    assert ("causal mask" in found) is (blocks > 1)
+    if blocks > 1:
+        assert found["causal mask"].factor == pytest.approx(share)
+    assert "causal mask" not in rules(replace(one, causal=None))
+
+
+def test_flash_attention_computes_its_scores_again_inside_backward() -> None:
+    again = case(32, direction="recompute", calls=(call(32, "recompute", macs=500),))
+    kernel = work("flash_bwd", FLASH, tensor=2.5 * PAPER, ffma=0)
+    one = case(32, kernel, direction="backward", calls=GRADIENTS, counted=2.5 * PAPER)
+    assert rules(one, again)["attention recompute"].factor == 1.25
+    given = RuleInput(again, by_place(one, again))
+    assert direction_missing(given) is None
+    assert "are done in fc backward's kernel" in rules(again, one)["attention recompute"].sentence
+    math = case(32, replace(kernel, tensor=replace(kernel.tensor, value=2 * PAPER)), direction="backward", calls=GRADIENTS,
+                counted=2 * PAPER)  # fmt: skip
+    assert "attention recompute" not in rules(math, again), "its count has no room for them"
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "factor"),
+    [
+        ("cutlass_80_tensorop_s1688gemm_3xtf32_128x64", "3xTF32", 3.0),
+        ("sm80_xmma_sparse_gemm_f16f16_f16f32", "2:4 sparsity", 0.5), ("cutlass_80_tensorop_h16816gemm", None, 3.0),
+    ],
+)  # fmt: skip
+def test_names_say_how_many_products_tensor_cores_do(name: str, rule: str | None, factor: float) -> None:
+    half = Algorithm("gemm", "gemm", tensor_core=True, math="fp16")
+    kernel = work(name, half, tensor=factor * PAPER, ffma=0)
+    found = {
+        key: said.factor for key, said in rules(case(32, kernel, counted=factor * PAPER)).items() if said.factor != 1
+    }
+    assert found == ({rule: factor} if rule else {})
+    full = work(name, half, tensor=PAPER, ffma=0)
+    assert rule not in rules(case(32, full, counted=PAPER)), "the count speaks against it"
+
+
+def test_a_layer_launched_twice_where_paper_has_one_call() -> None:
+    kernel = work("void gemm_v0<float>(float*)", Algorithm("gemm", "gemm"), (1, 1, 1), ffma=64_000, launches=2)
+    said = rules(case(32, kernel, counted=2 * PAPER))["extra calls"]
+    assert (said.factor, said.confidence) == (2, "plausible")
+    split = replace(kernel, counts={"ffma": 32_000})
+    assert "extra calls" not in rules(case(32, split, counted=PAPER)), "a batch split over two launches"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("void at::native::fused_dropout_kernel_vec<float>", "dropout"),
+        ("void at::native::batch_norm_transform_input_kernel<float>", "batch norm"),
+        ("void at::native::fake_quantize_tensor_cachemask<float>", "fake quantisation"),
+    ],
+)
+def test_work_beside_the_products_is_called_by_its_kernels_name(name: str, word: str) -> None:
+    works = (work("k", Algorithm("gemm", "gemm"), ffma=32_000), work(name, Algorithm("elementwise"), fadd=6400))
+    said = rules(case(32, *works, counted=PAPER + 6400))["layout and epilogue"]
+    assert f"({word})" in said.sentence and said.factor == pytest.approx(1.1)
+
+
+def test_advice_does_not_name_the_command_that_made_the_run() -> None:
+    loose = (work("loose", ffma=32_000),)
+    for ours in (False, True):
+        one = case(32, direction="backward", ours=ours)
+        said = direction_missing(RuleInput(one, by_place(one), loose))
+        assert said is not None
+        assert ("perfctl ncu" in said.todo) is not ours
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
+    shape = op("aten.convolution", ((2, 8, 12, 12), (16, 8, 3, 3), None), ((2, 16, 12 // stride, 12 // stride),), layer="l",
+               stride=[stride, stride])  # fmt: skip
+    full = facts_by_layer([shape])["l"].upsampled
+    assert full == 2 * 2 * 144 * 16 * 8 * 9
+    own = full // stride**2
+    calls = tuple(call(1, direction, macs=own // 2) for direction in ("grad_input", "grad_weight"))
+    works = (work("d", DGRAD, ffma=full // 2), work("w", WGRAD, ffma=own // 2))
+    said = rules(backward(*works, calls=calls, upsampled=full))["zeros inserted"]
+    assert said.factor == pytest.approx((stride**2 + 1) / 2)
+    exact = (work("d", DGRAD, ffma=own // 2), works[1])
+    assert "zeros inserted" not in rules(backward(*exact, calls=calls, upsampled=full))
+    assert facts_by_layer([replace(shape, attributes={"stride": [1, 1]})])["l"].upsampled is None
+
+
+def test_two_layers_with_each_others_counts_are_swapped() -> None:
+    def row(layer: str, macs: int, counted: int) -> RowEvidence:
+        made = work("k", Algorithm("gemm", "gemm"), ffma=32 * counted)
+        return case(32, made, layer=layer, calls=(call(32, macs=macs, layer=layer),), counted=64 * counted)
+
+    a, b, c = row("a", 1000, 3000), row("b", 3000, 1000), row("c", 500, 500)
+    assert rules(a, b, c)["swapped layers"].factor == 3
+    assert rules(b, a, c)["swapped layers"].factor == pytest.approx(1 / 3)
+    assert "swapped layers" not in rules(c, a, b)
+    assert "swapped layers" not in rules(a, b, row("d", 3000, 1000)), "it may be either"
