@@ -85,8 +85,9 @@ def _header(path: Path, line: str) -> list[str]:
         return header
     missing = ", ".join(Columns(header).missing())
     if missing or not ("Metric Name" in header or csv_pages.metric_columns(header)):
-        reason = f"the CSV has no {f'column {missing}' if missing else 'metric columns'}"
-        raise ReportError(path, "ncu", f"{reason} (it is cut off, or from another page of ncu)", EXPORT)
+        lacking = f"column {missing}" if missing else "metric columns"
+        reason = f"the CSV has no {lacking} (it is cut off, or from another page of ncu)"
+        raise ReportError(path, "ncu", reason, EXPORT)
     return header
 
 

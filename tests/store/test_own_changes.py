@@ -166,9 +166,13 @@ def test_ctrl_c_ends_a_view_that_never_ends(store: Path) -> None:
     endless = f"SELECT n AS run_id, '' AS quantity, '' AS state, '' AS reason, '' AS scope FROM ({ENDLESS}) WHERE n < 0"
     change(store, "DROP TABLE gap", f"CREATE VIEW gap AS {endless}")
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    with pytest.warns(StoreNote), pytest.raises(KeyboardInterrupt), database.reading(store) as connection:
-        timer.start()
-        read.load(connection, [1])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    try:
+        with pytest.warns(StoreNote), pytest.raises(KeyboardInterrupt), database.reading(store) as connection:
+            timer.start()
+            read.load(connection, [1])
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_view_cannot_fill_the_memory(store: Path) -> None:
