@@ -80,9 +80,12 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
     rows = {}
     for given, claims in raw:
         evidence = given.evidence
-        step = steps.get(evidence.row.batch) if given.ratio else None
-        if step is not None:
-            claims = [step.row(given), *(said for said in claims if said.rule not in whole_rules.RIVALS)]
+        whole = [step for step in steps.get(evidence.row.batch, ()) if given.ratio and step.of(evidence)]
+        if whole:
+            launched = prod(step.launched for step in whole)
+            more = row_rules.extra_calls(given, launched) if launched > 1 else None
+            own = (said for said in claims if said.rule not in whole_rules.RIVALS)
+            claims = [*(step.row(given) for step in whole), *((more,) if more else ()), *own]
         found = kept(given.ratio, claims)
         found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
         left = unexplained(gap_of(evidence), found)
@@ -90,7 +93,7 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
             rows[evidence.place] = Judged(tuple(found), left)
     sweep = (
         *window_rules.window(window),
-        *(step.sweep for step in steps.values()),
+        *(step.sweep for found in steps.values() for step in found),
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from math import log
 
-from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
+from perfctl.orchestrator.analyse.verdicts.breakdown import fits_grids, from_grids, splits_alike
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import (
     Confidence,
@@ -70,30 +70,79 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     return verdict(given, "tile padding", sentence, factor, todo, found.products, "predicted and matched")
 
 
-def extra_calls(given: RuleInput) -> Verdict | None:
-    """The same product was launched more often than the step needs it."""
-    found, evidence = given.breakdown, given.evidence
-    products = found.products
-    if given.counted is None or not given.ratio or not products or found.several:
+RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
+
+
+def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
+    """How often each product was launched for once on paper; None where they differ, or where parts may be launches.
+
+    A layer that runs N times runs each of its products N times. A recurrent layer may launch one product for each step of
+    its sequence, and a fused attention one for all of its products.
+    """
+    if (
+        not products
+        or RECURRENT.search(evidence.row.kind or "")
+        or any(one.algorithm.family == "rnn" for one in products)
+    ):
         return None
-    launches, calls = sum(kernel.launches for kernel in products), evidence.calls
-    needs = calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
+    count = round(launches / needs)
+    return count if count * needs == launches and all(kernel.launches % count == 0 for kernel in products) else None
+
+
+def needed(evidence: RowEvidence) -> int:
+    """Products of a step on paper."""
+    return evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+
+
+def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
+    """The same product was launched more often than the step needs it; ``step``: as often as those of all layers."""
+    found, evidence = given.breakdown, given.evidence
+    products = evidence.product_kernels if step > 1 else found.products
+    times_run = multiple(evidence, products)
+    if given.counted is None or not given.ratio or not times_run or times_run % step or times_run <= step:
+        return None
+    if found.several and step == 1:
+        return None
     known = found.called > 0
-    times_run = found.grown("called") if known else launches / needs
-    if not known:
-        # without a matching grid: every product n times, and the count follows
-        alike = all(kernel.launches % times_run == 0 for kernel in products) if times_run % 1 == 0 else False
-        if times_run < 2 or not alike or found.rule or found.family in ("winograd", "fft", "attention", None):
+    if not known:  # without a matching grid: the count follows
+        if found.rule or found.family in ("winograd", "fft", "attention", None):
             return None
-        if abs(log(given.ratio / times_run)) > log(1.1):
+        if abs(log(given.ratio / times_run)) > log(1.1) or not fits_grids(evidence):
             return None
+    number = times_run // step
+    launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
     ran = f"{given.who} launches its product {launches:g} times a step, where paper has {needs}"
-    causes = "the layer ran more often than the recorded step, or the capture holds more steps than it says"
-    sentence = f"{ran}: {times(times_run)} times the FLOPs on paper, because {causes}."
+    if step > 1:
+        ran += f" and all layers have {step} times paper's"
     todo = "Check the number of profiled steps, gradient accumulation, and calls of the layer."
+    if splits_alike(evidence, products, times_run):
+        sentence = (
+            f"{ran}: the layer ran more often, or its product is split over the launches. One part of {times_run} may fill as many "
+            "tiles as all of it."
+        )
+        return verdict(given, "extra calls", sentence, None, todo, tuple(products))
+    sentence = f"{ran}: {times(number)} times the FLOPs on paper, because {_why_again(given, times_run, step)}."
     return verdict(
-        given, "extra calls", sentence, times_run, todo, products, "predicted and matched" if known else "plausible"
+        given,
+        "extra calls",
+        sentence,
+        float(number),
+        todo,
+        tuple(products),
+        "predicted and matched" if known else "plausible",
     )
+
+
+def _why_again(given: RuleInput, times_run: int, step: int) -> str:
+    """What the launches of forward leave possible."""
+    batch, layer, direction = given.evidence.place
+    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
+    trials = "" if given.evidence.environment.get("cudnn_benchmark") == "off" else ", or cuDNN tried it several times"
+    if forward is not None and multiple(forward, forward.product_kernels) == step < times_run:
+        return f"its gradients were computed more often than forward ran: double backward, or several losses{trials}"
+    steps = "" if step > 1 else ", the capture holds more steps than it says, or gradients are accumulated"
+    return f"the layer ran more often than the recorded step{steps}{trials}"
 
 
 def winograd(given: RuleInput) -> Verdict | None:

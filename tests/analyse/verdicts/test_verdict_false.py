@@ -191,7 +191,7 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
 def test_a_factor_that_all_rows_share_has_one_cause(
     factor: float, launches: float, world: str | None, cause: str, confidence: str
 ) -> None:
-    step = whole_steps(network(factor, launches, world))[32]
+    (step,) = whole_steps(network(factor, launches, world))[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in step.sweep.sentence
 
