@@ -164,14 +164,16 @@ def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
 
 
 def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
-    """Tiles that a product of unknown tile may have, by its count: fewer rows may have needed the same whole tiles."""
+    """Tiles that a product may have, by its name or its count: fewer rows may have needed the same whole tiles."""
     forward, products = evidence.forward, evidence.product_kernels
-    if forward is None or not products or any(kernel.algorithm.tile for kernel in products):
+    if forward is None or not products:
         return frozenset()
+    named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
+    tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or {(m, n) for m in TILES for n in TILES}
     rows, columns = (forward.m, forward.n) if isinstance(forward, GemmShape) else (forward.pixels, forward.out_channels)
     depth = evidence.paper / (rows * columns)
     area = sum(kernel.products for kernel in products) / depth if depth else 0
-    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m in TILES for n in TILES}
+    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
     return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
 
 
@@ -225,6 +227,10 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
                     return True
             elif any(_rows(shape, size) == _rows(part, size) for size in (tile[:2] if tile else TILES)):
                 return True
+    if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
+        sums = [shape.k for shape in evidence.shapes if isinstance(shape, GemmShape)]
+        if any(ceil(deep / step) == ceil(deep / parts / step) for deep in sums for step in DEPTH_STEPS):
+            return True
     forward = evidence.forward
     if isinstance(forward, ConvShape) and evidence.row.direction != "forward":  # the filter's gradient, by its channels
         sizes = {size for one in products for size in (one.algorithm.tile[:2] if one.algorithm.tile else TILES)}

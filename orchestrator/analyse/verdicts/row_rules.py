@@ -96,13 +96,39 @@ def needed(evidence: RowEvidence) -> int:
 
 
 def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
-    """The same product was launched more often than the step needs it; ``step``: as often as those of all layers."""
+    """The layer ran more often than the step needs it; ``step``: as often as all layers did."""
+    forward = _forward_ran(given)
+    if forward is not None:
+        return _extra(given, forward // step, step) if forward % step == 0 else None
+    times_run = multiple(given.evidence, _products(given, step))
+    return _extra(given, times_run // step, step) if times_run and times_run % step == 0 else None
+
+
+def extra_gradients(given: RuleInput, step: int = 1) -> Verdict | None:
+    """The gradients of a layer ran more often than its forward; ``step``: as often as those of all layers did."""
+    forward, times_run = _forward_ran(given), multiple(given.evidence, _products(given, step))
+    before = max(forward or 0, step)
+    return _extra(given, times_run // before, step) if forward and times_run and times_run % before == 0 else None
+
+
+def _products(given: RuleInput, step: int) -> tuple[KernelGroup, ...]:
+    return given.evidence.product_kernels if step > 1 else given.breakdown.products
+
+
+def _forward_ran(given: RuleInput) -> int | None:
+    """How often forward of a gradients' layer ran, if the gradients ran so often or a multiple of it."""
+    batch, layer, direction = given.evidence.place
+    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
+    ran = multiple(forward, forward.product_kernels) if forward is not None else None
+    times_run = multiple(given.evidence, given.breakdown.products)
+    return ran if ran and times_run and times_run % ran == 0 else None
+
+
+def _extra(given: RuleInput, number: int, step: int) -> Verdict | None:
     found, evidence = given.breakdown, given.evidence
-    products = evidence.product_kernels if step > 1 else found.products
+    products = _products(given, step)
     times_run = multiple(evidence, products)
-    if given.counted is None or not given.ratio or not times_run or times_run % step or times_run <= step:
-        return None
-    if found.several and step == 1:
+    if given.counted is None or not given.ratio or not times_run or number < 2 or (found.several and step == 1):
         return None
     known = found.called > 0
     if not known:  # without a matching grid: the count follows
@@ -110,7 +136,6 @@ def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
             return None
         if abs(log(given.ratio / times_run)) > log(1.1) or not fits_grids(evidence):
             return None
-    number = times_run // step
     launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
     ran = f"{given.who} launches its product {launches:g} times a step, where paper has {needs}"
     if step > 1:
@@ -121,28 +146,17 @@ def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
             f"{ran}: the layer ran more often, or its product is split over the launches. One part of {times_run} may fill as many "
             "tiles as all of it."
         )
-        return verdict(given, "extra calls", sentence, None, todo, tuple(products))
-    sentence = f"{ran}: {times(number)} times the FLOPs on paper, because {_why_again(given, times_run, step)}."
-    return verdict(
-        given,
-        "extra calls",
-        sentence,
-        float(number),
-        todo,
-        tuple(products),
-        "predicted and matched" if known else "plausible",
-    )
-
-
-def _why_again(given: RuleInput, times_run: int, step: int) -> str:
-    """What the launches of forward leave possible."""
-    batch, layer, direction = given.evidence.place
-    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
-    trials = "" if given.evidence.environment.get("cudnn_benchmark") == "off" else ", or cuDNN tried it several times"
-    if forward is not None and multiple(forward, forward.product_kernels) == step < times_run:
-        return f"its gradients were computed more often than forward ran: double backward, or several losses{trials}"
-    steps = "" if step > 1 else ", the capture holds more steps than it says, or gradients are accumulated"
-    return f"the layer ran more often than the recorded step{steps}{trials}"
+        return verdict(given, "extra calls", sentence, None, todo, products)
+    forward = _forward_ran(given)
+    if forward is not None and number * max(forward, step) == times_run:
+        why = f"its gradients ran {number} times as often as its forward: double backward, or several losses"
+    else:
+        steps = "" if step > 1 else ", the capture holds more steps than it says, or gradients are accumulated"
+        trials = "" if evidence.environment.get("cudnn_benchmark") == "off" else ", or cuDNN tried it several times"
+        why = f"the layer ran more often than the recorded step{steps}{trials}"
+    sentence = f"{ran}: {times(number)} times the FLOPs on paper, because {why}."
+    confidence: Confidence = "predicted and matched" if known else "plausible"
+    return verdict(given, "extra calls", sentence, float(number), todo, products, confidence)
 
 
 def winograd(given: RuleInput) -> Verdict | None:

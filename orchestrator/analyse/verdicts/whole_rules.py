@@ -108,8 +108,8 @@ def _launched(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
 
 def _common(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
     """How often all rows ran their products, if at least two layers ran them exactly so often; else 1."""
-    known = {row.place: multiple(row, row.product_kernels) for row in rows}
-    number = gcd(*(count for count in known.values() if count))
+    known = {row.place: multiple(row, row.product_kernels) for row in over}
+    number = gcd(*(count for row in rows if (count := known[row.place])))
     exactly = {layer for (_, layer, _), count in known.items() if count == number}
     return number if number and len(exactly) > 1 and not any(_launches(row) % number for row in over) else 1
 

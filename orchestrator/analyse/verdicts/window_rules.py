@@ -74,7 +74,9 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
             continue
         weights = sum(papers), sum(counts)  # a row that lacks its counters at one batch size proves nothing
         whole = [before + weight for before, weight in zip(whole, weights, strict=True)]
-        figures = {(one.row.counted.lower_bound, one.row.counted.launches, one.row.counted.of_launches) for one in group}
+        figures = {
+            (one.row.counted.lower_bound, one.row.counted.launches, one.row.counted.of_launches) for one in group
+        }
         if _stays(papers, counts) and len(figures) == 1:
             constant += group
             filling = all(rows.fills_tiles(evidence) for evidence in group)
