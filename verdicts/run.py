@@ -79,6 +79,7 @@ NAMES = (
     Name("recomput|checkpoint", "", AGAIN),
     Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
     Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
+    Name("calls", "split over the launches", WHOLE | {"padding_split", "benchmark", "double_backward"}, True),
     Name("window|uniform|whole|rank|accumul|steps|larger|calls|all rows|batch", "", WHOLE | {"benchmark", "double_backward"}),
     Name("several algorithms|algorithms", "", {"benchmark", "checkpoint_other", "checkpoint_same", "half_tf32", "extra_calls"}, True),
     Name("layout|epilogue|element|beside|other kernels", "", BESIDE | {"split_k"}),

@@ -60,10 +60,12 @@ class Breakdown:
     def grown(self, part: str) -> float:
         """By what factor one part (called, transforms, repeated, summed or extra) makes the parts before it grow.
 
-        Where nothing predicts the products, they are taken as counted: a small part of a large count is not a large one.
+        Where more was counted than predicted, the products are taken as counted: a small part of a large count is not a large
+        one.
         """
         parts = ("called", "transforms", "repeated", "summed", "extra")
-        base = self.base if self.rule or not self.seen else max(self.seen - self.called, 0.0)
+        seen = max(self.seen - self.called, 0.0)
+        base = max(self.base, seen) if self.rule or not self.seen else seen
         before = base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
@@ -162,14 +164,16 @@ def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
 
 
 def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
-    """Tiles that a product of unknown tile may have, by its count: fewer rows may have needed the same whole tiles."""
+    """Tiles that a product may have, by its name or its count: fewer rows may have needed the same whole tiles."""
     forward, products = evidence.forward, evidence.product_kernels
-    if forward is None or not products or any(kernel.algorithm.tile for kernel in products):
+    if forward is None or not products:
         return frozenset()
+    named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
+    tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or {(m, n) for m in TILES for n in TILES}
     rows, columns = (forward.m, forward.n) if isinstance(forward, GemmShape) else (forward.pixels, forward.out_channels)
     depth = evidence.paper / (rows * columns)
     area = sum(kernel.products for kernel in products) / depth if depth else 0
-    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m in TILES for n in TILES}
+    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
     return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
 
 
@@ -209,6 +213,40 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
                 return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
     return _split(kernel, shape)
+
+
+def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: int) -> bool:
+    """True when one of ``parts`` parts of a product may need as many tiles as all of it: by grid, tile, or any usual tile."""
+    for kernel in products:
+        tile = kernel.algorithm.tile
+        for shape in (*evidence.shapes, *evidence.unverified_shapes):
+            part = _smaller(shape, parts)
+            said = [expected_grid(kernel.algorithm, kernel.grid, one) if kernel.grid else None for one in (shape, part)]
+            if any(said):
+                if all(one is not None and one.matches for one in said):
+                    return True
+            elif any(_rows(shape, size) == _rows(part, size) for size in (tile[:2] if tile else TILES)):
+                return True
+    if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
+        sums = [shape.k for shape in evidence.shapes if isinstance(shape, GemmShape)]
+        if any(ceil(deep / step) == ceil(deep / parts / step) for deep in sums for step in DEPTH_STEPS):
+            return True
+    forward = evidence.forward
+    if isinstance(forward, ConvShape) and evidence.row.direction != "forward":  # the filter's gradient, by its channels
+        sizes = {size for one in products for size in (one.algorithm.tile[:2] if one.algorithm.tile else TILES)}
+        return any(ceil(forward.out_channels / size) == ceil(forward.out_channels / parts / size) for size in sizes)
+    return False
+
+
+def _smaller(shape: Shape, parts: int) -> Shape:
+    """The largest of ``parts`` parts of the rows."""
+    if isinstance(shape, ConvShape):
+        return replace(shape, batch=ceil(shape.batch / parts))
+    return replace(shape, m=ceil(shape.m / parts))
+
+
+def _rows(shape: Shape, tile: int) -> int:
+    return ceil((shape.m if isinstance(shape, GemmShape) else shape.pixels) / tile)
 
 
 def _split(kernel: KernelGroup, shape: Shape) -> tuple[float, str, int] | None:

@@ -43,7 +43,7 @@ def _alike(kernel: KernelGroup, flops: float) -> bool:
 def gradient_missing(given: RuleInput) -> Verdict | None:
     """One product ran where paper has two gradients."""
     papers, products = _papers(given), _simple(given)
-    if len(papers) != 2 or len(products) != 1 or products[0].launches != 1:
+    if len(papers) != 2 or len(products) != 1 or products[0].launches != 1 or given.evidence.left_out:
         return None
     (kernel,) = products
     said = kernel.algorithm.direction

@@ -31,10 +31,11 @@ Rule = Callable[[RuleInput], Verdict | None]
 VERDICTS: tuple[Rule, ...] = (
     window_rules.wrong_window, missing_rules.fadd_alone, missing_rules.not_collected, missing_rules.nothing_counted,
     missing_rules.direction_missing, tensor_rules.tensor_cores, tensor_rules.three_tf32, tensor_rules.sparsity,
-    tensor_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd, row_rules.fourier, row_rules.tile_padding,
-    row_rules.extra_calls, shape_rules.attention_recompute, shape_rules.causal_mask, shape_rules.groups_as_dense,
-    shape_rules.skipped_border, shape_rules.swapped, row_rules.shared_kernel, gradient_rules.gradient_missing,
-    gradient_rules.needless_gradient, gradient_rules.zeros_inserted, gradient_rules.gradient_trials, row_rules.recomputation,
+    tensor_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd, row_rules.fourier,
+    row_rules.tile_padding, row_rules.extra_calls, row_rules.extra_gradients, shape_rules.attention_recompute,
+    shape_rules.causal_mask, shape_rules.groups_as_dense, shape_rules.skipped_border, shape_rules.swapped,
+    row_rules.shared_kernel, gradient_rules.gradient_missing, gradient_rules.needless_gradient,
+    gradient_rules.zeros_inserted, gradient_rules.gradient_trials, row_rules.recomputation,
     gradient_rules.recomputed_otherwise, row_rules.split_k, row_rules.layout_and_epilogue,
 )  # fmt: skip
 """All rules about one row. A new one is a function and a name here."""
@@ -80,9 +81,13 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
     rows = {}
     for given, claims in raw:
         evidence = given.evidence
-        step = steps.get(evidence.row.batch) if given.ratio else None
-        if step is not None:
-            claims = [step.row(given), *(said for said in claims if said.rule not in whole_rules.RIVALS)]
+        whole = [step for step in steps.get(evidence.row.batch, ()) if given.ratio and step.of(evidence)]
+        if whole:
+            launched = prod(step.launched for step in whole)
+            again = (row_rules.extra_calls, row_rules.extra_gradients) if launched > 1 else ()
+            more = (said for rule in again if (said := rule(given, launched)) is not None)
+            own = (said for said in claims if said.rule not in whole_rules.RIVALS)
+            claims = [*(step.row(given) for step in whole), *more, *own]
         found = kept(given.ratio, claims)
         found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
         left = unexplained(gap_of(evidence), found)
@@ -90,7 +95,7 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
             rows[evidence.place] = Judged(tuple(found), left)
     sweep = (
         *window_rules.window(window),
-        *(step.sweep for step in steps.values()),
+        *(step.sweep for found in steps.values() for step in found),
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),

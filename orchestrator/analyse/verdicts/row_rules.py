@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from math import log
 
-from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
+from perfctl.orchestrator.analyse.verdicts.breakdown import fits_grids, from_grids, splits_alike
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import (
     Confidence,
@@ -70,30 +70,93 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     return verdict(given, "tile padding", sentence, factor, todo, found.products, "predicted and matched")
 
 
-def extra_calls(given: RuleInput) -> Verdict | None:
-    """The same product was launched more often than the step needs it."""
-    found, evidence = given.breakdown, given.evidence
-    products = found.products
-    if given.counted is None or not given.ratio or not products or found.several:
+RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
+
+
+def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
+    """How often each product was launched for once on paper; None where they differ, or where parts may be launches.
+
+    A layer that runs N times runs each of its products N times. A recurrent layer may launch one product for each step of
+    its sequence, and a fused attention one for all of its products.
+    """
+    if (
+        not products
+        or RECURRENT.search(evidence.row.kind or "")
+        or any(one.algorithm.family == "rnn" for one in products)
+    ):
         return None
-    launches, calls = sum(kernel.launches for kernel in products), evidence.calls
-    needs = calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
+    count = round(launches / needs)
+    return count if count * needs == launches and all(kernel.launches % count == 0 for kernel in products) else None
+
+
+def needed(evidence: RowEvidence) -> int:
+    """Products of a step on paper."""
+    return evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+
+
+def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
+    """The layer ran more often than the step needs it; ``step``: as often as all layers did."""
+    forward = _forward_ran(given)
+    if forward is not None:
+        return _extra(given, forward // step, step) if forward % step == 0 else None
+    times_run = multiple(given.evidence, _products(given, step))
+    return _extra(given, times_run // step, step) if times_run and times_run % step == 0 else None
+
+
+def extra_gradients(given: RuleInput, step: int = 1) -> Verdict | None:
+    """The gradients of a layer ran more often than its forward; ``step``: as often as those of all layers did."""
+    forward, times_run = _forward_ran(given), multiple(given.evidence, _products(given, step))
+    before = max(forward or 0, step)
+    return _extra(given, times_run // before, step) if forward and times_run and times_run % before == 0 else None
+
+
+def _products(given: RuleInput, step: int) -> tuple[KernelGroup, ...]:
+    return given.evidence.product_kernels if step > 1 else given.breakdown.products
+
+
+def _forward_ran(given: RuleInput) -> int | None:
+    """How often forward of a gradients' layer ran, if the gradients ran so often or a multiple of it."""
+    batch, layer, direction = given.evidence.place
+    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
+    ran = multiple(forward, forward.product_kernels) if forward is not None else None
+    times_run = multiple(given.evidence, given.breakdown.products)
+    return ran if ran and times_run and times_run % ran == 0 else None
+
+
+def _extra(given: RuleInput, number: int, step: int) -> Verdict | None:
+    found, evidence = given.breakdown, given.evidence
+    products = _products(given, step)
+    times_run = multiple(evidence, products)
+    if given.counted is None or not given.ratio or not times_run or number < 2 or (found.several and step == 1):
+        return None
     known = found.called > 0
-    times_run = found.grown("called") if known else launches / needs
-    if not known:
-        # without a matching grid: every product n times, and the count follows
-        alike = all(kernel.launches % times_run == 0 for kernel in products) if times_run % 1 == 0 else False
-        if times_run < 2 or not alike or found.rule or found.family in ("winograd", "fft", "attention", None):
+    if not known:  # without a matching grid: the count follows
+        if found.rule or found.family in ("winograd", "fft", "attention", None):
             return None
-        if abs(log(given.ratio / times_run)) > log(1.1):
+        if abs(log(given.ratio / times_run)) > log(1.1) or not fits_grids(evidence):
             return None
+    launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
     ran = f"{given.who} launches its product {launches:g} times a step, where paper has {needs}"
-    causes = "the layer ran more often than the recorded step, or the capture holds more steps than it says"
-    sentence = f"{ran}: {times(times_run)} times the FLOPs on paper, because {causes}."
+    if step > 1:
+        ran += f" and all layers have {step} times paper's"
     todo = "Check the number of profiled steps, gradient accumulation, and calls of the layer."
-    return verdict(
-        given, "extra calls", sentence, times_run, todo, products, "predicted and matched" if known else "plausible"
-    )
+    if splits_alike(evidence, products, times_run):
+        sentence = (
+            f"{ran}: the layer ran more often, or its product is split over the launches. One part of {times_run} may fill as many "
+            "tiles as all of it."
+        )
+        return verdict(given, "extra calls", sentence, None, todo, products)
+    forward = _forward_ran(given)
+    if forward is not None and number * max(forward, step) == times_run:
+        why = f"its gradients ran {number} times as often as its forward: double backward, or several losses"
+    else:
+        steps = "" if step > 1 else ", the capture holds more steps than it says, or gradients are accumulated"
+        trials = "" if evidence.environment.get("cudnn_benchmark") == "off" else ", or cuDNN tried it several times"
+        why = f"the layer ran more often than the recorded step{steps}{trials}"
+    sentence = f"{ran}: {times(number)} times the FLOPs on paper, because {why}."
+    confidence: Confidence = "predicted and matched" if known else "plausible"
+    return verdict(given, "extra calls", sentence, float(number), todo, products, confidence)
 
 
 def winograd(given: RuleInput) -> Verdict | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log, prod
+from math import gcd, log, prod
 from statistics import median
 
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
+from perfctl.orchestrator.analyse.verdicts.row_rules import multiple
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, explained, percent, times
 
 Found = Sequence[tuple[RuleInput, Sequence[Verdict]]]
@@ -31,18 +32,32 @@ class WholeStep:
     factor: float
     cause: str
     share: float
+    """Of the FLOPs on paper: those of the rows that say so."""
     confidence: Confidence
+    launched: int = 1
+    """``factor``, where the launches of all products say it; 1 where the counts do."""
+    gradients: bool = False
+    """Of the rows of gradients alone."""
+
+    def of(self, row: RowEvidence) -> bool:
+        """True when the row is one of those."""
+        return not self.gradients or row.row.direction != "forward"
 
     @property
     def sweep(self) -> Verdict:
         """For the study as a whole: the rows have the number."""
         rows = f"rows with {percent(self.share)} of the FLOPs on paper executed {times(self.factor)} times"
-        sentence = f"At batch {self.batch}, {rows} what paper and the other reasons say: {self.cause}."
-        return Verdict("whole step", sentence, None, None, TODO, (), self.confidence)
+        what = f"{rows} what paper and the other reasons say: {self.cause}"
+        if self.launched > 1:
+            what = self.cause
+        return Verdict("whole step", f"At batch {self.batch}, {what}.", None, None, TODO, (), self.confidence)
 
     def row(self, given: RuleInput) -> Verdict:
         """The same for one row, with the factor that the other rows have."""
-        sentence = f"{given.who} executed {times(self.factor)} times what is on paper, as all rows did: {self.cause}."
+        of = " of gradients" if self.gradients else ""
+        sentence = (
+            f"{given.who} executed {times(self.factor)} times what is on paper, as all rows{of} did: {self.cause}."
+        )
         share = explained(given.ratio, self.factor)
         return Verdict("whole step", sentence, self.factor, share, TODO, (), self.confidence)
 
@@ -50,19 +65,53 @@ class WholeStep:
 TODO = "Check the batch size that ran, the number of profiled steps, gradient accumulation, and the number of ranks."
 
 
-def whole_steps(found: Found) -> Mapping[int, WholeStep]:
-    """Batch size -> what all of its rows have in common; only where nearly all rows agree on a number N or 1/N."""
+def whole_steps(found: Found) -> Mapping[int, Sequence[WholeStep]]:
+    """Batch size -> what all of its rows have in common: launches of every product, and then a number N or 1/N in counts."""
     by_batch: dict[int, list[tuple[RuleInput, Sequence[Verdict]]]] = defaultdict(list)
     for given, said in found:
-        if _usable(given):
-            by_batch[given.evidence.row.batch].append((given, said))
-    steps = {}
+        by_batch[given.evidence.row.batch].append((given, said))
+    steps: dict[int, list[WholeStep]] = defaultdict(list)
     for batch, rows in by_batch.items():
+        launched = _launched(batch, [given.evidence for given, _ in rows])
+        steps[batch] += launched
+        rows = [(given, said) for given, said in rows if _usable(given)]
         if len(rows) >= LEAST_ROWS and len({given.evidence.row.layer for given, _ in rows}) >= LEAST_LAYERS:
-            step = _whole_step(batch, rows)
+            step = _whole_step(batch, rows, launched)
             if step is not None:
-                steps[batch] = step
-    return steps
+                steps[batch].append(step)
+    return {batch: found for batch, found in steps.items() if found}
+
+
+def _launched(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
+    """Every product of every layer was launched N times or a multiple of it; a layer alone may have been called again."""
+    ran = [row for row in rows if row.product_kernels]
+    gradients = [row for row in ran if row.row.direction != "forward"]
+    found = []
+    forward = [row for row in ran if row.row.direction == "forward"]
+    number = _common(forward, ran)
+    if number > 1:
+        off = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
+        trials = "" if off or gradients else ", or cuDNN tried each kernel several times"
+        cause = (
+            f"every product was launched {number} times: {number} steps in the capture, or gradients accumulated over {number} "
+            f"batches{trials}"
+        )
+        found.append(WholeStep(batch, number, cause, 1.0, "predicted and matched", number))
+    again = _common(gradients, gradients)
+    sure = sum(multiple(row, row.product_kernels) == number for row in forward) > 1
+    if sure and again > number and again % number == 0:
+        more = again // number
+        cause = f"every gradient was computed {more} times where forward ran once: double backward, or {more} losses"
+        found.append(WholeStep(batch, more, cause, 1.0, "predicted and matched", more, gradients=True))
+    return found
+
+
+def _common(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
+    """How often all rows ran their products, if at least two layers ran them exactly so often; else 1."""
+    known = {row.place: multiple(row, row.product_kernels) for row in over}
+    number = gcd(*(count for row in rows if (count := known[row.place])))
+    exactly = {layer for (_, layer, _), count in known.items() if count == number}
+    return number if number and len(exactly) > 1 and not any(_launches(row) % number for row in over) else 1
 
 
 def _usable(given: RuleInput) -> bool:
@@ -73,19 +122,20 @@ def _usable(given: RuleInput) -> bool:
     return bool(given.ratio) and not (evidence.row.counted.lower_bound or halves or window)
 
 
-def _open(ratio: float, said: Iterable[Verdict]) -> float:
-    """What the reasons of the row itself leave of the ratio."""
-    return ratio / prod(item.factor for item in said if item.factor and item.rule not in RIVALS)
+def _open(given: RuleInput, said: Iterable[Verdict], launched: Iterable[WholeStep]) -> float:
+    """What the launches and the reasons of the row itself leave of the ratio."""
+    again = prod(step.factor for step in launched if step.of(given.evidence))
+    return (given.ratio or 1) / again / prod(item.factor for item in said if item.factor and item.rule not in RIVALS)
 
 
-def _whole_step(batch: int, rows: Found) -> WholeStep | None:
-    factor = median(_open(given.ratio or 1, said) for given, said in rows)
+def _whole_step(batch: int, rows: Found, launched: Sequence[WholeStep]) -> WholeStep | None:
+    factor = median(_open(given, said, launched) for given, said in rows)
     number = _whole(factor)
     if number is None or abs(log(number)) < LEAST_FACTOR:
         return None
     agree = [
         given for given, said in rows
-        if min(abs(log(open_ / number)) for open_ in (_open(given.ratio or 1, said), given.ratio or 1)) < ALIKE
+        if min(abs(log(open_ / number)) for open_ in (_open(given, reasons, launched) for reasons in (said, ()))) < ALIKE
     ]  # fmt: skip
     share = sum(given.evidence.paper for given in agree) / sum(given.evidence.paper for given, _ in rows)
     if share < LEAST_SHARE or len(agree) < LEAST_SHARE * len(rows):
@@ -109,18 +159,9 @@ def _cause(batch: int, factor: float, rows: Sequence[RowEvidence]) -> tuple[str,
             return f"this is one rank of {number}, with {factor:.3g} of the batch", "predicted and matched"
         sparse = " or 2:4 sparsity" if tensor and number == 2 else ""
         return f"one rank of {number}, a batch of {batch * factor:g}{sparse}", "plausible"
-    if all(_launches(row) >= number * _needs(row) for row in rows):
-        return (
-            f"every product was launched {number} times: {number} steps in the capture, or gradients accumulated over {number} "
-            "batches"
-        ), "predicted and matched"
     thrice = " or 3 TF32 products for each of fp32" if tensor and number == 3 else ""
     return f"no product was launched {number} times, so a batch of {batch * number:,} fits{thrice}", "plausible"
 
 
 def _launches(row: RowEvidence) -> float:
     return sum(kernel.launches for kernel in row.product_kernels)
-
-
-def _needs(row: RowEvidence) -> int:
-    return row.calls * max(sum(1 for call in row.row.calls if call.flops), 1)

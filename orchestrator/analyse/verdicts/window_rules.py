@@ -26,6 +26,8 @@ GROWS = 1.5
 LARGEST = 1 << 20
 PROPOSED = 20
 COUNTS = (*FP, "pipe", "ops_path")
+NAMED = {"tensor": "multiply-adds"}
+"""Counts whose names are no instruction's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +66,24 @@ def find_window(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | No
 def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     """None unless most of the counted work stays: one row may, when both batches fill the same tiles."""
     constant: list[RowEvidence] = []
-    proving = whole = 0.0
+    proving, whole = [0.0, 0.0], [0.0, 0.0]  # work on paper, counts
     for group in along(table).values():
         papers = [evidence.paper for evidence in group]
         counts = [sum(evidence.total(count) or 0 for count in COUNTS) for evidence in group]
-        weight = sum(paper for paper, count in zip(papers, counts, strict=True) if count)
-        whole += weight
-        if _stays(papers, counts):
+        if not any(counts):
+            continue
+        weights = sum(papers), sum(counts)  # a row that lacks its counters at one batch size proves nothing
+        whole = [before + weight for before, weight in zip(whole, weights, strict=True)]
+        figures = {
+            (one.row.counted.lower_bound, one.row.counted.launches, one.row.counted.of_launches) for one in group
+        }
+        if _stays(papers, counts) and len(figures) == 1:
             constant += group
             filling = all(rows.fills_tiles(evidence) for evidence in group)
             one_tile = frozenset.intersection(*(rows.unknown_tiles(evidence) for evidence in group))
-            proving += 0 if filling or one_tile else weight
-    if proving <= whole / 2:
+            if not filling and not one_tile:
+                proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
+    if any(part <= all_ / 2 for part, all_ in zip(proving, whole, strict=True)):
         return None
     batch = _agreed(constant)
     said = ((evidence, *count) for evidence in constant for count in batches_of(evidence, evidence.kernels))
@@ -87,7 +95,7 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
         reason = f"{evidence.row.name} executed the same at {span}"
     else:
         evidence, op, value, _ = proof
-        reason = f"{evidence.row.name} executed {value:,.0f} {op.upper()} at {span}, which is a batch of {batch:,}"
+        reason = f"{evidence.row.name} executed {value:,.0f} {NAMED.get(op, op.upper())} at {span}, which is a batch of {batch:,}"
     kernels = tuple(kernel.name for kernel in evidence.kernels)
     return Window(frozenset(item.place for item in constant), batch, reason, kernels)
 
@@ -127,9 +135,11 @@ def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None
     if not fits:
         return Window(frozenset(), None, f"{name} executed the same {span}", (name,))
     evidence, op, value, seen = min(fits, key=lambda item: item[3])
-    what = {"fadd": "add per output", "fmul": "multiply per output"}.get(op, "FFMA per multiply-add")
+    what = {"fadd": "add per output", "fmul": "multiply per output", "tensor": "multiply-add on paper"}.get(
+        op, "FFMA per multiply-add"
+    )
     equals = f"one {what} of {evidence.row.layer} for a batch of {seen:,} ({seen:,} x {value / seen:,.0f})"
-    reason = f"{name} executed {value:,.0f} {op.upper()} {span}, {equals}"
+    reason = f"{name} executed {value:,.0f} {NAMED.get(op, op.upper())} {span}, {equals}"
     return Window(frozenset(), seen, reason, (name,))
 
 
@@ -168,11 +178,13 @@ def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tu
     per_sample: dict[str, float] = {"ffma": (row.paper.value or 0) / 2 / row.batch}
     if row.direction == "forward":
         per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.batch)
-    direct = [kernel.counts for kernel in kernels
+    direct = [kernel for kernel in kernels
               if kernel.algorithm.role == "main" and kernel.algorithm.family not in ("winograd", "fft")]  # fmt: skip
+    if any(kernel.tensor.value for kernel in direct):
+        per_sample["tensor"] = per_sample["ffma"]
     found = []
     for op, each in per_sample.items():
-        value = sum(counts.get(op, 0) for counts in direct)
+        value = sum(one.products / 2 if op == "tensor" else one.counts.get(op, 0) for one in direct)
         if value and each and value % each == 0 and value // each <= LARGEST:
             found.append((op, value, int(value // each)))
     return found

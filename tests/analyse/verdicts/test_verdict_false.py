@@ -15,6 +15,7 @@ from perfctl.orchestrator.analyse.verdicts.breakdown import breakdown, unknown_t
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
 from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept, unexplained
 from perfctl.orchestrator.analyse.verdicts.missing_rules import not_collected, nothing_counted
+from perfctl.orchestrator.analyse.verdicts.row_rules import extra_calls, extra_gradients, multiple
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, gap_of
 from perfctl.orchestrator.analyse.verdicts.whole_rules import whole_steps
 from tests.analyse.rows import by_place, call, case, work
@@ -191,7 +192,7 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
 def test_a_factor_that_all_rows_share_has_one_cause(
     factor: float, launches: float, world: str | None, cause: str, confidence: str
 ) -> None:
-    step = whole_steps(network(factor, launches, world))[32]
+    (step,) = whole_steps(network(factor, launches, world))[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in step.sweep.sentence
 
@@ -209,3 +210,55 @@ def test_rows_that_differ_have_no_cause_in_common() -> None:
 @pytest.mark.parametrize(("size", "stays"), [(1.0, True), (1.3, True), (1.4, False), (2.0, False)])
 def test_a_factor_may_overshoot_by_a_third_in_logarithms(size: float, stays: bool) -> None:
     assert bool(kept(2.0, [claim(2.0**size)])) is stays
+
+
+def ran(forward: float, backward: float, layers: str = "abcd") -> Any:
+    """Layers whose products were launched so often, forward and backward."""
+    made = []
+    for layer in layers:
+        for direction, launches in (("forward", forward), ("backward", backward)):
+            kernel = work(f"void gemm_{direction}<float>(float*)", PLAIN, ffma=32_000 * launches, launches=launches)
+            calls = (call(32, direction, layer=layer),)
+            made.append(case(32, kernel, layer=layer, direction=direction, calls=calls, counted=launches * PAPER))
+    table = by_place(*made)
+    return [(RuleInput(one, table), []) for one in made]
+
+
+def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own() -> None:
+    steps, again = whole_steps(ran(5, 10))[32]
+    assert (steps.factor, steps.gradients, again.factor, again.gradients) == (5, False, 2, True)
+    assert "double backward" in again.sweep.sentence
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "layers"), [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")]
+)
+def test_launches_that_another_row_speaks_against_are_no_whole_step(
+    forward: float, backward: float, layers: str
+) -> None:
+    assert not any(step.launched > 1 for step in whole_steps(ran(forward, backward, layers)).get(32, ()))
+
+
+def test_a_layer_and_its_gradients_that_ran_more_often_are_told_apart() -> None:
+    forward, backward = (given for given, _ in ran(2, 6, "a"))
+    assert (said := extra_calls(forward)) is not None and said.factor == 2
+    assert (said := extra_calls(backward)) is not None and said.factor == 2
+    assert (said := extra_gradients(backward)) is not None and said.factor == 3
+    assert extra_gradients(forward) is None
+
+
+def test_launches_of_a_recurrent_layer_may_be_steps_of_its_sequence() -> None:
+    row = ran(6, 6, "a")[0][0].evidence
+    assert multiple(row, row.product_kernels) == 6
+    recurrent = replace(row, row=replace(row.row, kind="LSTM"))
+    assert multiple(recurrent, recurrent.product_kernels) is None
+
+
+def test_launches_that_may_be_parts_of_one_product_claim_no_factor() -> None:
+    given = ran(2, 2, "a")[0][0]
+    small = replace(given.evidence, forward=GemmShape(16, 100, 20))
+    said = extra_calls(RuleInput(small, by_place(small)))
+    assert said is not None and said.factor is None and "split over the launches" in said.sentence
+    large = replace(given.evidence, forward=GemmShape(1024, 100, 20))
+    said = extra_calls(RuleInput(large, by_place(large)))
+    assert said is not None and said.factor == 2

@@ -77,7 +77,9 @@ def test_what_counts_as_staying(batches: tuple[int, ...], counts: tuple[int, ...
 
 @pytest.mark.parametrize(("macs", "found"), [(999, False), (1000, False), (1001, True)])
 def test_more_than_half_of_the_counted_work_must_stay(macs: int, found: bool) -> None:
-    rows = [case(batch, work(ffma=5000), layer="a", calls=(call(batch, macs=macs, layer="a"),)) for batch in (16, 64)]
+    rows = [
+        case(batch, work(ffma=50 * macs), layer="a", calls=(call(batch, macs=macs, layer="a"),)) for batch in (16, 64)
+    ]
     rows += [case(batch, work(ffma=1000 * batch), layer="b") for batch in (16, 64)]
     rows += [case(batch, layer="not counted", calls=(call(batch, macs=10**6),)) for batch in (16, 64)]
     assert (find_window(by_place(*rows), {}) is not None) is found
