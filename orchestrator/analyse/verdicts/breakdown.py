@@ -68,8 +68,8 @@ class Breakdown:
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
 
-def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
-    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
+def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | None = None) -> Breakdown:
+    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients. ``others``: see ``from_grids``."""
     several = _several(evidence)
     if several:
         products = tuple(kernel for kernel, _ in several)
@@ -86,7 +86,7 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
     beside = [kernel for kernel in own if not kernel.main]
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    base, rule, called = from_grids(evidence, products) or (evidence.paper, "", 0.0)
+    base, rule, called = from_grids(evidence, products, others) or (evidence.paper, "", 0.0)
     if algorithm.family == "fft":
         base, rule = _fourier(evidence, own)
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
@@ -110,6 +110,10 @@ def _executed(kernels: Sequence[KernelGroup]) -> float:
     return sum(kernel.executed for kernel in kernels)
 
 
+def _launches(kernels: Sequence[KernelGroup]) -> float:
+    return sum(kernel.launches for kernel in kernels)
+
+
 def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
     """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
 
@@ -126,6 +130,11 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     )
     gradients = sum(1 for call in evidence.row.calls if call.flops)
     least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
+        # attention of several products has two in backward for each of forward; steps and calls launch all of them again
+        needed = round(evidence.paper / forward.paper) if forward.paper else 1
+        least = min(least, LEAST_MULTIPLIES * forward.paper / max(_launches(forward.product_kernels), 1))
+        gradients = max(gradients, needed) * max(round(_launches(forward.product_kernels)), 1)
     others = sum(
         one.launches - known.get((one.name, one.grid), 0.0) for one in evidence.kernels
         if one.main and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
@@ -173,14 +182,21 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
 
 
-def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str, float] | None:
+def from_grids(
+    evidence: RowEvidence, products: Sequence[KernelGroup], others: int | None = None
+) -> tuple[float, str, float] | None:
     """(FLOPs of the step's products, how they were predicted, FLOPs of further launches of them).
 
-    Each product's grid is held against each shape that the row may have; None when none matches.
+    Each product's grid is held against each shape that the row may have; None when none matches. ``others``: how often
+    every product of the other layers was launched. A product launched more often than that may be further calls, or
+    parts of one batch in tiles of their own; where its grid fits both, nothing is predicted.
     """
     base, called, rules, calls = evidence.paper, 0.0, [], evidence.calls
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    if evidence.row.direction != "forward" and sum(kernel.products > 0 for kernel in products) > max(gradients, 1):
+        return None  # trials, or work done again: which of them is the gradient is not known
     for kernel in products:
         if kernel.launches % calls or not kernel.launches or not kernel.products:
             continue
@@ -189,6 +205,9 @@ def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[
             if found is None:
                 continue
             multiplies, rule, parts = found
+            extra = kernel.launches / calls / (others or 1)
+            if others and parts == 1 and extra > 1 and _may_be_parts(kernel, shape, ceil(extra), multiplies):
+                break
             base += 2 * (multiplies * parts - shape.macs) * calls
             called += 2 * multiplies * (kernel.launches - parts * calls)
             rules.append(rule + (f"; {calls} calls" if calls > 1 else ""))
@@ -199,6 +218,10 @@ def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[
 
 def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> tuple[float, str, int] | None:
     """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
+    grouped = by_groups(kernel, shape)
+    if grouped is not None:
+        close = abs(log(kernel.products / (2 * grouped[0] * kernel.launches))) < (near if kernel.grid else EXACT)
+        return (*grouped, 1) if close else None
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
         for grid in _grids(kernel, part) if part else ():
@@ -209,6 +232,48 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
                 return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
     return _split(kernel, shape)
+
+
+def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
+    """True when one launch for a part of the batch would need as many tiles as the one that was predicted."""
+    images = shape.batch if isinstance(shape, ConvShape) else shape.m
+    if parts > images:
+        return False
+    small = ceil(images / parts)
+    part = replace(shape, batch=small) if isinstance(shape, ConvShape) else replace(shape, m=small)
+    for grid in _grids(kernel, part):
+        said = expected_grid(kernel.algorithm, grid, part)
+        if said is not None and said.matches and said.multiplies >= 0.95 * multiplies:
+            return True
+    return False
+
+
+def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
+    """(multiplies, rule) of a grouped convolution whose groups each have tiles of their own, in the grid's z.
+
+    Without a recorded grid the count says so; the same count may then be that of all groups as one.
+    """
+    tile = kernel.algorithm.tile
+    if not isinstance(shape, ConvShape) or shape.groups == 1 or tile is None or kernel.algorithm.family != "conv":
+        return None
+    m, n, k = tile
+    channels = shape.out_channels // shape.groups
+    rows, columns = ceil(shape.pixels / m), ceil(channels / n)
+    depth = ceil(shape.depth / k) * k if k else shape.depth
+    multiplies = shape.groups * rows * columns * m * n * depth
+    if kernel.grid:
+        if kernel.grid[2] != shape.groups or kernel.grid[0] * kernel.grid[1] != rows * columns:
+            return None
+    each = kernel.products / (2 * kernel.launches)
+    for step in () if k else DEPTH_STEPS:
+        deep = ceil(shape.depth / step) * step
+        if each and deep != shape.depth and abs(log(each * shape.depth / (multiplies * deep))) < EXACT:
+            multiplies, depth = multiplies // shape.depth * deep, deep
+            break
+    if not kernel.grid and (not each or abs(log(each / multiplies)) > EXACT):
+        return None
+    blocks = f"{shape.groups} groups x ceil({shape.pixels:,} outputs / {m}) x ceil({channels} channels / {n})"
+    return multiplies, f"{blocks} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies (paper {shape.macs:,})"
 
 
 def _split(kernel: KernelGroup, shape: Shape) -> tuple[float, str, int] | None:
@@ -324,4 +389,20 @@ def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, 
     tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
     multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
     rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-    return 2.0 * multiplies, rule
+    filled = _fourier_blocks(own, shape, tiles, t * (t // 2 + 1))
+    return (2.0 * filled, f"{rule}, in whole blocks") if filled is not None else (2.0 * multiplies, rule)
+
+
+def _fourier_blocks(own: Sequence[KernelGroup], shape: ConvShape, tiles: int, points: int) -> int | None:
+    """Multiplies of the complex product, blocks that are not filled included, where its grid fits: z has the points."""
+    for kernel in own:
+        if not (kernel.main and kernel.algorithm.tile and kernel.grid and kernel.grid[2] == points * shape.groups):
+            continue
+        m, n, _ = kernel.algorithm.tile
+        for across, along in ((m, n), (n, m)):
+            blocks = ceil(tiles / across), ceil(shape.out_channels // shape.groups / along)
+            multiplies = blocks[0] * across * blocks[1] * along * shape.in_channels * points * 4
+            counted = kernel.products / (2 * multiplies * kernel.launches)
+            if kernel.grid[:2] in (blocks, blocks[::-1]) and counted and abs(log(counted)) < EXACT:
+                return multiplies
+    return None

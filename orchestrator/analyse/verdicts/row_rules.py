@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from math import log
 
-from perfctl.orchestrator.analyse.verdicts.breakdown import from_grids
+from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, from_grids
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import (
     Confidence,
@@ -110,7 +110,12 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     found = given.breakdown
     if given.counted is None or found.family != family or not found.paper or not found.rule:
         return None
+    if not found.seen and found.products:
+        return None  # its products were not counted
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
+    apart = found.seen / found.base if found.seen else 1.0
+    if len(found.products) == 1 and given.evidence.row.direction == "forward" and abs(log(apart)) > CLOSE:
+        transforms = multiplies * found.transforms / found.seen  # more launches of both, or a larger batch, are no part of it
     factor = multiplies + transforms
     runs = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
     sentence = f"{runs}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
@@ -179,9 +184,14 @@ def recomputation(given: RuleInput) -> Verdict | None:
     if given.counted is None or not found.repeated:
         return None
     factor = found.grown("repeated")
+    if given.evidence.row.counted.lower_bound:
+        sentence = f"{given.who} runs forward's kernels again, by their names and grids; not all of its kernels were counted."
+        return verdict(given, "recomputation", sentence, None, AGAIN, found.repeating, "plausible")
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."
     benchmark = given.evidence.environment.get("cudnn_benchmark")
+    if benchmark == "on" and any(kernel.main and kernel.algorithm.direction != "forward" for kernel in found.repeating):
+        return None  # as well a trial of a gradient, by a kernel that serves forward too
     if benchmark == "on":
         sentence += " It is activation checkpointing, or a trial: cudnn.benchmark is on."
         return verdict(given, "recomputation", sentence, factor, WARM_UP, found.repeating, "plausible")
