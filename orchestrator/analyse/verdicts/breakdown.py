@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
 
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
+from perfctl.orchestrator.analyse.kernels.grids import FUSED_CHANNELS, ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
 
@@ -141,7 +141,9 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     )  # fmt: skip
     names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
-    return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
+    # more than the gradients need may be trials or a second backward, whose kernels forward may have in common
+    enough = others >= gradients if evidence.row.counted.lower_bound else others == gradients
+    return again if any(kernel.main for kernel in again) and whole and enough else ()
 
 
 def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
@@ -195,8 +197,8 @@ def from_grids(
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     gradients = sum(1 for call in evidence.row.calls if call.flops)
-    if evidence.row.direction != "forward" and sum(kernel.products > 0 for kernel in products) > max(gradients, 1):
-        return None  # trials, or work done again: which of them is the gradient is not known
+    if sum(kernel.products > 0 for kernel in products) > max(gradients, 1):
+        return None  # trials, or work done again: which of them is the layer's is not known
     for kernel in products:
         if kernel.launches % calls or not kernel.launches or not kernel.products:
             continue
@@ -243,7 +245,7 @@ def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: flo
     part = replace(shape, batch=small) if isinstance(shape, ConvShape) else replace(shape, m=small)
     for grid in _grids(kernel, part):
         said = expected_grid(kernel.algorithm, grid, part)
-        if said is not None and said.matches and said.multiplies >= 0.95 * multiplies:
+        if said is not None and said.matches and said.multiplies >= 0.75 * multiplies:
             return True
     return False
 
@@ -367,6 +369,13 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
         share = winograd_multiplies(shape, m, r) / shape.macs
         rule += ", tiles at the edge included"
+        block = next((kernel.algorithm.winograd_block for kernel in own if kernel.algorithm.winograd_block), None)
+        if block is not None and sizes == (2, 3) and shape.groups == 1:
+            images, rows, columns = block
+            tiles = ceil(shape.batch / images) * ceil(shape.out_h / 2 / rows) * ceil(shape.out_w / 2 / columns)
+            channels = ceil(shape.out_channels / FUSED_CHANNELS) * FUSED_CHANNELS
+            share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
+            rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule

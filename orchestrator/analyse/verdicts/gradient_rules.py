@@ -121,7 +121,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
     papers, products = _papers(given), _simple(given)
     others = [kernel for kernel in products if kernel.algorithm.direction not in papers]
     named = {kernel.algorithm.direction for kernel in products} & set(papers)
-    if forward is None or named != set(papers) or len(others) != 1 or not papers:
+    if forward is None or named != set(papers) or len(others) != 1 or "grad_input" not in papers:
         return None
     (kernel,) = others
     if sum(one.launches for one in products) != len(papers) + 1 or kernel.algorithm.direction != "forward":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
-from math import log
+from math import gcd, log
 
 from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, from_grids
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
@@ -44,7 +44,8 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
         return None
     beside = sum(kernel.executed for kernel in evidence.kernels if kernel not in found.several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in found.several)
-    factor = (found.base + beside + within) / found.paper
+    each = gcd(*(round(kernel.launches) for kernel in found.several)) or 1
+    factor = (found.base + beside + within) / found.paper / each  # a trial runs once: the same number of all is another reason
     named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
     ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
     sentence = f"{ran}: by their shapes {times(factor)} times the FLOPs on paper together."
@@ -64,6 +65,8 @@ def tile_padding(given: RuleInput) -> Verdict | None:
         why += f"; {times(factor)} times paper in all"
     sentence = f"{given.who} executes {times(factor)} times the multiply-adds on paper, because {why}."
     counted = (found.seen - found.called) / found.base if found.base else 1.0
+    if abs(log(counted)) > CLOSE:
+        return None  # only some of the row's products were predicted, or more ran than the tiles say
     if is_news(counted):
         sentence += f" Counted were {times(counted)} times as many as that."
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
@@ -181,20 +184,15 @@ def recomputation(given: RuleInput) -> Verdict | None:
     if row.direction == "recompute" and given.counted:
         sentence = f"{row.layer} runs forward once more in backward at batch {row.batch}: {amount(given.counted)}FLOP."
         return verdict(given, "recomputation", sentence, None, AGAIN, given.evidence.product_kernels)
-    if given.counted is None or not found.repeated:
-        return None
+    benchmark = given.evidence.environment.get("cudnn_benchmark")
+    if given.counted is None or not found.repeated or benchmark == "on":
+        return None  # tried as well: a kernel that serves forward may be a candidate for a gradient
     factor = found.grown("repeated")
     if given.evidence.row.counted.lower_bound:
         sentence = f"{given.who} runs forward's kernels again, by their names and grids; not all of its kernels were counted."
         return verdict(given, "recomputation", sentence, None, AGAIN, found.repeating, "plausible")
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."
-    benchmark = given.evidence.environment.get("cudnn_benchmark")
-    if benchmark == "on" and any(kernel.main and kernel.algorithm.direction != "forward" for kernel in found.repeating):
-        return None  # as well a trial of a gradient, by a kernel that serves forward too
-    if benchmark == "on":
-        sentence += " It is activation checkpointing, or a trial: cudnn.benchmark is on."
-        return verdict(given, "recomputation", sentence, factor, WARM_UP, found.repeating, "plausible")
     confidence: Confidence = "predicted and matched" if benchmark == "off" else "plausible"
     return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating, confidence)
 
