@@ -20,6 +20,8 @@ CLOSE = log(1.2)
 """A predicted number of multiplies further than this from what was counted is not the reason."""
 EXACT = log(1.02)
 """The same where the grid's formula is not verified for the direction."""
+ENOUGH = 0.75
+"""Of the multiplies of a whole launch: a part of the batch that needs as many is as likely as a further call."""
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
@@ -157,13 +159,15 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
         said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
         predicted: float | None = said.multiplies if said is not None and said.matches else None
-        if predicted is None and tried and kernel.algorithm.family == "conv" and isinstance(shape, ConvShape):
+        if predicted is None and tried and kernel.algorithm.family in ("conv", "depthwise") and isinstance(shape, ConvShape):
             predicted = shape.macs
         if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
             predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
         if predicted and each and abs(log(each / predicted)) < CLOSE:
             whole.append((kernel, predicted))
-    return tuple(whole) if len(whole) > 1 else ()
+    told = sum(kernel.products for kernel, _ in whole)
+    all_told = sum(kernel.products for kernel in evidence.product_kernels) <= told * (1 + LEAST_MULTIPLIES / 4)
+    return tuple(whole) if len(whole) > 1 and all_told else ()
 
 
 def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
@@ -238,15 +242,15 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
 
 def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
     """True when one launch for a part of the batch would need as many tiles as the one that was predicted."""
-    images = shape.batch if isinstance(shape, ConvShape) else shape.m
-    if parts > images:
-        return False
-    small = ceil(images / parts)
-    part = replace(shape, batch=small) if isinstance(shape, ConvShape) else replace(shape, m=small)
-    for grid in _grids(kernel, part):
-        said = expected_grid(kernel.algorithm, grid, part)
-        if said is not None and said.matches and said.multiplies >= 0.75 * multiplies:
-            return True
+    if isinstance(shape, ConvShape):
+        smaller: list[Shape] = [replace(shape, batch=ceil(shape.batch / parts))]
+    else:  # the sum of a weight's gradient runs over the batch
+        smaller = [replace(shape, m=ceil(shape.m / parts)), replace(shape, k=ceil(shape.k / parts))]
+    for part in smaller:
+        for grid in _grids(kernel, part):
+            said = expected_grid(kernel.algorithm, grid, part)
+            if said is not None and said.matches and said.multiplies >= ENOUGH * multiplies:
+                return True
     return False
 
 
@@ -376,6 +380,10 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
             channels = ceil(shape.out_channels / FUSED_CHANNELS) * FUSED_CHANNELS
             share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
             rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
+        for kernel in own:  # the product between the transforms prints its tile
+            said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.main and kernel.grid else None
+            if said is not None and said.family == "winograd not fused" and sizes == (4, 3):
+                share, rule = said.factor, said.rule
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
