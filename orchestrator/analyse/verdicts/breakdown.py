@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
 
-from perfctl.orchestrator.analyse.kernels.grids import FUSED_CHANNELS, ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
+from perfctl.orchestrator.analyse.kernels.grids import (
+    FUSED_CHANNELS,
+    ConvShape,
+    ExpectedGrid,
+    GemmShape,
+    Grid,
+    expected_grid,
+)
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
 
@@ -124,6 +131,8 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     """
     if forward is None or evidence.row.direction == "forward" or _several(forward):
         return ()
+    if forward.forward is not None and sum(kernel.products > 0 for kernel in forward.product_kernels) > 1:
+        return ()  # trials, or another layer's kernels
     known = {(kernel.name, kernel.grid): kernel.launches for kernel in forward.kernels}
     again = tuple(
         kernel.part(known[kernel.name, kernel.grid])
@@ -159,7 +168,12 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
         said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
         predicted: float | None = said.multiplies if said is not None and said.matches else None
-        if predicted is None and tried and kernel.algorithm.family in ("conv", "depthwise") and isinstance(shape, ConvShape):
+        if (
+            predicted is None
+            and tried
+            and kernel.algorithm.family in ("conv", "depthwise")
+            and isinstance(shape, ConvShape)
+        ):
             predicted = shape.macs
         if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
             predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
@@ -267,9 +281,8 @@ def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
     rows, columns = ceil(shape.pixels / m), ceil(channels / n)
     depth = ceil(shape.depth / k) * k if k else shape.depth
     multiplies = shape.groups * rows * columns * m * n * depth
-    if kernel.grid:
-        if kernel.grid[2] != shape.groups or kernel.grid[0] * kernel.grid[1] != rows * columns:
-            return None
+    if kernel.grid and (kernel.grid[2] != shape.groups or kernel.grid[0] * kernel.grid[1] != rows * columns):
+        return None
     each = kernel.products / (2 * kernel.launches)
     for step in () if k else DEPTH_STEPS:
         deep = ceil(shape.depth / step) * step

@@ -82,7 +82,8 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         evidence = given.evidence
         step = steps.get(evidence.row.batch) if given.ratio else None
         if step is not None:
-            claims = [step.row(given), *(said for said in claims if said.rule not in whole_rules.RIVALS)]
+            # last: where a half-filled tile fits as well, the reason of all rows stays
+            claims = [*(said for said in claims if said.rule not in whole_rules.RIVALS), step.row(given)]
         found = kept(given.ratio, claims)
         found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
         left = unexplained(gap_of(evidence), found)
