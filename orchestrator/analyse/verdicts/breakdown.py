@@ -168,6 +168,7 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
         said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
         predicted: float | None = said.multiplies if said is not None and said.matches else None
+        near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
         if (
             predicted is None
             and tried
@@ -177,7 +178,7 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
             predicted = shape.macs
         if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
             predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
-        if predicted and each and abs(log(each / predicted)) < CLOSE:
+        if predicted and each and abs(log(each / predicted)) < near:
             whole.append((kernel, predicted))
     told = sum(kernel.products for kernel, _ in whole)
     all_told = sum(kernel.products for kernel in evidence.product_kernels) <= told * (1 + LEAST_MULTIPLIES / 4)
@@ -249,6 +250,9 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
             if part is None or said is None or not said.matches:
                 continue
             multiplies, rule = _deepened(said, kernel, part)
+            fewer = (count for count in range(2, parts) if parts % count == 0)
+            if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
+                return None  # some of the launches may be further calls
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
                 return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
     return _split(kernel, shape)
