@@ -265,6 +265,9 @@ def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: flo
     else:  # the sum of a weight's gradient runs over the batch
         smaller = [replace(shape, m=ceil(shape.m / parts)), replace(shape, k=ceil(shape.k / parts))]
     for part in smaller:
+        grouped = by_groups(kernel, part)
+        if grouped is not None and grouped[0] >= ENOUGH * multiplies:
+            return True
         for grid in _grids(kernel, part):
             said = expected_grid(kernel.algorithm, grid, part)
             if said is not None and said.matches and said.multiplies >= ENOUGH * multiplies:
