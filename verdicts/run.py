@@ -54,6 +54,7 @@ class Name(NamedTuple):
 
 
 NAMES = (
+    Name("zeros inserted", "", {"zero_insertion"}),
     Name("half weights|packed|hfma", "", {"half_gemm"}, True),
     Name("counter|collected", "fp8|not known to|does not know", {"fp8_missing", "counters_missing"}),
     Name("counter|collected", "", {"counters_missing"}),

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
 
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
+from perfctl.orchestrator.analyse.kernels.grids import (
+    FUSED_CHANNELS,
+    ConvShape,
+    ExpectedGrid,
+    GemmShape,
+    Grid,
+    expected_grid,
+)
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
 
@@ -20,6 +27,8 @@ CLOSE = log(1.2)
 """A predicted number of multiplies further than this from what was counted is not the reason."""
 EXACT = log(1.02)
 """The same where the grid's formula is not verified for the direction."""
+ENOUGH = 0.75
+"""Of the multiplies of a whole launch: a part of the batch that needs as many is as likely as a further call."""
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
@@ -70,8 +79,8 @@ class Breakdown:
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
 
-def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
-    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients."""
+def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | None = None) -> Breakdown:
+    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients. ``others``: see ``from_grids``."""
     several = _several(evidence)
     if several:
         products = tuple(kernel for kernel, _ in several)
@@ -88,7 +97,7 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None) -> Breakdown:
     beside = [kernel for kernel in own if not kernel.main]
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    base, rule, called = from_grids(evidence, products) or (evidence.paper, "", 0.0)
+    base, rule, called = from_grids(evidence, products, others) or (evidence.paper, "", 0.0)
     if algorithm.family == "fft":
         base, rule = _fourier(evidence, own)
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
@@ -112,6 +121,10 @@ def _executed(kernels: Sequence[KernelGroup]) -> float:
     return sum(kernel.executed for kernel in kernels)
 
 
+def _launches(kernels: Sequence[KernelGroup]) -> float:
+    return sum(kernel.launches for kernel in kernels)
+
+
 def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
     """Forward's kernels that ran again among the gradients' own; () unless the others suffice for the gradients.
 
@@ -120,6 +133,8 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     """
     if forward is None or evidence.row.direction == "forward" or _several(forward):
         return ()
+    if forward.forward is not None and sum(kernel.products > 0 for kernel in forward.product_kernels) > 1:
+        return ()  # trials, or another layer's kernels
     known = {(kernel.name, kernel.grid): kernel.launches for kernel in forward.kernels}
     again = tuple(
         kernel.part(known[kernel.name, kernel.grid])
@@ -128,13 +143,20 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     )
     gradients = sum(1 for call in evidence.row.calls if call.flops)
     least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
+        # attention of several products has two in backward for each of forward; steps and calls launch all of them again
+        needed = round(evidence.paper / forward.paper) if forward.paper else 1
+        least = min(least, LEAST_MULTIPLIES * forward.paper / max(_launches(forward.product_kernels), 1))
+        gradients = max(gradients, needed) * max(round(_launches(forward.product_kernels)), 1)
     others = sum(
         one.launches - known.get((one.name, one.grid), 0.0) for one in evidence.kernels
         if one.main and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
     )  # fmt: skip
     names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
-    return again if any(kernel.main for kernel in again) and whole and others >= gradients else ()
+    # more than the gradients need may be trials or a second backward, whose kernels forward may have in common
+    enough = others >= gradients if evidence.row.counted.lower_bound else others == gradients
+    return again if any(kernel.main for kernel in again) and whole and enough else ()
 
 
 def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
@@ -148,13 +170,21 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
         said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
         predicted: float | None = said.multiplies if said is not None and said.matches else None
-        if predicted is None and tried and kernel.algorithm.family == "conv" and isinstance(shape, ConvShape):
+        near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
+        if (
+            predicted is None
+            and tried
+            and kernel.algorithm.family in ("conv", "depthwise")
+            and isinstance(shape, ConvShape)
+        ):
             predicted = shape.macs
         if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
             predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
-        if predicted and each and abs(log(each / predicted)) < CLOSE:
+        if predicted and each and abs(log(each / predicted)) < near:
             whole.append((kernel, predicted))
-    return tuple(whole) if len(whole) > 1 else ()
+    told = sum(kernel.products for kernel, _ in whole)
+    all_told = sum(kernel.products for kernel in evidence.product_kernels) <= told * (1 + LEAST_MULTIPLIES / 4)
+    return tuple(whole) if len(whole) > 1 and all_told else ()
 
 
 def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
@@ -177,14 +207,21 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
 
 
-def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[float, str, float] | None:
+def from_grids(
+    evidence: RowEvidence, products: Sequence[KernelGroup], others: int | None = None
+) -> tuple[float, str, float] | None:
     """(FLOPs of the step's products, how they were predicted, FLOPs of further launches of them).
 
-    Each product's grid is held against each shape that the row may have; None when none matches.
+    Each product's grid is held against each shape that the row may have; None when none matches. ``others``: how often
+    every product of the other layers was launched. A product launched more often than that may be further calls, or
+    parts of one batch in tiles of their own; where its grid fits both, nothing is predicted.
     """
     base, called, rules, calls = evidence.paper, 0.0, [], evidence.calls
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    if sum(kernel.products > 0 for kernel in products) > max(gradients, 1):
+        return None  # trials, or work done again: which of them is the layer's is not known
     for kernel in products:
         if kernel.launches % calls or not kernel.launches or not kernel.products:
             continue
@@ -193,6 +230,9 @@ def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[
             if found is None:
                 continue
             multiplies, rule, parts = found
+            extra = kernel.launches / calls / (others or 1)
+            if others and parts == 1 and extra > 1 and _may_be_parts(kernel, shape, ceil(extra), multiplies):
+                break
             base += 2 * (multiplies * parts - shape.macs) * calls
             called += 2 * multiplies * (kernel.launches - parts * calls)
             rules.append(rule + (f"; {calls} calls" if calls > 1 else ""))
@@ -203,6 +243,10 @@ def from_grids(evidence: RowEvidence, products: Sequence[KernelGroup]) -> tuple[
 
 def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> tuple[float, str, int] | None:
     """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
+    grouped = by_groups(kernel, shape)
+    if grouped is not None:
+        close = abs(log(kernel.products / (2 * grouped[0] * kernel.launches))) < (near if kernel.grid else EXACT)
+        return (*grouped, 1) if close else None
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
         for grid in _grids(kernel, part) if part else ():
@@ -210,6 +254,9 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
             if part is None or said is None or not said.matches:
                 continue
             multiplies, rule = _deepened(said, kernel, part)
+            fewer = (count for count in range(2, parts) if parts % count == 0)
+            if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
+                return None  # some of the launches may be further calls
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
                 return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
     return _split(kernel, shape)
@@ -247,6 +294,50 @@ def _smaller(shape: Shape, parts: int) -> Shape:
 
 def _rows(shape: Shape, tile: int) -> int:
     return ceil((shape.m if isinstance(shape, GemmShape) else shape.pixels) / tile)
+
+
+def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
+    """True when one launch for a part of the batch would need as many tiles as the one that was predicted."""
+    if isinstance(shape, ConvShape):
+        smaller: list[Shape] = [replace(shape, batch=ceil(shape.batch / parts))]
+    else:  # the sum of a weight's gradient runs over the batch
+        smaller = [replace(shape, m=ceil(shape.m / parts)), replace(shape, k=ceil(shape.k / parts))]
+    for part in smaller:
+        grouped = by_groups(kernel, part)
+        if grouped is not None and grouped[0] >= ENOUGH * multiplies:
+            return True
+        for grid in _grids(kernel, part):
+            said = expected_grid(kernel.algorithm, grid, part)
+            if said is not None and said.matches and said.multiplies >= ENOUGH * multiplies:
+                return True
+    return False
+
+
+def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
+    """(multiplies, rule) of a grouped convolution whose groups each have tiles of their own, in the grid's z.
+
+    Without a recorded grid the count says so; the same count may then be that of all groups as one.
+    """
+    tile = kernel.algorithm.tile
+    if not isinstance(shape, ConvShape) or shape.groups == 1 or tile is None or kernel.algorithm.family != "conv":
+        return None
+    m, n, k = tile
+    channels = shape.out_channels // shape.groups
+    rows, columns = ceil(shape.pixels / m), ceil(channels / n)
+    depth = ceil(shape.depth / k) * k if k else shape.depth
+    multiplies = shape.groups * rows * columns * m * n * depth
+    if kernel.grid and (kernel.grid[2] != shape.groups or kernel.grid[0] * kernel.grid[1] != rows * columns):
+        return None
+    each = kernel.products / (2 * kernel.launches)
+    for step in () if k else DEPTH_STEPS:
+        deep = ceil(shape.depth / step) * step
+        if each and deep != shape.depth and abs(log(each * shape.depth / (multiplies * deep))) < EXACT:
+            multiplies, depth = multiplies // shape.depth * deep, deep
+            break
+    if not kernel.grid and (not each or abs(log(each / multiplies)) > EXACT):
+        return None
+    blocks = f"{shape.groups} groups x ceil({shape.pixels:,} outputs / {m}) x ceil({channels} channels / {n})"
+    return multiplies, f"{blocks} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies (paper {shape.macs:,})"
 
 
 def _split(kernel: KernelGroup, shape: Shape) -> tuple[float, str, int] | None:
@@ -340,6 +431,17 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
         share = winograd_multiplies(shape, m, r) / shape.macs
         rule += ", tiles at the edge included"
+        block = next((kernel.algorithm.winograd_block for kernel in own if kernel.algorithm.winograd_block), None)
+        if block is not None and sizes == (2, 3) and shape.groups == 1:
+            images, rows, columns = block
+            tiles = ceil(shape.batch / images) * ceil(shape.out_h / 2 / rows) * ceil(shape.out_w / 2 / columns)
+            channels = ceil(shape.out_channels / FUSED_CHANNELS) * FUSED_CHANNELS
+            share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
+            rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
+        for kernel in own:  # the product between the transforms prints its tile
+            said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.main and kernel.grid else None
+            if said is not None and said.family == "winograd not fused" and sizes == (4, 3):
+                share, rule = said.factor, said.rule
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
@@ -362,4 +464,20 @@ def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, 
     tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
     multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
     rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-    return 2.0 * multiplies, rule
+    filled = _fourier_blocks(own, shape, tiles, t * (t // 2 + 1))
+    return (2.0 * filled, f"{rule}, in whole blocks") if filled is not None else (2.0 * multiplies, rule)
+
+
+def _fourier_blocks(own: Sequence[KernelGroup], shape: ConvShape, tiles: int, points: int) -> int | None:
+    """Multiplies of the complex product, blocks that are not filled included, where its grid fits: z has the points."""
+    for kernel in own:
+        if not (kernel.main and kernel.algorithm.tile and kernel.grid and kernel.grid[2] == points * shape.groups):
+            continue
+        m, n, _ = kernel.algorithm.tile
+        for across, along in ((m, n), (n, m)):
+            blocks = ceil(tiles / across), ceil(shape.out_channels // shape.groups / along)
+            multiplies = blocks[0] * across * blocks[1] * along * shape.in_channels * points * 4
+            counted = kernel.products / (2 * multiplies * kernel.launches)
+            if kernel.grid[:2] in (blocks, blocks[::-1]) and counted and abs(log(counted)) < EXACT:
+                return multiplies
+    return None

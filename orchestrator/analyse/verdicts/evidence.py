@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
-from math import prod
+from math import gcd, prod
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
 from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, half_weights, ops_path, with_counts
@@ -164,6 +164,19 @@ class EvidenceTable(dict[Place, RowEvidence]):
         for evidence in sorted(self.values(), key=lambda evidence: evidence.row.position):
             rows.setdefault((evidence.row.batch, evidence.row.direction), []).append(evidence)
         return rows
+
+    @cached_property
+    def _launches(self) -> Mapping[int, Mapping[str, int]]:
+        found: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for (batch, layer, _), evidence in self.items():
+            for kernel in evidence.product_kernels:
+                times = kernel.launches / evidence.calls
+                found[batch][layer] = gcd(found[batch][layer], int(times) if times == int(times) else 1)
+        return found
+
+    def launched(self, batch: int, layer: str) -> int:
+        """How often each product of the layers other than ``layer`` was launched at least; 1 without any."""
+        return gcd(*(times for other, times in self._launches.get(batch, {}).items() if other != layer)) or 1
 
     @cached_property
     def positions(self) -> Mapping[Place, int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape
 from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, LEAST_MULTIPLIES
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup
 from perfctl.orchestrator.analyse.verdicts.row_rules import AGAIN, WARM_UP
@@ -105,6 +106,10 @@ def zeros_inserted(given: RuleInput) -> Verdict | None:
         return None
     if abs(log(max(own[0].products, 1) / full)) > EXACT or full <= papers["grad_input"]:
         return None
+    forward = given.evidence.forward
+    groups = forward.groups if isinstance(forward, ConvShape) else 1
+    if groups > 1 and abs(log(full / papers["grad_input"] / groups)) < EXACT:
+        return None  # all groups as one dense product have the same count
     factor = (sum(papers.values()) - papers["grad_input"] + full) / sum(papers.values())
     sentence = (
         f"{given.who} computes {NAMES['grad_input']} over every input, with zeros between the outputs of the stride: "
@@ -121,7 +126,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
     papers, products = _papers(given), _simple(given)
     others = [kernel for kernel in products if kernel.algorithm.direction not in papers]
     named = {kernel.algorithm.direction for kernel in products} & set(papers)
-    if forward is None or named != set(papers) or len(others) != 1 or not papers:
+    if forward is None or named != set(papers) or len(others) != 1 or "grad_input" not in papers:
         return None
     (kernel,) = others
     if sum(one.launches for one in products) != len(papers) + 1 or kernel.algorithm.direction != "forward":

@@ -87,7 +87,8 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
             again = (row_rules.extra_calls, row_rules.extra_gradients) if launched > 1 else ()
             more = (said for rule in again if (said := rule(given, launched)) is not None)
             own = (said for said in claims if said.rule not in whole_rules.RIVALS)
-            claims = [*(step.row(given) for step in whole), *more, *own]
+            # last: where a half-filled tile fits as well, the reason of all rows stays
+            claims = [*own, *more, *(step.row(given) for step in whole)]
         found = kept(given.ratio, claims)
         found.sort(key=lambda said: -(said.explained if said.explained is not None else -1.0))
         left = unexplained(gap_of(evidence), found)

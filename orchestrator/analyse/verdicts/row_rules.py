@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
-from math import log
+from math import gcd, log
 
-from perfctl.orchestrator.analyse.verdicts.breakdown import fits_grids, from_grids, splits_alike
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape
+from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, fits_grids, from_grids, splits_alike
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import (
     Confidence,
@@ -22,6 +23,8 @@ from perfctl.orchestrator.analyse.verdicts.rule import (
 
 ALIKE = 0.02
 """Counts no further apart than this are the same work."""
+OTHER = log(100)
+"""A count this far from what a layer's shape asks of an algorithm is another layer's."""
 FEW = 0.1
 """Share of a layer's paper that products outside of layers may have and still be no other layer's."""
 AGAIN = "That is activation checkpointing: it saves memory for this price. Without it, backward has the gradients only."
@@ -44,7 +47,10 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
         return None
     beside = sum(kernel.executed for kernel in evidence.kernels if kernel not in found.several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in found.several)
-    factor = (found.base + beside + within) / found.paper
+    each = gcd(*(round(kernel.launches) for kernel in found.several)) or 1
+    factor = (
+        (found.base + beside + within) / found.paper / each
+    )  # a trial runs once: the same number of all is another reason
     named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
     ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
     sentence = f"{ran}: by their shapes {times(factor)} times the FLOPs on paper together."
@@ -64,6 +70,10 @@ def tile_padding(given: RuleInput) -> Verdict | None:
         why += f"; {times(factor)} times paper in all"
     sentence = f"{given.who} executes {times(factor)} times the multiply-adds on paper, because {why}."
     counted = (found.seen - found.called) / found.base if found.base else 1.0
+    runs = gcd(*(round(kernel.launches) for kernel in found.products)) / given.evidence.calls if found.called else 1.0
+    near = CLOSE if given.evidence.row.direction == "forward" else EXACT
+    if found.seen and abs(log(found.seen / max(runs, 1.0) / found.base)) > near:
+        return None  # only some of the row's products were predicted, or more ran than the tiles say
     if is_news(counted):
         sentence += f" Counted were {times(counted)} times as many as that."
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
@@ -173,7 +183,16 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     found = given.breakdown
     if given.counted is None or found.family != family or not found.paper or not found.rule:
         return None
+    if not found.seen and found.products:
+        return None  # its products were not counted
+    if not _may_transform(given.evidence) or (found.seen and abs(log(found.seen / found.base)) > OTHER):
+        return None  # another layer's kernels
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
+    apart = found.seen / found.base if found.seen else 1.0
+    if len(found.products) == 1 and given.evidence.row.direction == "forward" and abs(log(apart)) > CLOSE:
+        transforms = (
+            multiplies * found.transforms / found.seen
+        )  # more launches of both, or a larger batch, are no part of it
     factor = multiplies + transforms
     runs = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
     sentence = f"{runs}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
@@ -182,6 +201,15 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     lets = "torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms"
     todo = f"Nothing is missing. {lets}, if paper's arithmetic is what you want to see."
     return verdict(given, rule, sentence, factor, todo, (*found.products, *found.transforming), "predicted and matched")
+
+
+def _may_transform(evidence: RowEvidence) -> bool:
+    """True for a convolution whose filter the algorithm can have, as far as both are known."""
+    shape = evidence.forward
+    if not isinstance(shape, ConvShape):
+        return shape is None and "Conv" in (evidence.row.kind or "Conv")
+    sides = {kernel.algorithm.winograd[1] for kernel in evidence.kernels if kernel.algorithm.winograd}
+    return {shape.kernel_h, shape.kernel_w} == sides if sides else shape.kernel_h * shape.kernel_w > 1
 
 
 def split_k(given: RuleInput) -> Verdict | None:
@@ -239,15 +267,19 @@ def recomputation(given: RuleInput) -> Verdict | None:
     if row.direction == "recompute" and given.counted:
         sentence = f"{row.layer} runs forward once more in backward at batch {row.batch}: {amount(given.counted)}FLOP."
         return verdict(given, "recomputation", sentence, None, AGAIN, given.evidence.product_kernels)
-    if given.counted is None or not found.repeated:
-        return None
+    benchmark = given.evidence.environment.get("cudnn_benchmark")
+    if given.counted is None or not found.repeated or benchmark == "on":
+        return None  # tried as well: a kernel that serves forward may be a candidate for a gradient
     factor = found.grown("repeated")
+    if found.called and found.seen:
+        factor = 1 + found.repeated / found.seen  # further launches of all products, of which grids may show only some
+    if given.evidence.row.counted.lower_bound:
+        sentence = (
+            f"{given.who} runs forward's kernels again, by their names and grids; not all of its kernels were counted."
+        )
+        return verdict(given, "recomputation", sentence, None, AGAIN, found.repeating, "plausible")
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."
-    benchmark = given.evidence.environment.get("cudnn_benchmark")
-    if benchmark == "on":
-        sentence += " It is activation checkpointing, or a trial: cudnn.benchmark is on."
-        return verdict(given, "recomputation", sentence, factor, WARM_UP, found.repeating, "plausible")
     confidence: Confidence = "predicted and matched" if benchmark == "off" else "plausible"
     return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating, confidence)
 

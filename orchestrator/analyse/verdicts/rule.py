@@ -48,7 +48,7 @@ class RuleInput:
     @cached_property
     def breakdown(self) -> Breakdown:
         batch, layer, _ = self.evidence.place
-        return breakdown(self.evidence, self.table.get((batch, layer, "forward")))
+        return breakdown(self.evidence, self.table.get((batch, layer, "forward")), self.table.launched(batch, layer))
 
     @property
     def counted(self) -> float | None:

@@ -7,7 +7,7 @@ from math import ceil, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, expected_grid
-from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT
+from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, by_groups
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, is_news, times, verdict
 
@@ -19,7 +19,7 @@ def attention_recompute(given: RuleInput) -> Verdict | None:
     if direction == "recompute" and not evidence.kernels:
         rows = (given.table.get((batch, layer, name)) for name in BACKWARD)
         owner = next((row for row in rows if row is not None and _fused(row)), None)
-        if owner is None or _recomputing(owner, evidence) is None:
+        if owner is None:
             return None
         sentence = f"{given.who} has no kernel of its own: its {amount(evidence.paper)}FLOP are done in {owner.row.name}'s kernel."
         todo = f"Read {owner.row.name} and {evidence.row.name} together."
@@ -100,6 +100,7 @@ def groups_as_dense(given: RuleInput) -> Verdict | None:
         len(kernels) != 1
         or kernels[0].algorithm.family not in ("conv", "gemm")
         or kernels[0].launches != evidence.calls
+        or by_groups(kernels[0], shape) is not None
     ):
         return None
     (kernel,) = kernels

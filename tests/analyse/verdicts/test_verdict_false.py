@@ -81,8 +81,8 @@ def test_checkpointing_beside_an_input_gradient_by_forwards_kernel_is_found() ->
     works = [work("f", PLAIN, (1, 1, 1), ffma=64_000, launches=2), work("h", PLAIN, (1, 1, 1), ffma=32_000)]
     one = case(32, *works, direction="backward", calls=GRADIENTS, counted=3 * PAPER)
     assert rules(one, forward)["recomputation"].factor == pytest.approx(1.5)
-    tried = rules(replace(one, environment={"cudnn_benchmark": "on"}), forward)["recomputation"]
-    assert tried.confidence == "plausible" and "cudnn.benchmark is on" in tried.sentence
+    tries = replace(one, environment={"cudnn_benchmark": "on"})
+    assert "recomputation" not in rules(tries, forward), "as well a trial of a gradient"
 
 
 @pytest.mark.parametrize("weight", [2, 4])

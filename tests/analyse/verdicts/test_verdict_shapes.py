@@ -208,3 +208,20 @@ def test_two_layers_with_each_others_counts_are_swapped() -> None:
     assert rules(b, a, c)["swapped layers"].factor == pytest.approx(1 / 3)
     assert "swapped layers" not in rules(c, a, b)
     assert "swapped layers" not in rules(a, b, row("d", 3000, 1000)), "it may be either"
+
+
+def test_groups_with_tiles_of_their_own_are_padding_and_not_one_dense_product() -> None:
+    """Four groups of 16 channels in tiles of 64: four times the multiplies, by the grid's z."""
+    shape = ConvShape(4, 64, 64, 8, 8, 3, 3, groups=4)
+    paper = 2 * shape.macs
+    kernel = work("k", Algorithm("conv", "implicit gemm", (64, 64, 16)), (4, 1, 4), ffma=4 * shape.macs)
+    one = case(
+        4,
+        kernel,
+        counted=4 * paper,
+        calls=(call(4, macs=shape.macs // 4, kind="Conv2d"),),
+        kind="Conv2d",
+        forward=shape,
+    )
+    assert rules(one).keys() & {"tile padding", "groups run as dense"} == {"tile padding"}
+    assert rules(one)["tile padding"].factor == 4

@@ -192,7 +192,9 @@ def _runs(process: int) -> bool:
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize("rest", [b"", bytes(5000), random.Random(5).randbytes(5000)], ids=["nothing", "zeros", "noise"])
+@pytest.mark.parametrize(
+    "rest", [b"", bytes(5000), random.Random(5).randbytes(5000)], ids=["nothing", "zeros", "noise"]
+)
 def test_the_installed_nsys_refuses_damage_in_one_sentence(tmp_path: Path, temporary: Path, rest: bytes) -> None:
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
