@@ -211,6 +211,14 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
         )
         for effect in mine
     }
+    together = prod(
+        truth.factors[effect] for effect in mine
+    )  # two causes of one kind multiply: 4 calls in each of 5 steps
+    if len(mine) > 1 and _off(factor, together) <= NEAR:
+        return "", mine
+    whole = truth.executed / truth.paper if truth.paper else 0.0
+    if "algorithms" in said.rule and "together" in said.sentence and _off(factor, whole) <= NEAR:
+        return "", mine  # the sum of what all kernels need, their own tiles and transforms included
     if min(off.values()) > FAR:
         true = ", ".join(f"{effect} {truth.factors[effect]:.3f}" for effect in sorted(mine))
         return f"factor {factor:.3f}, true {true}", set()
@@ -219,7 +227,7 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
 
 def _is_usual(factor: float, truth: RowTruth, mine: set[str]) -> bool:
     """The tiles and epilogues that every row has: what is left of 1 without any effect."""
-    if not mine and abs(truth.usual - 1) > 0.0005 and abs(factor / truth.usual - 1) < 0.02:
+    if not mine & TILES and abs(truth.usual - 1) > 0.0005 and abs(factor / truth.usual - 1) < 0.02:
         return True
     shares = [truth.scale / total for total in (truth.paper, truth.executed - truth.scale) if total > 0]
     return truth.scale > 0 and any(abs(factor - 1 - share) < 0.05 * (1 + share) for share in shares) and factor > 1
