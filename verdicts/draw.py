@@ -12,7 +12,8 @@ from math import ceil
 from pathlib import Path
 from random import Random
 
-from effects import ALGORITHMS, FUSED, MAKERS, Claim, Effect, Scene, attention, parts, products, usual
+from choose import MAKERS
+from effects import ALGORITHMS, FUSED, Claim, Effect, Scene, attention, parts, products, usual
 from kernels import Launch, direct, options, tiled
 from networks import BACKWARD, FORWARD, Attention, Conv, Layer, Linear, Lstm, Network, paper
 

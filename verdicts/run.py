@@ -290,7 +290,7 @@ def score(seed: int, only: str | None = None, last: bool = False) -> Score:
     try:
         (study,) = studies(found.runs)
         analysis = analyse(study)
-    except Exception as error:
+    except Exception as error:  # whatever an analysis raises is a finding about that draw, and is printed
         return Score(seed, names, describe(found), {}, [], f"{type(error).__name__}: {error}")
     return judge(found, analysis, names)
 
