@@ -88,11 +88,14 @@ class Processes:
 
         return sweep.retry_start(marked, request, once)
 
-    def wait_for(self, count: int, limit_s: float = 120.0) -> None:
-        """Until at least ``count`` of them run."""
-        wait_until(
-            lambda: len(self.alive()) >= count, lambda: f"{count} processes, only {self.alive()} started", limit_s
-        )
+    def wait_for(self, count: int, limit_s: float = 120.0, driver: subprocess.Popen[str] | None = None) -> bool:
+        """Until at least ``count`` of them run. False if ``driver`` ended before that."""
+
+        def told() -> bool:
+            return len(self.alive()) >= count or (driver is not None and driver.poll() is not None)
+
+        wait_until(told, lambda: f"{count} processes, only {self.alive()} started", limit_s)
+        return driver is None or driver.poll() is None
 
     def assert_gone_within(self, limit_s: float) -> None:
         wait_until(lambda: not self.alive(), lambda: f"the end of {self.alive()}", limit_s)

@@ -26,8 +26,8 @@ time.sleep(float(sys.argv[1]))
 """Ignores every polite signal, and leaves a daemon: double fork, own session, no descriptors."""
 
 
-def run(folder: Path, *argv: str, processes=None, **options) -> Outcome:
-    command = Command(argv, "profile", processes.environment if processes else {})
+def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> Outcome:
+    command = Command(argv, "profile", {**(environment or {}), **(processes.environment if processes else {})})
     logs = {"stdout": folder / "out.log", "stderr": folder / "err.log"}
     return process_run.run(command, cwd=folder, scratch=folder / "tmp", **logs, **options)
 
