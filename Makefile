@@ -13,8 +13,8 @@ help: ## Show this list
 demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardware, write the page
 	sh scripts/demo.sh $(BIN)/perfctl $(BATCHES)
 
-test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (2) files at a time
-	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),2) --dist loadgroup
+test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (3) files at a time
+	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup
 
 check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 	$(BIN)/ruff check .
@@ -26,7 +26,7 @@ check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: scripts were not checked"; fi
 
 coverage: $(VENV)/.mutation ## Run all tests: which branches do they execute? Below 90 % it fails
-	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),2) --dist loadgroup --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup --cov --cov-report=term:skip-covered
 
 docs: $(VENV)/.docs ## The documentation as a site: build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
