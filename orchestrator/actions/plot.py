@@ -115,10 +115,10 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     from perfctl.orchestrator.report.page.sections import page_view
 
     runs = newest_runs(source.store, source.sweep)
-    with charts_files.drawn() as found:
+    with charts_files.drawn(later=True) as found:
         roofs = measured_peaks.roofs(source.peaks, source.store, runs, messages)
         page_view(runs, generated_at="", title=None, peaks=roofs)
-    with charts_files.drawn() as across:
+    with charts_files.drawn(later=True) as across:
         charts_study.across(runs)
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
@@ -167,7 +167,7 @@ def _drawn(
             for why in other.refused:
                 messages.warning(f"{other.label} has no speed-up: {why} (`allow`)")
         size = f"b{batch}-" if len(study) > 1 else ""
-        with charts_files.drawn() as drawings:
+        with charts_files.drawn(later=True) as drawings:
             speedup.charts(one, "s1", pie=source.pie)
         found |= {f"{before}{size}{drawing.name.partition('-')[2]}": drawing for drawing in drawings}
     return found

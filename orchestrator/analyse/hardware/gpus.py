@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 
 TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64")
@@ -127,6 +128,7 @@ def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
 
 
+@lru_cache(maxsize=1024)
 def meant(name: str) -> tuple[Board, ...]:
     """The boards that a name may mean, in table order: "A100" four, "T4" one, "A10G" none; none for slices and laptop GPUs."""
     if sliced(name):

@@ -59,6 +59,25 @@ def class_of(part: str) -> str:
     return {"operations": "operations", "tensors": "operations", "step": "step", **EXTRA}.get(first, "arithmetic")
 
 
+class _Last:
+    """What was worked out of the operations that were asked for last, mostly those of one network at many batch sizes."""
+
+    def __init__(self, works: tuple[Operation, ...]) -> None:
+        self.works, self.merged = works, merged(works)
+        self.sums = _sums(self.merged)
+
+
+_last: _Last | None = None
+
+
+def _of(works: tuple[Operation, ...]) -> _Last:
+    global _last
+    found = _last
+    if found is None or found.works is not works:
+        _last = found = _Last(works)
+    return found
+
+
 def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
     """Equal operations of different layers as one, with their calls added and without layer names."""
     found = tuple(works)
@@ -147,7 +166,7 @@ def _arithmetic(
 def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for the precision."""
     found = dict.fromkeys(PARTS, 0.0)
-    for work in merged(case.works):
+    for work in _of(case.works).merged:
         for name, seconds in parts_of_work(work, case, machine):
             found[name] += seconds
     if case.training:
@@ -230,7 +249,7 @@ def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
     seconds = dict(zip(PARTS, found, strict=True))
     arithmetic = accumulated(seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward"))
     moved = accumulated(seconds[name] for name in PARTS if " bytes " in name)
-    sums = _sums(merged(case.works))
+    sums = _of(case.works).sums
     operations, macs, elements = (max(sums[name], 1.0) for name in ("operations", "macs", "elements"))
     return (
         arithmetic, moved, float(case.batch), moved / operations, sums["operations"], float(case.parameters),

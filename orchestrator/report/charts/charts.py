@@ -6,8 +6,6 @@ light and the dark page. Text stays text. The same input gives the same bytes.
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2
@@ -271,14 +269,9 @@ def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], flo
 
 
 def as_svg(figure: Figure, name: str, description: str, hits: Sequence[Hit] = ()) -> str:
-    import matplotlib
-
-    out = io.StringIO()
-    settings: Any = {"svg.hashsalt": name, "svg.fonttype": "none", "font.family": "DejaVu Sans"}
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a glyph that the measuring font lacks; the browser has its own
-        charts_files.keep(name, description, figure)
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    drawing = charts_files.svg(name, description, figure)
+    if not drawing:
+        return ""
     transform: Any = figure.axes[0].transData.transform
     shapes = charts_files.shapes(hits, transform, figure.get_figheight() * 72)
-    return charts_files.tidy(out.getvalue(), description, shapes)
+    return charts_files.tidy(drawing, description, shapes)

@@ -4,6 +4,7 @@ PDF, PNG, SVG in the page's light colours, of a width in millimetres. The same i
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,7 @@ SMALLEST_TEXT = 0.75
 """Of the page's 10 points: 7.5 pt, at whatever width."""
 LEGEND_ROW = 0.17
 _COLOURS = ("color", "markerfacecolor", "markeredgecolor", "facecolor", "edgecolor")
-_KEPT: ContextVar[list[Drawn] | None] = ContextVar("kept", default=None)
+_KEPT: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("kept", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +42,37 @@ class Drawn:
     """Key of the study and of the chart: "s1-ratio"."""
     description: str
     figure: Figure
+    later: bool = False
+    """The page's drawing of it was not made yet."""
 
 
-def keep(name: str, description: str, figure: Figure) -> None:
-    """Called for every chart that is drawn."""
-    if (kept := _KEPT.get()) is not None:
-        kept.append(Drawn(name, description, figure))
+def svg(name: str, description: str, figure: Figure) -> str:
+    """The drawing, as matplotlib writes it; empty where it is drawn when it is saved."""
+    kept = _KEPT.get()
+    if kept is not None:
+        found, later = kept
+        found.append(Drawn(name, description, figure, later))
+        if later:
+            return ""
+    return _svg(name, figure)
+
+
+def _svg(name: str, figure: Figure) -> str:
+    import matplotlib
+
+    out = io.StringIO()
+    settings: Any = {"svg.hashsalt": name, "svg.fonttype": "none", "font.family": "DejaVu Sans"}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a glyph that the measuring font lacks; the browser has its own
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    return out.getvalue()
 
 
 @contextmanager
-def drawn() -> Iterator[list[Drawn]]:
-    """The charts that are drawn inside the block."""
+def drawn(*, later: bool = False) -> Iterator[list[Drawn]]:
+    """The charts that are drawn inside the block; ``later``: none is drawn before it is saved."""
     found: list[Drawn] = []
-    token = _KEPT.set(found)
+    token = _KEPT.set((found, later))
     try:
         yield found
     finally:
@@ -67,6 +86,8 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     from matplotlib.text import Text
 
     figure = chart.figure
+    if chart.later:
+        _svg(chart.name, figure)  # its places stand in the file, too
     wide, high = figure.get_size_inches()
     scale = min(max(width_mm / MM / float(wide), SMALLEST_TEXT), 1.0)
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)

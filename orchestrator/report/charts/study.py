@@ -203,7 +203,7 @@ def _chart(name: str, title: str, lines: Sequence[Line], show: Callable[[float],
 def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
     """name -> chart, for each figure that differs between points: "bench-flops-forward"."""
     names = sorted({name for point in points for name in figures(point)})
-    with drawn() as found:
+    with drawn(later=True) as found:
         for name in names:
             scatter(chart_name(name), name, points)
     return {chart.name: chart for chart in found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,14 @@ from perfctl.orchestrator.actions.predict.predict import answer
 from perfctl.orchestrator.analyse.answer import Question
 from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, named
-from perfctl.orchestrator.analyse.memory.by_batch import lines_of_plan
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.report.calculator import Known, Model, Place, page_view
+from perfctl.orchestrator.report.calculator import CalculatorView, Known, Model, Place, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
-from perfctl.workloads.models.plan import canonical, plan, read_settings
+from perfctl.workloads.models.plan import canonical, read_settings
 from tests.report import calculator_points as points
 
 POINTS = 120
@@ -106,9 +106,14 @@ def known(devices: dict[str, Device]) -> Known:
 
 
 @pytest.fixture(scope="module")
-def written(known: Known) -> str:
-    """The page with all of them."""
-    return render_calculator(page_view(known, date="2026-11-20", version="0"))
+def view(known: Known) -> CalculatorView:
+    """What the page with all of them shows."""
+    return page_view(known, date="2026-11-20", version="0")
+
+
+@pytest.fixture(scope="module")
+def written(view: CalculatorView) -> str:
+    return render_calculator(view)
 
 
 def steps(machine: Machine) -> Iterator[Measured]:
@@ -124,7 +129,10 @@ def steps(machine: Machine) -> Iterator[Measured]:
 
 
 def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
-    return planned_model(model).network.case(batch, precision, optimizer)
+    return model_of(model).network.case(batch, precision, optimizer)
+
+
+model_of = cache(planned_model)
 
 
 def test_page_and_python_agree_by_every_way_of_predicting(
@@ -156,11 +164,11 @@ def test_page_and_python_agree_by_every_way_of_predicting(
 
 
 def test_where_the_time_goes_is_where_the_layers_shares_say(
-    open_tab: Any, known: Known, devices: dict[str, Device], tmp_path: Path
+    open_tab: Any, known: Known, view: CalculatorView, devices: dict[str, Device], tmp_path: Path
 ) -> None:
     file = tmp_path / "c.html"
-    without = replace(known, measured=())
-    file.write_text(render_calculator(page_view(without, date="2026-11-20", version="0")), encoding="utf-8")
+    grid = view.data["grid"] | {"measured": []}
+    file.write_text(render_calculator(replace(view, data={**view.data, "grid": grid})), encoding="utf-8")
     rng = random.Random(22)
     choices = [points.random_choice(rng, MODELS, DEVICES) | {"precision": "fp32"} for _ in range(40)]
     found = open_tab(file).evaluate(
@@ -194,7 +202,7 @@ def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[st
     sheet = device.board.gpu if device.board else None
     job = Job(choice["batch"], choice["samples"], choice["epochs"], choice["gpus"], case.parameters,
               sheet.link_gbs if sheet else None, "", choice["overlap"], choice["efficiency"] or None)  # fmt: skip
-    lines = lines_of_plan(plan(choice["model"]), choice["optimizer"])
+    lines = (model_of(choice["model"]).lines or {})[choice["optimizer"]]
     found = training(
         Span(step.seconds, step.low, step.high), job, backward=step.phases.get("backward"),
         room=room_of(lines, choice["batch"], device.machine.memory_bytes),

@@ -195,11 +195,11 @@ def test_hostile_links_are_text_and_said(visit: Any) -> None:
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(
     browser: Any, page: Path, options: dict[str, Any]
 ) -> None:
-    assert serious(browser, page, **options) == []
     with Visit(browser, page, **options) as opened:
         settled(opened.page)
         width = options.get("viewport", {"width": 1280})["width"]
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert serious(opened) == []
 
 
 def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page: Path) -> None:
