@@ -16,8 +16,9 @@ def browser() -> Iterator[Any]:
     chromium = shutil.which("chromium")
     if chromium is None or importlib.util.find_spec("playwright") is None:
         pytest.skip("chromium or playwright is not installed")
-    from playwright.sync_api import Error, sync_playwright
+    from playwright.sync_api import Error, expect, sync_playwright
 
+    expect.set_options(timeout=120_000)  # on a machine that does other things too
     with sync_playwright() as playwright:
         try:
             found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])

@@ -9,7 +9,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.hardware.machines import Machine
@@ -59,23 +59,11 @@ def class_of(part: str) -> str:
     return {"operations": "operations", "tensors": "operations", "step": "step", **EXTRA}.get(first, "arithmetic")
 
 
-class _Last:
-    """What was worked out of the operations that were asked for last, mostly those of one network at many batch sizes."""
-
-    def __init__(self, works: tuple[Operation, ...]) -> None:
-        self.works, self.merged = works, merged(works)
-        self.sums = _sums(self.merged)
-
-
-_last: _Last | None = None
-
-
-def _of(works: tuple[Operation, ...]) -> _Last:
-    global _last
-    found = _last
-    if found is None or found.works is not works:
-        _last = found = _Last(works)
-    return found
+@lru_cache(maxsize=16)
+def _of(works: tuple[Operation, ...]) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
+    """What holds of a network at every batch size: its operations, merged, and their sums."""
+    found = merged(works)
+    return found, _sums(found)
 
 
 def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -166,7 +154,7 @@ def _arithmetic(
 def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for the precision."""
     found = dict.fromkeys(PARTS, 0.0)
-    for work in _of(case.works).merged:
+    for work in _of(case.works)[0]:
         for name, seconds in parts_of_work(work, case, machine):
             found[name] += seconds
     if case.training:
@@ -249,7 +237,7 @@ def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
     seconds = dict(zip(PARTS, found, strict=True))
     arithmetic = accumulated(seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward"))
     moved = accumulated(seconds[name] for name in PARTS if " bytes " in name)
-    sums = _of(case.works).sums
+    _, sums = _of(case.works)
     operations, macs, elements = (max(sums[name], 1.0) for name in ("operations", "macs", "elements"))
     return (
         arithmetic, moved, float(case.batch), moved / operations, sums["operations"], float(case.parameters),
