@@ -65,7 +65,7 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     factor = found.base / found.paper
     if not is_news(factor):
         return None
-    why = f"its tiles are not filled: {found.rule}"
+    why = f"it computes whole tiles: {found.rule}"
     if given.evidence.row.direction != "forward" or ";" in found.rule:
         why += f"; {times(factor)} times paper in all"
     sentence = f"{given.who} executes {times(factor)} times the multiply-adds on paper, because {why}."
@@ -232,7 +232,8 @@ def layout_and_epilogue(given: RuleInput) -> Verdict | None:
     factor = found.grown("extra")
     if given.counted is None or not found.extra or not is_news(factor):
         return None
-    done = ", ".join(dict.fromkeys(_work_of(kernel) for kernel in found.extras if kernel.executed))
+    works = [_work_of(kernel) for kernel in found.extras if kernel.executed]
+    done = ", ".join(dict.fromkeys([*works, *(["sums onto its output"] if found.onto else [])]))
     sentence = f"{given.who} executes {amount(found.extra)}FLOP in addition to its products ({done}), {percent(factor - 1)} more."
     todo = "Paper counts multiply-adds only; read its elementwise column for bias additions and activations."
     return verdict(given, "layout and epilogue", sentence, factor, todo, found.extras)
@@ -247,6 +248,7 @@ _NAMED = (
 )
 _FAMILIES = {"norm": "normalisation", "softmax": "softmax", "pool": "pooling", "reduction": "sums", "optimizer": "the optimizer",
              "copy": "copies"}  # fmt: skip
+_BY_VECTOR = re.compile("gemv|gemmsn|dot_kernel")
 _ROLES = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
 
 
@@ -256,6 +258,8 @@ def _work_of(kernel: KernelGroup) -> str:
     named = next((word for word, pattern in _NAMED if not kernel.main and pattern.search(lowered)), None)
     if kernel.main and "sliced" in lowered:
         return "scaling and the sums of its slices"
+    if kernel.main and _BY_VECTOR.search(lowered):  # cuBLAS: a row's products are summed over threads; no bias, no activation
+        return "scaling and the sums of its threads" if kernel.counts.get("fmul") else "the sums of its threads"
     if kernel.main and kernel.counts.get("fmul") and not kernel.counts.get("fadd"):
         return "scaling"
     return named or _FAMILIES.get(kernel.algorithm.family or "") or _ROLES.get(kernel.algorithm.role, "epilogues")
