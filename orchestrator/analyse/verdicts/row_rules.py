@@ -63,7 +63,7 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     if given.counted is None or not found.rule or not found.paper or found.family in ("winograd", "fft"):
         return None
     factor = found.base / found.paper
-    if not is_news(factor):
+    if not given.tells(factor):
         return None
     why = f"it computes whole tiles: {found.rule}"
     if given.evidence.row.direction != "forward" or ";" in found.rule:
@@ -216,7 +216,7 @@ def split_k(given: RuleInput) -> Verdict | None:
     """A long sum is cut into slices, which are added up afterwards."""
     found = given.breakdown
     factor = found.grown("summed")
-    if given.counted is None or not found.summed or not is_news(factor):
+    if given.counted is None or not found.summed or not given.tells(factor):
         return None
     depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
     slices = next((f" over {depth} slices" for depth in depths), "")
@@ -230,7 +230,7 @@ def layout_and_epilogue(given: RuleInput) -> Verdict | None:
     """Work in addition to the products: layouts changed, a bias added, results scaled."""
     found = given.breakdown
     factor = found.grown("extra")
-    if given.counted is None or not found.extra or not is_news(factor):
+    if given.counted is None or not found.extra or not given.tells(factor):
         return None
     works = [_work_of(kernel) for kernel in found.extras if kernel.executed]
     done = ", ".join(dict.fromkeys([*works, *(["sums onto its output"] if found.onto else [])]))
@@ -258,7 +258,9 @@ def _work_of(kernel: KernelGroup) -> str:
     named = next((word for word, pattern in _NAMED if not kernel.main and pattern.search(lowered)), None)
     if kernel.main and "sliced" in lowered:
         return "scaling and the sums of its slices"
-    if kernel.main and _BY_VECTOR.search(lowered):  # cuBLAS: a row's products are summed over threads; no bias, no activation
+    if kernel.main and _BY_VECTOR.search(
+        lowered
+    ):  # cuBLAS: a row's products are summed over threads; no bias, no activation
         return "scaling and the sums of its threads" if kernel.counts.get("fmul") else "the sums of its threads"
     if kernel.main and kernel.counts.get("fmul") and not kernel.counts.get("fadd"):
         return "scaling"
