@@ -354,7 +354,7 @@ def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
 
 
 def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
-    """A product without a recorded grid: FMUL, which scales by alpha, says which tiles it has and how its sum is split.
+    """FMUL, which scales by alpha, says which tiles a product has and how its sum is split; a recorded grid has to agree.
 
     cuBLAS computes C = alpha A B + beta C. Each block scales its tile once, and so does each slice of a ``sliced1xS``
     kernel, whose sums are added afterwards: FMUL is tiles x m x n x slices x split. Every part of a split sum, the shorter
@@ -363,7 +363,7 @@ def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
     """
     tile, scale = kernel.algorithm.tile, kernel.counts.get("fmul", 0) / kernel.launches
     gemm = kernel.algorithm.family == "gemm" and not kernel.algorithm.tensor_core
-    if kernel.grid or tile is None or not scale or not gemm or not isinstance(shape, GemmShape):
+    if tile is None or not scale or not gemm or not isinstance(shape, GemmShape):
         return None
     counted = kernel.products / (2 * kernel.launches)
     sliced = _SLICED.search(kernel.name)
@@ -376,6 +376,8 @@ def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
         part = ceil(shape.k / max(split, 1))
         last = shape.k - part * (split - 1)
         if split < 1 or last < 1 or abs(scale / area / each - split) > WHOLE:
+            continue
+        if kernel.grid and (kernel.grid[0] * kernel.grid[1], kernel.grid[2]) != (rows * columns, split):
             continue
         for step, onto in product((8 * slices, *DEPTH_STEPS, 1), sorted({0, split - 1, split})):
             padded, rest = (ceil(length / step) * step for length in (part, last))
