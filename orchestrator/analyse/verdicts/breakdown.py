@@ -422,8 +422,10 @@ def _matches(evidence: RowEvidence) -> list[bool]:
 
 
 def fills_tiles(evidence: RowEvidence) -> bool:
-    """True when a product's grid follows from the row's own batch size. Transforms follow it more closely."""
-    return not any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels) and any(_matches(evidence))
+    """True when a product's grid or count follows from the row's own batch size. Transforms follow it more closely."""
+    if any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels):
+        return False
+    return any(_matches(evidence)) or from_grids(evidence, evidence.product_kernels) is not None
 
 
 def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:

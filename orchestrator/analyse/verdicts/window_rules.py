@@ -16,7 +16,7 @@ from perfctl.orchestrator.analyse.sheets.slips import check, explain
 from perfctl.orchestrator.analyse.verdicts import breakdown as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, times, verdict
 from perfctl.records.run import Run
 
 SAME = 1.001
@@ -300,24 +300,35 @@ def _summaries(study: Study, kind: str) -> Iterator[tuple[Run, str, float]]:
                 yield run, name, item.value
 
 
+_DIRECT = {"depthwise": "direct convolution"}
+"""Kernels of this family serve small convolutions that are not depthwise, too."""
+
+
 def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
     """A layer's algorithm is another one from some batch size on."""
     said = []
-    todo = "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
+    differ = (
+        "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
+    )
     for group in along(table).values():
         found = [
             (evidence, of_layer(one.name for one in evidence.kernels if one.main or one.algorithm.role == "transform"))
             for evidence in group
         ]
         for (before, was), (after, now) in pairwise(found):
-            old, new = was.method or was.family, now.method or now.family
+            old, new = (_DIRECT.get(one.family or "") or one.method or one.family for one in (was, now))
             if old == new or old is None or new is None:
                 continue
             first, last = after.row.batch, before.row.batch
             text = f"{after.row.name} runs another algorithm from batch {first} on: {new}, up to batch {last} {old}"
-            less, more = before.row.counted.value, after.row.counted.value
-            if less and more:
-                text += f"; FLOPs per sample go from {amount(less / last)}FLOP to {amount(more / first)}FLOP"
+            less, more, todo = (before.row.counted.value or 0) / last, (after.row.counted.value or 0) / first, differ
+            if less and more and is_news(more / less):
+                text += f"; FLOPs per sample go from {amount(less)}FLOP to {amount(more)}FLOP"
+            elif less and more:
+                text, todo = (
+                    f"{text}; FLOPs per sample stay at {amount(more)}FLOP",
+                    "Compare times on either side of it per sample.",
+                )
             kernels = tuple(kernel.name for kernel in after.product_kernels)
             said.append(Verdict("algorithm switch", f"{text}.", None, None, todo, kernels, "measured"))
     return said

@@ -13,6 +13,7 @@ from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.analyse.verdicts.judge import kept, unexplained
 from perfctl.orchestrator.analyse.verdicts.row_rules import layout_and_epilogue, tile_padding
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput
+from perfctl.orchestrator.analyse.verdicts.window_rules import find_window
 from tests.analyse.rows import by_place, call, case, work
 
 SGEMM = Algorithm("gemm", "gemm", tile=(128, 32, None))
@@ -93,3 +94,15 @@ def test_two_parts_of_a_small_gap_are_told_though_each_is_half_a_percent_of_pape
     assert not given.tells(1.0005), "a fourteenth of the gap"
     whole = replace(given, evidence=row(shape, sgemm(6860 * 384 * 128, 0)))
     assert not whole.tells(1.004), "no gap"
+
+
+def test_a_count_that_stays_because_each_batch_fits_one_tile_is_no_wrong_window() -> None:
+    def at(batch: int, number: int) -> Any:  # 12,800 of 12,544: 20 parts of 628, padded to 640
+        area = number * 32 * 1024
+        sliced = work("ampere_sgemm_32x32_sliced1x4_tn", replace(SGEMM, tile=(32, 32, None)), None, ffma=area * 12_800,
+                      fmul=80 * area, fadd=60 * area)  # fmt: skip
+        return row(GemmShape(m=batch, n=1024, k=12_544), sliced)
+
+    assert find_window(by_place(at(6, 1), at(10, 1)), {}) is None
+    window = find_window(by_place(at(6, 60), at(10, 60)), {})
+    assert window is not None, "60 tiles in a row are no batch of 10"
