@@ -260,6 +260,8 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> M
     scaled = _scaled(kernel, shape)
     if scaled is not None:
         return scaled
+    if isinstance(shape, GemmShape) and not kernel.grid and kernel.counts.get("fmul") and "sgemm" in kernel.name:
+        return None  # FMUL speaks against the tiles of this shape
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
         for grid in _grids(kernel, part) if part else ():

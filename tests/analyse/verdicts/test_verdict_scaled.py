@@ -52,6 +52,8 @@ def test_beta_adds_each_value_of_the_tiles_once() -> None:
     said = layout_and_epilogue(RuleInput(row(shape, sgemm(area * 9, area)), by_place()))
     assert said is not None
     assert "(scaling, sums onto its output)" in said.sentence
+    nearly = GemmShape(m=2000, n=256, k=128)  # 2,048 rows of 128 are within 2 % of 2,080, which 2,050 rows need
+    assert of(nearly, sgemm(2080 * 256 * 128, 2080 * 256)).rule == "", "FMUL speaks against it"
     other = of(shape, sgemm(area * (deep + 1.5), area))
     assert (other.rule, other.onto) == ("", 0), "no whole number of values"
 
