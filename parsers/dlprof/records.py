@@ -96,7 +96,7 @@ def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
 def gaps_of(kinds: Collection[str], found: Collection[Kernel]) -> list[Gap]:
     """Gaps of reports of these kinds ("iteration", "detail", "summary", ...); ``found`` are their launches."""
     gaps = [
-        Gap(quantity, "not_collected", f"no {kind} report, so no {what}: run dlprof with --reports={kind},...")
+        Gap(quantity, "not_collected", f"no {kind} report, so no {what}: add {kind} to dlprof's --reports")
         for kind, (quantity, what) in _MISSING.items()
         if kind not in kinds
     ]

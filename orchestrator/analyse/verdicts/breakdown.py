@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil, log
 
 from perfctl.orchestrator.analyse.kernels.grids import (
@@ -31,6 +32,8 @@ ENOUGH = 0.75
 """Of the multiplies of a whole launch: a part of the batch that needs as many is as likely as a further call."""
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
+WHOLE = 1e-6
+"""Counts that are whole multiples of each other are no further apart."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
 DEPTH_STEPS = (4, 8, 16, 32)
 """Steps along the sum that SIMT kernels take."""
@@ -65,6 +68,8 @@ class Breakdown:
     """Products that each do the whole layer, one after the other; the other parts are then not separated."""
     called: float = 0
     """Launches of a whole product beyond those of the step, by their grids."""
+    onto: float = 0
+    """Multiply-adds of products onto what is in their output; a part of ``extra``, and not of ``seen``."""
 
     def grown(self, part: str) -> float:
         """By what factor one part (called, transforms, repeated, summed or extra) makes the parts before it grow.
@@ -97,7 +102,7 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | 
     beside = [kernel for kernel in own if not kernel.main]
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    base, rule, called = from_grids(evidence, products, others) or (evidence.paper, "", 0.0)
+    base, rule, called, onto = from_grids(evidence, products, others) or (evidence.paper, "", 0.0, 0.0)
     if algorithm.family == "fft":
         base, rule = _fourier(evidence, own)
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
@@ -105,15 +110,15 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | 
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
     fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
     within = sum(kernel.executed - kernel.products for kernel in fused)
-    inside, epilogue = (within, 0.0) if algorithm.family in _TRANSFORMED else (0.0, within)
+    inside, epilogue = (within, 0.0) if algorithm.family in _TRANSFORMED else (0.0, within + onto)
     transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in _TRANSFORMED)
     summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
     extras = tuple(kernel for kernel in beside if kernel not in transforming and kernel not in summing)
     return Breakdown(
-        evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products),
+        evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products) - onto,
         transforms=_executed(transforming) + inside, transforming=transforming,
         repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
-        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())), called=called,
+        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())), called=called, onto=onto,
     )  # fmt: skip
 
 
@@ -209,14 +214,14 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
 
 def from_grids(
     evidence: RowEvidence, products: Sequence[KernelGroup], others: int | None = None
-) -> tuple[float, str, float] | None:
-    """(FLOPs of the step's products, how they were predicted, FLOPs of further launches of them).
+) -> tuple[float, str, float, float] | None:
+    """(FLOPs of the step's products, how they were predicted, FLOPs of further launches, and of sums onto their output).
 
     Each product's grid is held against each shape that the row may have; None when none matches. ``others``: how often
     every product of the other layers was launched. A product launched more often than that may be further calls, or
     parts of one batch in tiles of their own; where its grid fits both, nothing is predicted.
     """
-    base, called, rules, calls = evidence.paper, 0.0, [], evidence.calls
+    base, called, onto, rules, calls = evidence.paper, 0.0, 0.0, [], evidence.calls
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     gradients = sum(1 for call in evidence.row.calls if call.flops)
@@ -229,24 +234,34 @@ def from_grids(
             found = _matched(kernel, shape, int(kernel.launches) // calls, near)
             if found is None:
                 continue
-            multiplies, rule, parts = found
+            multiplies, rule, parts, more = found
             extra = kernel.launches / calls / (others or 1)
             if others and parts == 1 and extra > 1 and _may_be_parts(kernel, shape, ceil(extra), multiplies):
                 break
             base += 2 * (multiplies * parts - shape.macs) * calls
             called += 2 * multiplies * (kernel.launches - parts * calls)
+            onto += 2 * more * kernel.launches
             rules.append(rule + (f"; {calls} calls" if calls > 1 else ""))
             open_shapes.remove(shape)
             break
-    return (base, "; ".join(rules), called) if rules else None
+    return (base, "; ".join(rules), called, onto) if rules else None
 
 
-def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> tuple[float, str, int] | None:
-    """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
+Match = tuple[float, str, int, float]
+"""(multiplies of one launch, rule, launches that one call takes, multiply-adds of one launch onto what is in its output)."""
+
+
+def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Match | None:
+    """What a shape asks of a kernel, where its count fits that: the batch may be split over the launches."""
     grouped = by_groups(kernel, shape)
     if grouped is not None:
         close = abs(log(kernel.products / (2 * grouped[0] * kernel.launches))) < (near if kernel.grid else EXACT)
-        return (*grouped, 1) if close else None
+        return (*grouped, 1, 0.0) if close else None
+    scaled = _scaled(kernel, shape)
+    if scaled is not None:
+        return scaled
+    if isinstance(shape, GemmShape) and not kernel.grid and kernel.counts.get("fmul") and "sgemm" in kernel.name:
+        return None  # FMUL speaks against the tiles of this shape
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
         for grid in _grids(kernel, part) if part else ():
@@ -258,8 +273,8 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
             if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
-                return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
-    return _split(kernel, shape)
+                return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts, 0.0
+    return None
 
 
 def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: int) -> bool:
@@ -340,33 +355,44 @@ def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
     return multiplies, f"{blocks} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies (paper {shape.macs:,})"
 
 
-def _split(kernel: KernelGroup, shape: Shape) -> tuple[float, str, int] | None:
-    """A product whose sum is split over blocks, where no grid was recorded: FMUL, which scales by alpha, says how often.
+def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
+    """FMUL, which scales by alpha, says which tiles a product has and how its sum is split; a recorded grid has to agree.
 
-    Each block scales its tile once, so FMUL is tiles x m x n x split. Every part of the sum is padded by itself.
+    cuBLAS computes C = alpha A B + beta C. Each block scales its tile once, and so does each slice of a ``sliced1xS``
+    kernel, whose sums are added afterwards: FMUL is tiles x m x n x slices x split. Every part of a split sum, the shorter
+    last one too, is padded by itself to steps of 8 for each slice. Parts may be added to C one after the other: a multiply-add
+    for each value of the tile and each part but the first; also for that one where beta is not 0 (a bias, for PyTorch).
     """
-    tile, scaled = kernel.algorithm.tile, kernel.counts.get("fmul", 0) / kernel.launches
-    if (
-        kernel.grid
-        or tile is None
-        or not scaled
-        or kernel.algorithm.family != "gemm"
-        or not isinstance(shape, GemmShape)
-    ):
+    tile, scale = kernel.algorithm.tile, kernel.counts.get("fmul", 0) / kernel.launches
+    gemm = kernel.algorithm.family == "gemm" and not kernel.algorithm.tensor_core
+    if tile is None or not scale or not gemm or not isinstance(shape, GemmShape):
         return None
-    for m, n in ((tile[0], tile[1]), (tile[1], tile[0])):
-        tiles = ceil(shape.m / m) * ceil(shape.n / n)
-        area = tiles * m * n
-        split = round(scaled / area)
-        if not 2 <= split <= shape.k or abs(scaled / area - split) > 1e-6:
+    counted = kernel.products / (2 * kernel.launches)
+    sliced = _SLICED.search(kernel.name)
+    slices = int(sliced[1]) if sliced else 1
+    best: tuple[float, Match] | None = None
+    for (m, n), each in product({tile[:2]: 0, tile[1::-1]: 0}, {slices: 0, 1: 0}):
+        rows, columns = ceil(shape.m / m), ceil(shape.n / n)
+        area = rows * columns * m * n
+        split = round(scale / area / each)
+        part = ceil(shape.k / max(split, 1))
+        last = shape.k - part * (split - 1)
+        if split < 1 or last < 1 or abs(scale / area / each - split) > WHOLE:
             continue
-        for step in (1, *DEPTH_STEPS):
-            deep = ceil(ceil(shape.k / split) / step) * step
-            multiplies = area * split * deep
-            if abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
-                rule = f"{tiles:,} tiles x {m} x {n} x {split} parts of the sum, by its FMUL, x {deep:,}"
-                return multiplies, f"{rule} = {multiplies:,} multiplies (paper {shape.macs:,})", 1
-    return None
+        if kernel.grid and (kernel.grid[0] * kernel.grid[1], kernel.grid[2]) != (rows * columns, split):
+            continue
+        for step, onto in product((8 * slices, *DEPTH_STEPS, 1), sorted({0, split - 1, split})):
+            padded, rest = (ceil(length / step) * step for length in (part, last))
+            deep = padded * (split - 1) + rest
+            apart = abs(log(counted / (area * (deep + onto))))
+            if apart >= (WHOLE if onto else EXACT) or (best is not None and apart >= best[0]):
+                continue
+            tiles = f"ceil({shape.m:,} / {m}) x ceil({shape.n:,} / {n}) = {rows * columns:,} tiles x {m} x {n}"
+            sums = f"{padded:,}" if padded == rest else f"{padded:,} (the last {rest:,})"
+            shared = f" x {split} parts of the sum, by its FMUL," if split > 1 else ""
+            rule = f"{tiles}{shared} x {sums} = {area * deep:,} multiplies (paper {shape.macs:,})"
+            best = apart, (area * deep, rule, 1, area * onto)
+    return best[1] if best else None
 
 
 def _grids(kernel: KernelGroup, shape: Shape) -> Sequence[Grid]:
@@ -398,8 +424,10 @@ def _matches(evidence: RowEvidence) -> list[bool]:
 
 
 def fills_tiles(evidence: RowEvidence) -> bool:
-    """True when a product's grid follows from the row's own batch size. Transforms follow it more closely."""
-    return not any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels) and any(_matches(evidence))
+    """True when a product's grid or count follows from the row's own batch size. Transforms follow it more closely."""
+    if any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels):
+        return False
+    return any(_matches(evidence)) or from_grids(evidence, evidence.product_kernels) is not None
 
 
 def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:

@@ -132,7 +132,7 @@ def kept(ratio: float | None, found: Iterable[Verdict]) -> list[Verdict]:
     """
     left = list(found)
     while ratio:
-        claims = [said for said in left if said.factor and is_news(said.factor)]
+        claims = [said for said in left if said.factor and (is_news(said.factor) or said.explained is not None)]
         whole = sum(log(said.factor or 1) for said in claims)
         gains = [(_gain(log(ratio), whole, log(said.factor or 1)), said) for said in claims]
         least, worst = min(gains, key=lambda item: item[0], default=(NEEDED, None))

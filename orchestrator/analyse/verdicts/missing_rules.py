@@ -50,6 +50,8 @@ def not_collected(given: RuleInput) -> Verdict | None:
         part: [one for one in evidence.kernels if counts.isdisjoint(one.counts)] for part, counts in _COUNTS.items()
     }
     lacks = {part: found for part, found in lacks.items() if found}
+    unread = [one.flops.reason or "" for one in evidence.kernels if one.flops.value is None]
+    moves = bool(unread) and all("constant" in reason for reason in unread)  # another verdict says so
     launches = f"{counted.launches} of {counted.of_launches} launches have a figure"
     if any(len(found) == len(evidence.kernels) for found in lacks.values()):
         lacks = {part: found for part, found in lacks.items() if len(found) == len(evidence.kernels)}
@@ -60,9 +62,9 @@ def not_collected(given: RuleInput) -> Verdict | None:
         named = f"{next(iter(names))[:60]}{f' and {len(names) - 1} more kernels' if len(names) > 1 else ''}"
         why = f"{named} {'have' if len(names) > 1 else 'has'} no {' and no '.join(lacks)} counters ({launches})"
         todo = f"Collect {', '.join(METRICS[part] for part in lacks)} for every launch"
-    elif counted.launches < counted.of_launches and counted.value is not None:
+    elif counted.launches < counted.of_launches and counted.value is not None and not moves:
         why, todo = launches, "Profile again without leaving launches out (--launch-count)"
-    elif "constant" in (counted.reason or "") or tensor_cores(given) is not None:
+    elif moves or "constant" in (counted.reason or "") or tensor_cores(given) is not None:
         return None
     else:
         lacking = " and ".join(counted.missing) or "its"

@@ -63,9 +63,9 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     if given.counted is None or not found.rule or not found.paper or found.family in ("winograd", "fft"):
         return None
     factor = found.base / found.paper
-    if not is_news(factor):
+    if not given.tells(factor):
         return None
-    why = f"its tiles are not filled: {found.rule}"
+    why = f"it computes whole tiles: {found.rule}"
     if given.evidence.row.direction != "forward" or ";" in found.rule:
         why += f"; {times(factor)} times paper in all"
     sentence = f"{given.who} executes {times(factor)} times the multiply-adds on paper, because {why}."
@@ -216,7 +216,7 @@ def split_k(given: RuleInput) -> Verdict | None:
     """A long sum is cut into slices, which are added up afterwards."""
     found = given.breakdown
     factor = found.grown("summed")
-    if given.counted is None or not found.summed or not is_news(factor):
+    if given.counted is None or not found.summed or not given.tells(factor):
         return None
     depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
     slices = next((f" over {depth} slices" for depth in depths), "")
@@ -230,9 +230,10 @@ def layout_and_epilogue(given: RuleInput) -> Verdict | None:
     """Work in addition to the products: layouts changed, a bias added, results scaled."""
     found = given.breakdown
     factor = found.grown("extra")
-    if given.counted is None or not found.extra or not is_news(factor):
+    if given.counted is None or not found.extra or not given.tells(factor):
         return None
-    done = ", ".join(dict.fromkeys(_work_of(kernel) for kernel in found.extras if kernel.executed))
+    works = [_work_of(kernel) for kernel in found.extras if kernel.executed]
+    done = ", ".join(dict.fromkeys([*works, *(["sums onto its output"] if found.onto else [])]))
     sentence = f"{given.who} executes {amount(found.extra)}FLOP in addition to its products ({done}), {percent(factor - 1)} more."
     todo = "Paper counts multiply-adds only; read its elementwise column for bias additions and activations."
     return verdict(given, "layout and epilogue", sentence, factor, todo, found.extras)
@@ -247,6 +248,7 @@ _NAMED = (
 )
 _FAMILIES = {"norm": "normalisation", "softmax": "softmax", "pool": "pooling", "reduction": "sums", "optimizer": "the optimizer",
              "copy": "copies"}  # fmt: skip
+_BY_VECTOR = re.compile("gemv|gemmsn|dot_kernel")
 _ROLES = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
 
 
@@ -256,6 +258,10 @@ def _work_of(kernel: KernelGroup) -> str:
     named = next((word for word, pattern in _NAMED if not kernel.main and pattern.search(lowered)), None)
     if kernel.main and "sliced" in lowered:
         return "scaling and the sums of its slices"
+    if kernel.main and _BY_VECTOR.search(
+        lowered
+    ):  # cuBLAS: a row's products are summed over threads; no bias, no activation
+        return "scaling and the sums of its threads" if kernel.counts.get("fmul") else "the sums of its threads"
     if kernel.main and kernel.counts.get("fmul") and not kernel.counts.get("fadd"):
         return "scaling"
     return named or _FAMILIES.get(kernel.algorithm.family or "") or _ROLES.get(kernel.algorithm.role, "epilogues")

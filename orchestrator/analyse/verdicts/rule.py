@@ -12,6 +12,8 @@ from perfctl.orchestrator.analyse.verdicts.evidence import EvidenceTable, Kernel
 
 NEWS = 0.005
 """A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
+PART = 0.2
+"""Of a gap: so large a part of a small one makes a verdict all the same."""
 
 
 Confidence = Literal["measured", "predicted and matched", "plausible"]
@@ -59,6 +61,11 @@ class RuleInput:
     def ratio(self) -> float | None:
         """Counted / paper, as the ledger has it."""
         return self.evidence.row.ratio
+
+    def tells(self, factor: float) -> bool:
+        """True when the factor is worth a verdict: by itself, or as a part of the row's small gap."""
+        gap = abs(log(self.ratio)) if self.ratio and is_news(self.ratio) else 0.0
+        return is_news(factor) or (factor > 0 and abs(log(factor)) > PART * gap > 0)
 
     @property
     def who(self) -> str:
@@ -112,6 +119,6 @@ def verdict(
     kernels: tuple[KernelGroup, ...] = (),
     confidence: Confidence = "measured",
 ) -> Verdict:
-    share = explained(given.ratio, factor) if factor is not None and is_news(factor) else None
+    share = explained(given.ratio, factor) if factor is not None and given.tells(factor) else None
     names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
     return Verdict(rule, sentence, factor, share, todo, names, confidence)

@@ -110,7 +110,8 @@ def constant_moves(given: RuleInput) -> Verdict | None:
     seeming = 2 * halves + 512 * pipe
     also = f" and {pipe:,.0f} tensor instructions" if pipe else ""
     share = percent(seeming / evidence.paper if evidence.paper else 0)
-    added = f"added up they would be {amount(seeming)}FLOP, {share} of paper, that nobody computed"
-    sentence = f"{given.who} shows {halves:,.0f} HFMA{also} that move constants: {added}."
+    sure = all(kernel.flops.value is not None for kernel in kernels)
+    added = f"added up they would be {amount(seeming)}FLOP, {share} of paper{', that nobody computed' if sure else ''}"
+    sentence = f"{given.who} shows {halves:,.0f} HFMA{also} that {'' if sure else 'may only '}move constants: {added}."
     todo = "They are left out of the count; leave them out of your own sums too."
-    return verdict(given, "constant moves", sentence, None, todo, kernels)
+    return verdict(given, "constant moves", sentence, None, todo, kernels, "measured" if sure else "plausible")

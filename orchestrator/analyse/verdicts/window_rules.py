@@ -16,7 +16,7 @@ from perfctl.orchestrator.analyse.sheets.slips import check, explain
 from perfctl.orchestrator.analyse.verdicts import breakdown as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, times, verdict
 from perfctl.records.run import Run
 
 SAME = 1.001
@@ -92,7 +92,8 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     span = f"batch {sizes[0]} to {sizes[-1]}"
     if proof is None:
         evidence = constant[0]
-        reason = f"{evidence.row.name} executed the same at {span}"
+        fits = f", which fits a batch of {batch:,}" if batch is not None else ""
+        reason = f"{evidence.row.name} executed the same at {span}{fits}"
     else:
         evidence, op, value, _ = proof
         reason = f"{evidence.row.name} executed {value:,.0f} {NAMED.get(op, op.upper())} at {span}, which is a batch of {batch:,}"
@@ -103,14 +104,16 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
 def _agreed(constant: list[RowEvidence]) -> int | None:
     proposed = Tally(batch for evidence in constant for _, _, batch in batches_of(evidence, evidence.kernels))
     votes: Tally[int] = Tally()
-    for batch, _ in proposed.most_common(PROPOSED):
+    swept = {evidence.row.batch for evidence in constant}  # the program may pad every batch to one of them
+    for batch in dict.fromkeys([*(batch for batch, _ in proposed.most_common(PROPOSED)), *swept]):
         for evidence in constant:
             seen = evidence.with_batch(batch)
             exact = rows.fits_grids(seen) and any(
                 found == batch for _, _, found in batches_of(evidence, evidence.kernels)
             )
             votes[batch] += exact or rows.from_grids(seen, seen.product_kernels) is not None
-    return min(votes, key=lambda item: (-votes[item], item), default=None)
+    best = min(votes, key=lambda item: (-votes[item], item not in swept, item), default=None)
+    return best if best is not None and votes[best] else None
 
 
 def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
@@ -173,7 +176,10 @@ def _stays(work: Collection[float], counts: Collection[float], apart: float = SA
 
 
 def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tuple[str, float, int]]:
-    """(count, its value, batch size): batch sizes at which one count is one per multiply-add, or one per output."""
+    """(count, its value, batch size): batch sizes at which one count is one per multiply-add, or one per output.
+
+    FMUL and FADD of cuBLAS products are those of whole tiles, of every part of a split sum and of slices, not of outputs.
+    """
     row = evidence.row
     per_sample: dict[str, float] = {"ffma": (row.paper.value or 0) / 2 / row.batch}
     if row.direction == "forward":
@@ -184,6 +190,8 @@ def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tu
         per_sample["tensor"] = per_sample["ffma"]
     found = []
     for op, each in per_sample.items():
+        if op in ("fadd", "fmul") and any(one.algorithm.family == "gemm" and one.algorithm.tile for one in direct):
+            continue
         value = sum(one.products / 2 if op == "tensor" else one.counts.get(op, 0) for one in direct)
         if value and each and value % each == 0 and value // each <= LARGEST:
             found.append((op, value, int(value // each)))
@@ -300,24 +308,35 @@ def _summaries(study: Study, kind: str) -> Iterator[tuple[Run, str, float]]:
                 yield run, name, item.value
 
 
+_DIRECT = {"depthwise": "direct convolution"}
+"""Kernels of this family serve small convolutions that are not depthwise, too."""
+
+
 def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
     """A layer's algorithm is another one from some batch size on."""
     said = []
-    todo = "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
+    differ = (
+        "Compare batch sizes on either side of it only by time per sample: their counted FLOPs differ by algorithm."
+    )
     for group in along(table).values():
         found = [
             (evidence, of_layer(one.name for one in evidence.kernels if one.main or one.algorithm.role == "transform"))
             for evidence in group
         ]
         for (before, was), (after, now) in pairwise(found):
-            old, new = was.method or was.family, now.method or now.family
+            old, new = (_DIRECT.get(one.family or "") or one.method or one.family for one in (was, now))
             if old == new or old is None or new is None:
                 continue
             first, last = after.row.batch, before.row.batch
             text = f"{after.row.name} runs another algorithm from batch {first} on: {new}, up to batch {last} {old}"
-            less, more = before.row.counted.value, after.row.counted.value
-            if less and more:
-                text += f"; FLOPs per sample go from {amount(less / last)}FLOP to {amount(more / first)}FLOP"
+            less, more, todo = (before.row.counted.value or 0) / last, (after.row.counted.value or 0) / first, differ
+            if less and more and is_news(more / less):
+                text += f"; FLOPs per sample go from {amount(less)}FLOP to {amount(more)}FLOP"
+            elif less and more:
+                text, todo = (
+                    f"{text}; FLOPs per sample stay at {amount(more)}FLOP",
+                    "Compare times on either side of it per sample.",
+                )
             kernels = tuple(kernel.name for kernel in after.product_kernels)
             said.append(Verdict("algorithm switch", f"{text}.", None, None, todo, kernels, "measured"))
     return said

@@ -87,6 +87,16 @@ def test_either_form_of_tensor_counters_will_do() -> None:
     )
 
 
+def test_a_launch_whose_hfma2_may_only_move_constants_was_counted() -> None:
+    doubt = replace(
+        work("indices", **WHOLE), flops=missing("refused", "HFMA2 may only have moved constants: not added")
+    )
+    figure = Figure(10, "counted", None, 1, 2)
+    assert not_collected(scene(counted(figure, work(**WHOLE), doubt))) is None
+    other = replace(doubt, flops=missing("refused", "another reason"))
+    assert not_collected(scene(counted(figure, work(**WHOLE), other))) is not None
+
+
 @pytest.mark.parametrize(
     ("figure", "why"),
     [

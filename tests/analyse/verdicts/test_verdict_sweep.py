@@ -131,12 +131,18 @@ def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample() ->
         "sample go from 2 kFLOP to 900 FLOP."
     )
     assert (said.rule, said.factor, said.kernels) == ("algorithm switch", None, (VOLTA_WINOGRAD,))
+    (same,) = algorithm_switches(by_place(rows[2], conv(64, *wino, counted=64 * 2000)))
+    assert same.sentence.endswith("implicit gemm; FLOPs per sample stay at 2 kFLOP.")
+    assert same.todo == "Compare times on either side of it per sample.", "these counts do not differ"
     (uncounted,) = algorithm_switches(by_place(conv(16, kernel()), conv(64, *wino, counted=5)))
     assert uncounted.sentence.endswith("winograd F(2x2,3x3), up to batch 16 implicit gemm.")
     assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel("my_kernel")))) == [], (
         "a name that says nothing"
     )
     assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel()))) == []
+    packed = kernel("conv2d_c1_k1_nchw_hw_packed_kernel<float, float, 3>", Algorithm("depthwise"))
+    (direct,) = algorithm_switches(by_place(conv(16, kernel()), conv(64, packed)))
+    assert "from batch 64 on: direct convolution, up to" in direct.sentence, "it serves other layers, too"
     there_and_back = algorithm_switches(by_place(conv(16, kernel()), conv(32, *wino), conv(64, kernel())))
     assert [item.sentence.split(":")[0] for item in there_and_back] == [
         f"conv2 forward runs another algorithm from batch {batch} on" for batch in (32, 64)

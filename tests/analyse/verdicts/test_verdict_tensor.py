@@ -121,5 +121,12 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     said = constant_moves(RuleInput(alone, by_place(alone)))
     assert said is not None
     assert "shows 3,200 HFMA that move constants: added up they would be 6.4 kFLOP, 10 % of paper" in said.sentence
+    doubt = case(
+        32, replace(work("i", hfma=3200, pipe=100), flops=missing("refused", "HFMA2 may only have moved constants"))
+    )
+    said = constant_moves(RuleInput(doubt, by_place(doubt)))
+    assert said is not None
+    assert "may only move constants: added up they would be 57.6 kFLOP, 90 % of paper." in said.sentence
+    assert said.confidence == "plausible"
     none = case(32, work("m", hfma=999))
     assert constant_moves(RuleInput(none, by_place(none))) is None

@@ -43,7 +43,7 @@ def test_padding_is_said_with_what_was_counted_and_what_the_grid_predicts() -> N
     assert said is not None
     assert said.factor == 2 * tile / PAPER == 25.6
     assert said.sentence.startswith(
-        "fc forward at batch 32 executes 25.60 times the multiply-adds on paper, because its tiles"
+        "fc forward at batch 32 executes 25.60 times the multiply-adds on paper, because it computes whole tiles"
     )
     assert said.sentence.endswith(f"= {tile:,} multiplies (paper 32,000). Counted were 1.150 times as many as that.")
     assert tile_padding(scene(case(32, kernel, forward=GemmShape(32, 10, 100)))) is None, "nothing was counted"

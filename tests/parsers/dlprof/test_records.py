@@ -142,7 +142,7 @@ def test_absent_reports_and_what_dlprof_never_says_are_gaps() -> None:
         found = gaps_of(kinds, [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])
         assert [gap.quantity for gap in found] == quantities
     first = gaps_of((), ())[0]
-    reason = "no iteration report, so no single launches: run dlprof with --reports=iteration,..."
+    reason = "no iteration report, so no single launches: add iteration to dlprof's --reports"
     assert first == Gap("kernel", "not_collected", reason)
     layer = gaps_of(("iteration",), [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])[-1]
     assert layer == Gap("kernel.layer", "not_collected", "2 of 3 launches have an op name outside every module")
