@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log
+from itertools import product
+from math import ceil, log, prod
 
 from perfctl.orchestrator.analyse.kernels.grids import (
     FUSED_CHANNELS,
+    WINOGRAD_IMAGES,
     ConvShape,
     ExpectedGrid,
     GemmShape,
@@ -32,8 +34,11 @@ ENOUGH = 0.75
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
+WIDTHS = (1, 32, 64, 128, 256)
 DEPTH_STEPS = (4, 8, 16, 32)
 """Steps along the sum that SIMT kernels take."""
+UNTILED = ("direct", "depthwise", "matrix times vector")
+"""Methods of kernels that fill no tiles."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
 _SLICED = re.compile(r"_sliced1x(\d+)")
 _TRANSFORMED = ("winograd", "fft")
@@ -142,11 +147,12 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
         if kernel.launches >= known.get((kernel.name, kernel.grid), float("inf"))
     )
     gradients = sum(1 for call in evidence.row.calls if call.flops)
-    least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    less = min(evidence.row.ratio or 1.0, 1.0)  # a smaller batch than paper's: all kernels have less
+    least = less * LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
     if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
         # attention of several products has two in backward for each of forward; steps and calls launch all of them again
         needed = round(evidence.paper / forward.paper) if forward.paper else 1
-        least = min(least, LEAST_MULTIPLIES * forward.paper / max(_launches(forward.product_kernels), 1))
+        least = min(least, less * LEAST_MULTIPLIES * forward.paper / max(_launches(forward.product_kernels), 1))
         gradients = max(gradients, needed) * max(round(_launches(forward.product_kernels)), 1)
     others = sum(
         one.launches - known.get((one.name, one.grid), 0.0) for one in evidence.kernels
@@ -169,7 +175,7 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     for kernel in evidence.product_kernels:
         said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
-        predicted: float | None = said.multiplies if said is not None and said.matches else None
+        predicted = _deepened(said, kernel, shape)[0] if said is not None and said.matches else None
         near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
         if (
             predicted is None
@@ -200,7 +206,7 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
         return frozenset()
     named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
     tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or {(m, n) for m in TILES for n in TILES}
-    rows, columns = (forward.m, forward.n) if isinstance(forward, GemmShape) else (forward.pixels, forward.out_channels)
+    rows, columns = _outputs(forward)
     depth = evidence.paper / (rows * columns)
     area = sum(kernel.products for kernel in products) / depth if depth else 0
     sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
@@ -243,36 +249,36 @@ def from_grids(
 
 def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> tuple[float, str, int] | None:
     """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
-    grouped = by_groups(kernel, shape)
-    if grouped is not None:
-        close = abs(log(kernel.products / (2 * grouped[0] * kernel.launches))) < (near if kernel.grid else EXACT)
-        return (*grouped, 1) if close else None
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
-        for grid in _grids(kernel, part) if part else ():
-            said = expected_grid(kernel.algorithm, grid, part) if part else None
-            if part is None or said is None or not said.matches:
-                continue
-            multiplies, rule = _deepened(said, kernel, part)
+        grouped = by_groups(kernel, part) if part else None
+        for multiplies, rule in [grouped] if grouped else _tiled(kernel, part) if part else ():
             fewer = (count for count in range(2, parts) if parts % count == 0)
             if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
                 return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
+        if grouped:
+            return None
     return _split(kernel, shape)
+
+
+def _tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
+    """(multiplies of one launch, rule) for each grid that fits the shape."""
+    found = (expected_grid(kernel.algorithm, grid, shape) for grid in _grids(kernel, shape))
+    return [_deepened(said, kernel, shape) for said in found if said is not None and said.matches]
 
 
 def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: int) -> bool:
     """True when one of ``parts`` parts of a product may need as many tiles as all of it: by grid, tile, or any usual tile."""
     for kernel in products:
-        tile = kernel.algorithm.tile
         for shape in (*evidence.shapes, *evidence.unverified_shapes):
             part = _smaller(shape, parts)
-            said = [expected_grid(kernel.algorithm, kernel.grid, one) if kernel.grid else None for one in (shape, part)]
-            if any(said):
-                if all(one is not None and one.matches for one in said):
-                    return True
-            elif any(_rows(shape, size) == _rows(part, size) for size in (tile[:2] if tile else TILES)):
+            whole, less = (
+                any(_tiled(kernel, one)) or by_groups(kernel, one) is not None if kernel.grid else False
+                for one in (shape, part)
+            )
+            if less if whole or less else _fills_alike(kernel, shape, part):
                 return True
     if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
         sums = [shape.k for shape in evidence.shapes if isinstance(shape, GemmShape)]
@@ -292,8 +298,24 @@ def _smaller(shape: Shape, parts: int) -> Shape:
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _rows(shape: Shape, tile: int) -> int:
-    return ceil((shape.m if isinstance(shape, GemmShape) else shape.pixels) / tile)
+def _fills_alike(kernel: KernelGroup, shape: Shape, part: Shape) -> bool:
+    """True when ``part`` in whole tiles, its columns padded too, is about as much as ``shape`` on paper."""
+    tile = kernel.algorithm.tile
+    sizes = (tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS)
+    (rows, columns), (fewer, _) = _outputs(shape), _outputs(part)
+    groups = shape.groups if isinstance(shape, ConvShape) else 1
+    if kernel.algorithm.method in UNTILED:
+        return rows == fewer
+    return any(
+        abs(log(ceil(fewer / m) * m * ceil(width / n) * n / (rows * width))) < CLOSE
+        for m, n in sizes
+        for width in (columns, columns // groups)
+    )
+
+
+def _outputs(shape: Shape) -> tuple[int, int]:
+    """Rows and columns of a product."""
+    return (shape.m, shape.n) if isinstance(shape, GemmShape) else (shape.pixels, shape.out_channels)
 
 
 def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
@@ -306,10 +328,8 @@ def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: flo
         grouped = by_groups(kernel, part)
         if grouped is not None and grouped[0] >= ENOUGH * multiplies:
             return True
-        for grid in _grids(kernel, part):
-            said = expected_grid(kernel.algorithm, grid, part)
-            if said is not None and said.matches and said.multiplies >= ENOUGH * multiplies:
-                return True
+        if any(found >= ENOUGH * multiplies for found, _ in _tiled(kernel, part)):
+            return True
     return False
 
 
@@ -374,8 +394,7 @@ def _grids(kernel: KernelGroup, shape: Shape) -> Sequence[Grid]:
     tile = kernel.algorithm.tile
     if kernel.grid or tile is None:
         return (kernel.grid,) if kernel.grid else ()
-    rows, columns = (shape.m, shape.n) if isinstance(shape, GemmShape) else (shape.pixels, shape.out_channels)
-    m, n, _ = tile
+    (rows, columns), (m, n, _) = _outputs(shape), tile
     return (ceil(columns / m), ceil(rows / n), 1), (ceil(rows / m), ceil(columns / n), 1)
 
 
@@ -405,7 +424,8 @@ def fills_tiles(evidence: RowEvidence) -> bool:
 def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
     """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
     tile = kernel.algorithm.tile
-    if kernel.algorithm.family not in ("conv", "gemm") or (tile is not None and tile[2] is not None):
+    named = tile is not None and tile[2] is not None
+    if named or not kernel.products or kernel.algorithm.family not in ("conv", "gemm"):
         return said.multiplies, said.rule
     deep = shape.depth if isinstance(shape, ConvShape) else shape.k
     sliced = _SLICED.search(kernel.name)
@@ -438,13 +458,56 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
             channels = ceil(shape.out_channels / FUSED_CHANNELS) * FUSED_CHANNELS
             share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
             rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
-        for kernel in own:  # the product between the transforms prints its tile
-            said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.main and kernel.grid else None
-            if said is not None and said.family == "winograd not fused" and sizes == (4, 3):
+        for kernel in own if sizes == (4, 3) else ():  # the product between the transforms prints its tile
+            if not (kernel.main and kernel.grid and kernel.grid[2] == POINTS and kernel.algorithm.tile):
+                continue
+            # whichever batch ran: one side of the grid has the channels
+            sides = _sides(kernel.grid, kernel.algorithm.tile, shape.out_channels)
+            grids = [
+                (ceil(tiles / m), ceil(shape.out_channels / n), POINTS) for m, n in sides for tiles in [_tiles4(shape)]
+            ]
+            found = [expected_grid(kernel.algorithm, grid, shape) for grid in grids]
+            shares = {said.multiplies: said for said in found if said is not None}
+            if len(shares) == 1:
+                ((_, said),) = shares.items()
                 share, rule = said.factor, said.rule
+            elif shares and evidence.row.direction == "forward":
+                return evidence.paper, ""  # how many channels are padded is not known
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
+
+
+POINTS = 36
+"""Products of F(4x4,3x3), which its grid has in z."""
+
+
+def _tiles4(shape: ConvShape) -> int:
+    return WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
+
+
+def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:
+    """(along the rows, along the channels): how the tile may lie so that a side of the grid has the channels' blocks."""
+    both = dict.fromkeys((tile[:2], tile[1::-1]))
+    return [(m, n) for m, n in both if ceil(channels / n) in grid[:2]]
+
+
+def of_another_layer(kernel: KernelGroup, shape: ConvShape) -> bool:
+    """True when grid and count of a transformed product show other channels than the layer's, whatever the batch size."""
+    grid, tile, block = kernel.grid, kernel.algorithm.tile, kernel.algorithm.winograd_block
+    if grid is None or not kernel.products or kernel.flops.lower_bound:
+        return False
+    if block is not None:
+        blocks, each = grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0, prod(block) * FUSED_CHANNELS * 16
+    elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
+        outputs = shape.out_channels // shape.groups
+        blocks, each = bool(_sides(grid, tile, outputs)), tile[0] * tile[1] * (1 if grid[2] == POINTS else 4)
+    else:
+        return False
+    deep, channels = kernel.products / (2 * prod(grid) * each * kernel.launches), shape.in_channels // shape.groups
+    least = channels / 4 if block is None and grid[2] != POINTS else channels  # blocks at the edge may do less
+    fits = any(log(least / deep) < EXACT and log(deep / (ceil(channels / step) * step)) < EXACT for step in DEPTH_STEPS)
+    return not (blocks and fits)
 
 
 def _winograds(own: Sequence[KernelGroup]) -> int:
@@ -473,11 +536,12 @@ def _fourier_blocks(own: Sequence[KernelGroup], shape: ConvShape, tiles: int, po
     for kernel in own:
         if not (kernel.main and kernel.algorithm.tile and kernel.grid and kernel.grid[2] == points * shape.groups):
             continue
-        m, n, _ = kernel.algorithm.tile
-        for across, along in ((m, n), (n, m)):
-            blocks = ceil(tiles / across), ceil(shape.out_channels // shape.groups / along)
-            multiplies = blocks[0] * across * blocks[1] * along * shape.in_channels * points * 4
-            counted = kernel.products / (2 * multiplies * kernel.launches)
-            if kernel.grid[:2] in (blocks, blocks[::-1]) and counted and abs(log(counted)) < EXACT:
-                return multiplies
+        outputs = shape.out_channels // shape.groups
+        found = {
+            ceil(tiles / across) * across * ceil(outputs / along) * along * shape.in_channels * points * 4
+            for across, along in _sides(kernel.grid, kernel.algorithm.tile, outputs)
+        }
+        blocks = 2 * prod(kernel.grid) * prod(kernel.algorithm.tile[:2]) * 4 * kernel.launches
+        whole = abs(log(max(kernel.products, 1) / (blocks * shape.in_channels // shape.groups))) < EXACT
+        return found.pop() if len(found) == 1 and whole else None
     return None

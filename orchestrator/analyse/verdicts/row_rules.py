@@ -7,10 +7,20 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from math import gcd, log
 
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, fits_grids, from_grids, splits_alike
+from perfctl.orchestrator.analyse.verdicts.breakdown import (
+    CLOSE,
+    EXACT,
+    breakdown,
+    fits_grids,
+    from_grids,
+    of_another_layer,
+    splits_alike,
+)
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import (
+    NEWS,
     Confidence,
     RuleInput,
     Verdict,
@@ -53,6 +63,9 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
     )  # a trial runs once: the same number of all is another reason
     named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
     ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
+    if evidence.row.counted.lower_bound:
+        sentence = f"{ran}; not all of its kernels were counted, so how much they execute together is not known."
+        return verdict(given, "several algorithms", sentence, None, WARM_UP, found.several)
     sentence = f"{ran}: by their shapes {times(factor)} times the FLOPs on paper together."
     return verdict(given, "several algorithms", sentence, factor, WARM_UP, found.several, "predicted and matched")
 
@@ -77,7 +90,24 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     if is_news(counted):
         sentence += f" Counted were {times(counted)} times as many as that."
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
-    return verdict(given, "tile padding", sentence, factor, todo, found.products, "predicted and matched")
+    larger = _larger_batch(given)
+    confidence: Confidence = "plausible" if larger else "predicted and matched"
+    return verdict(given, "tile padding", sentence + larger, factor, todo, found.products, confidence)
+
+
+def _larger_batch(given: RuleInput) -> str:
+    """A second reason where a batch twice as large runs the same blocks, and no other row shows which batch ran."""
+    evidence, (batch, layer, _) = given.evidence, given.evidence.place
+    rows = (row for way in ("forward", *BACKWARD) for row in given.table.network_order.get((batch, way), ()))
+    if evidence.seen_batch or any(
+        other is not evidence and abs((other.row.ratio or 0) - 1) <= ALIKE and not other.row.counted.lower_bound
+        for other in rows
+    ):
+        return ""
+    twice = breakdown(evidence.with_batch(2 * batch), given.table.get((batch, layer, "forward")))
+    same = twice.rule and abs(twice.base / given.breakdown.base - 1) < NEWS
+    seen = f"{2 * batch:,} samples run in the same blocks, and no other row shows the batch size."
+    return f" Or the batch is larger: {seen}" if same else ""
 
 
 RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
@@ -144,7 +174,7 @@ def _extra(given: RuleInput, number: int, step: int) -> Verdict | None:
     if not known:  # without a matching grid: the count follows
         if found.rule or found.family in ("winograd", "fft", "attention", None):
             return None
-        if abs(log(given.ratio / times_run)) > log(1.1) or not fits_grids(evidence):
+        if abs(log(given.counted / evidence.paper / times_run)) > log(1.1) or not fits_grids(evidence):
             return None
     launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
     ran = f"{given.who} launches its product {launches:g} times a step, where paper has {needs}"
@@ -183,24 +213,32 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     found = given.breakdown
     if given.counted is None or found.family != family or not found.paper or not found.rule:
         return None
-    if not found.seen and found.products:
-        return None  # its products were not counted
-    if not _may_transform(given.evidence) or (found.seen and abs(log(found.seen / found.base)) > OTHER):
+    shape, forward = given.evidence.forward, given.evidence.row.direction == "forward"
+    if not found.seen:
+        return None  # its products were not counted, or did not run
+    if not _may_transform(given.evidence) or abs(log(found.seen / found.base)) > OTHER:
         return None  # another layer's kernels
+    if forward and isinstance(shape, ConvShape) and any(of_another_layer(one, shape) for one in found.products):
+        return None
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
-    apart = found.seen / found.base if found.seen else 1.0
-    if len(found.products) == 1 and given.evidence.row.direction == "forward" and abs(log(apart)) > CLOSE:
-        transforms = (
-            multiplies * found.transforms / found.seen
-        )  # more launches of both, or a larger batch, are no part of it
+    runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
+    # more launches of both, or a larger batch, are no part of it
+    if len(found.products) == 1 and forward and abs(log(found.seen / found.base)) > CLOSE:
+        transforms = multiplies * found.transforms / found.seen
+    elif forward and runs > 1:
+        transforms /= runs
     factor = multiplies + transforms
     runs = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
     sentence = f"{runs}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
-    if found.seen and is_news(found.seen / found.base):
+    if is_news(found.seen / found.base):
         sentence += f" Counted were {times(found.seen / found.paper)} in multiply-adds."
+    larger = _larger_batch(given)
     lets = "torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms"
     todo = f"Nothing is missing. {lets}, if paper's arithmetic is what you want to see."
-    return verdict(given, rule, sentence, factor, todo, (*found.products, *found.transforming), "predicted and matched")
+    kernels = (*found.products, *found.transforming)
+    return verdict(
+        given, rule, sentence + larger, factor, todo, kernels, "plausible" if larger else "predicted and matched"
+    )
 
 
 def _may_transform(evidence: RowEvidence) -> bool:
@@ -281,6 +319,11 @@ def recomputation(given: RuleInput) -> Verdict | None:
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."
     confidence: Confidence = "predicted and matched" if benchmark == "off" else "plausible"
+    if given.evidence.forward is not None and not any(
+        call.direction == "grad_input" for call in row.calls if call.flops
+    ):
+        sentence += " Or they compute the gradient of its input, as large, which paper does not need."
+        confidence = "plausible"
     return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating, confidence)
 
 

@@ -107,6 +107,8 @@ def groups_as_dense(given: RuleInput) -> Verdict | None:
     dense = replace(shape, groups=1)
     said = expected_grid(kernel.algorithm, kernel.grid, dense) if kernel.grid else None
     matched = said is not None and said.matches
+    if kernel.grid and not matched and kernel.grid[2] % shape.groups == 0:
+        return None  # its groups have blocks of their own
     multiplies = said.multiplies if said is not None and matched else dense.macs
     counted = kernel.products / (2 * kernel.launches)
     if not counted or abs(log(counted / multiplies)) > (CLOSE if matched else EXACT):

@@ -111,7 +111,9 @@ def _common(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
     known = {row.place: multiple(row, row.product_kernels) for row in over}
     number = gcd(*(count for row in rows if (count := known[row.place])))
     exactly = {layer for (_, layer, _), count in known.items() if count == number}
-    return number if number and len(exactly) > 1 and not any(_launches(row) % number for row in over) else 1
+    # N steps launch each kernel N times; kernels tried once each do not
+    apart = number and any(kernel.launches % number for row in over for kernel in row.product_kernels)
+    return number if number and len(exactly) > 1 and not apart else 1
 
 
 def _usable(given: RuleInput) -> bool:
@@ -161,7 +163,3 @@ def _cause(batch: int, factor: float, rows: Sequence[RowEvidence]) -> tuple[str,
         return f"one rank of {number}, a batch of {batch * factor:g}{sparse}", "plausible"
     thrice = " or 3 TF32 products for each of fp32" if tensor and number == 3 else ""
     return f"no product was launched {number} times, so a batch of {batch * number:,} fits{thrice}", "plausible"
-
-
-def _launches(row: RowEvidence) -> float:
-    return sum(kernel.launches for kernel in row.product_kernels)
