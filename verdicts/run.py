@@ -198,8 +198,8 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
     mine = name.effects & there
     if factor is not None and name.effects & (BESIDE | TILES) and _is_usual(factor, truth, mine):
         return "", set()
-    filled = [filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.01]
-    if not mine and factor is not None and any(_off(factor, filling) < NEAR for filling in filled):
+    filled = [filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.005]
+    if not mine - {"pads_batch"} and factor is not None and any(_off(factor, filling) < NEAR for filling in filled):
         return "", set()  # tiles of a trial, or of forward done again: true, though not the cause
     if not mine and "counters_missing" in name.effects and truth.unread:
         return "", set()

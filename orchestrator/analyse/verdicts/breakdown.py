@@ -274,11 +274,8 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
     for kernel in products:
         for shape in (*evidence.shapes, *evidence.unverified_shapes):
             part = _smaller(shape, parts)
-            whole, less = (
-                any(_tiled(kernel, one)) or by_groups(kernel, one) is not None if kernel.grid else False
-                for one in (shape, part)
-            )
-            if less if whole or less else _fills_alike(kernel, shape, part):
+            whole, less = (bool(kernel.grid) and _does(kernel, one) for one in (shape, part))
+            if less if whole or less else _fills_alike(kernel, shape, parts):
                 return True
     if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
         sums = [shape.k for shape in evidence.shapes if isinstance(shape, GemmShape)]
@@ -298,11 +295,19 @@ def _smaller(shape: Shape, parts: int) -> Shape:
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _fills_alike(kernel: KernelGroup, shape: Shape, part: Shape) -> bool:
-    """True when ``part`` in whole tiles, its columns padded too, is about as much as ``shape`` on paper."""
+def _does(kernel: KernelGroup, shape: Shape) -> bool:
+    """True when each launch has the grid, and about the count, of the shape."""
+    grouped, each = by_groups(kernel, shape), kernel.products / (2 * kernel.launches)
+    found = [grouped] if grouped else _tiled(kernel, shape)
+    return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in found)
+
+
+def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int) -> bool:
+    """True when one of ``parts`` parts in whole tiles, its columns padded too, is about as much as ``shape`` on paper."""
     tile = kernel.algorithm.tile
     sizes = (tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS)
-    (rows, columns), (fewer, _) = _outputs(shape), _outputs(part)
+    rows, columns = _outputs(shape)
+    fewer = ceil(rows / parts)
     groups = shape.groups if isinstance(shape, ConvShape) else 1
     if kernel.algorithm.method in UNTILED:
         return rows == fewer
@@ -419,6 +424,17 @@ def _matches(evidence: RowEvidence) -> list[bool]:
 def fills_tiles(evidence: RowEvidence) -> bool:
     """True when a product's grid follows from the row's own batch size. Transforms follow it more closely."""
     return not any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels) and any(_matches(evidence))
+
+
+def one_row_of_tiles(evidence: RowEvidence) -> bool:
+    """True when its grids have no more blocks than its columns need: how many rows they hold is not known."""
+    kernels, shapes = evidence.product_kernels, evidence.shapes
+    return bool(kernels and shapes) and all(
+        one.grid and one.algorithm.tile and any(
+            prod(one.grid[:2]) <= ceil(_outputs(shape)[1] / side) for shape in shapes for side in one.algorithm.tile[:2]
+        )
+        for one in kernels
+    )  # fmt: skip
 
 
 def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:

@@ -311,10 +311,12 @@ def recomputation(given: RuleInput) -> Verdict | None:
     factor = found.grown("repeated")
     if found.called and found.seen:
         factor = 1 + found.repeated / found.seen  # further launches of all products, of which grids may show only some
-    if given.evidence.row.counted.lower_bound:
-        sentence = (
-            f"{given.who} runs forward's kernels again, by their names and grids; not all of its kernels were counted."
-        )
+    forward = given.table.get((row.batch, row.layer, "forward"))
+    shapeless = forward is not None and forward.forward is None and found.seen > 0
+    unclear = shapeless and not found.called and log(found.seen / found.paper) > EXACT
+    if row.counted.lower_bound or unclear:
+        why = "which of them do gradients, is not known" if unclear else "not all of its kernels were counted"
+        sentence = f"{given.who} runs forward's kernels again, by their names and grids; {why}."
         return verdict(given, "recomputation", sentence, None, AGAIN, found.repeating, "plausible")
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."

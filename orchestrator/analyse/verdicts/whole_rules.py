@@ -130,6 +130,13 @@ def _open(given: RuleInput, said: Iterable[Verdict], launched: Iterable[WholeSte
     return (given.ratio or 1) / again / prod(item.factor for item in said if item.factor and item.rule not in RIVALS)
 
 
+def _opens(given: RuleInput, said: Sequence[Verdict], launched: Sequence[WholeStep]) -> Sequence[float]:
+    """What is left with all reasons but rivals, with none, and with forward run again as well."""
+    kept = _open(given, said, launched)
+    again = prod(item.factor for item in said if item.factor and item.rule == "recomputation")
+    return kept, _open(given, (), launched), kept / again
+
+
 def _whole_step(batch: int, rows: Found, launched: Sequence[WholeStep]) -> WholeStep | None:
     factor = median(_open(given, said, launched) for given, said in rows)
     number = _whole(factor)
@@ -137,7 +144,7 @@ def _whole_step(batch: int, rows: Found, launched: Sequence[WholeStep]) -> Whole
         return None
     agree = [
         given for given, said in rows
-        if min(abs(log(open_ / number)) for open_ in (_open(given, reasons, launched) for reasons in (said, ()))) < ALIKE
+        if min(abs(log(open_ / number)) for open_ in _opens(given, said, launched)) < ALIKE
     ]  # fmt: skip
     share = sum(given.evidence.paper for given in agree) / sum(given.evidence.paper for given, _ in rows)
     if share < LEAST_SHARE or len(agree) < LEAST_SHARE * len(rows):

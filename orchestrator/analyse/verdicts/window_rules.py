@@ -16,6 +16,7 @@ from perfctl.orchestrator.analyse.sheets.slips import check, explain
 from perfctl.orchestrator.analyse.verdicts import breakdown as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
+from perfctl.orchestrator.analyse.verdicts.row_rules import RECURRENT, multiple
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, times, verdict
 from perfctl.records.run import Run
 
@@ -81,12 +82,14 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
             constant += group
             filling = all(rows.fills_tiles(evidence) for evidence in group)
             one_tile = frozenset.intersection(*(rows.unknown_tiles(evidence) for evidence in group))
-            if not filling and not one_tile:
+            one_row = all(rows.one_row_of_tiles(evidence) for evidence in group)
+            # a step of a recurrent layer may fill a tile too, and which products it launches is not known
+            if not (filling or one_tile or one_row or RECURRENT.search(group[0].row.kind or "")):
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
     if any(part <= all_ / 2 for part, all_ in zip(proving, whole, strict=True)):
         return None
     batch = _agreed(constant)
-    said = ((evidence, *count) for evidence in constant for count in batches_of(evidence, evidence.kernels))
+    said = ((evidence, *count) for evidence in constant for count in _proposals(evidence))
     proof = next((count for count in said if count[3] == batch), None)
     sizes = sorted({item.row.batch for item in constant})
     span = f"batch {sizes[0]} to {sizes[-1]}"
@@ -100,17 +103,24 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     return Window(frozenset(item.place for item in constant), batch, reason, kernels)
 
 
+def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
+    """``batches_of`` the row; none where only some launches were counted."""
+    counted = evidence.row.counted
+    return [] if 0 < counted.launches < counted.of_launches else batches_of(evidence, evidence.kernels)
+
+
 def _agreed(constant: list[RowEvidence]) -> int | None:
-    proposed = Tally(batch for evidence in constant for _, _, batch in batches_of(evidence, evidence.kernels))
-    votes: Tally[int] = Tally()
+    proposed = Tally(batch for evidence in constant for _, _, batch in _proposals(evidence))
+    votes: dict[int, list[int]] = {}  # batch -> how often its rows' products were launched
     for batch, _ in proposed.most_common(PROPOSED):
         for evidence in constant:
             seen = evidence.with_batch(batch)
-            exact = rows.fits_grids(seen) and any(
-                found == batch for _, _, found in batches_of(evidence, evidence.kernels)
-            )
-            votes[batch] += exact or rows.from_grids(seen, seen.product_kernels) is not None
-    return min(votes, key=lambda item: (-votes[item], item), default=None)
+            exact = rows.fits_grids(seen) and any(found == batch for _, _, found in _proposals(evidence))
+            if exact or rows.from_grids(seen, seen.product_kernels) is not None:
+                votes.setdefault(batch, []).append(multiple(evidence, evidence.product_kernels) or 1)
+    best = min(votes, key=lambda item: (-len(votes[item]), item), default=None)
+    # a batch half as large, whose products all ran twice, has the same counts
+    return best if best is None or 1 in votes[best] else None
 
 
 def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
