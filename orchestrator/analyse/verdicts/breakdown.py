@@ -278,8 +278,10 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
             if less if whole or less else _fills_alike(kernel, shape, parts):
                 return True
     if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
-        sums = [shape.k for shape in evidence.shapes if isinstance(shape, GemmShape)]
-        if any(ceil(deep / step) == ceil(deep / parts / step) for deep in sums for step in DEPTH_STEPS):
+        sums = [shape for shape in evidence.shapes if isinstance(shape, GemmShape)]
+        if any(ceil(shape.k / step) == ceil(shape.k / parts / step) for shape in sums for step in DEPTH_STEPS):
+            return True
+        if any(_fills_alike(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums):
             return True
     forward = evidence.forward
     if isinstance(forward, ConvShape) and evidence.row.direction != "forward":  # the filter's gradient, by its channels
@@ -302,20 +304,24 @@ def _does(kernel: KernelGroup, shape: Shape) -> bool:
     return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in found)
 
 
-def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int) -> bool:
+def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
     """True when one of ``parts`` parts in whole tiles, its columns padded too, is about as much as ``shape`` on paper."""
     tile = kernel.algorithm.tile
     sizes = (tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS)
     rows, columns = _outputs(shape)
-    fewer = ceil(rows / parts)
+    fewer, depth = ceil(rows / parts), [1.0]
+    if of_sum and isinstance(shape, GemmShape):
+        fewer, steps = rows, (tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS)
+        depth = [shape.k / (ceil(shape.k / parts / step) * step) for step in steps]
     groups = shape.groups if isinstance(shape, ConvShape) else 1
     if kernel.algorithm.method in UNTILED:
         return rows == fewer
-    return any(
-        abs(log(ceil(fewer / m) * m * ceil(width / n) * n / (rows * width))) < CLOSE
+    whole = (
+        (ceil(fewer / m) * m * ceil(width / n) * n, rows * width)
         for m, n in sizes
         for width in (columns, columns // groups)
     )
+    return any(abs(log(area / (paper * deep))) < CLOSE for area, paper in whole for deep in depth)
 
 
 def _outputs(shape: Shape) -> tuple[int, int]:
@@ -487,7 +493,7 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
             if len(shares) == 1:
                 ((_, said),) = shares.items()
                 share, rule = said.factor, said.rule
-            elif shares and evidence.row.direction == "forward":
+            elif shares:
                 return evidence.paper, ""  # how many channels are padded is not known
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
@@ -521,8 +527,7 @@ def of_another_layer(kernel: KernelGroup, shape: ConvShape) -> bool:
     else:
         return False
     deep, channels = kernel.products / (2 * prod(grid) * each * kernel.launches), shape.in_channels // shape.groups
-    least = channels / 4 if block is None and grid[2] != POINTS else channels  # blocks at the edge may do less
-    fits = any(log(least / deep) < EXACT and log(deep / (ceil(channels / step) * step)) < EXACT for step in DEPTH_STEPS)
+    fits = any(abs(log(deep / (ceil(channels / step) * step))) < EXACT for step in (1, *DEPTH_STEPS))
     return not (blocks and fits)
 
 

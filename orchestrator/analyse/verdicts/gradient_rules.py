@@ -110,6 +110,10 @@ def zeros_inserted(given: RuleInput) -> Verdict | None:
     groups = forward.groups if isinstance(forward, ConvShape) else 1
     if groups > 1 and abs(log(full / papers["grad_input"] / groups)) < EXACT:
         return None  # all groups as one dense product have the same count
+    batch, layer, _ = given.evidence.place
+    before = given.table.get((batch, layer, "forward"))
+    if before is not None and before.row.ratio and abs(log(before.row.ratio * papers["grad_input"] / full)) < CLOSE:
+        return None  # forward is as far off: a larger batch
     factor = (sum(papers.values()) - papers["grad_input"] + full) / sum(papers.values())
     sentence = (
         f"{given.who} computes {NAMES['grad_input']} over every input, with zeros between the outputs of the stride: "

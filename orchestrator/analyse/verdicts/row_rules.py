@@ -30,6 +30,7 @@ from perfctl.orchestrator.analyse.verdicts.rule import (
     times,
     verdict,
 )
+from perfctl.orchestrator.analyse.verdicts.tensor_rules import SPARSE
 
 ALIKE = 0.02
 """Counts no further apart than this are the same work."""
@@ -57,10 +58,9 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
         return None
     beside = sum(kernel.executed for kernel in evidence.kernels if kernel not in found.several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in found.several)
-    each = gcd(*(round(kernel.launches) for kernel in found.several)) or 1
-    factor = (
-        (found.base + beside + within) / found.paper / each
-    )  # a trial runs once: the same number of all is another reason
+    # a trial runs once: the same number of all layers' launches is another reason
+    each = gcd(given.table.launched(*evidence.place[:2]), *(round(kernel.launches) for kernel in found.several)) or 1
+    factor = (found.base + beside + within) / found.paper / each
     named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
     ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
     if evidence.row.counted.lower_bound:
@@ -95,16 +95,20 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     return verdict(given, "tile padding", sentence + larger, factor, todo, found.products, confidence)
 
 
+def _as_on_paper(evidence: RowEvidence) -> bool:
+    """True when the count is paper's, by kernels that do all of its multiply-adds."""
+    fewer = any(one.algorithm.family in ("winograd", "fft") or SPARSE.search(one.name) for one in evidence.kernels)
+    return not fewer and abs((evidence.row.ratio or 0) - 1) <= ALIKE and not evidence.row.counted.lower_bound
+
+
 def _larger_batch(given: RuleInput) -> str:
     """A second reason where a batch twice as large runs the same blocks, and no other row shows which batch ran."""
     evidence, (batch, layer, _) = given.evidence, given.evidence.place
     rows = (row for way in ("forward", *BACKWARD) for row in given.table.network_order.get((batch, way), ()))
-    if evidence.seen_batch or any(
-        other is not evidence and abs((other.row.ratio or 0) - 1) <= ALIKE and not other.row.counted.lower_bound
-        for other in rows
-    ):
+    if evidence.seen_batch or any(other is not evidence and _as_on_paper(other) for other in rows):
         return ""
-    twice = breakdown(evidence.with_batch(2 * batch), given.table.get((batch, layer, "forward")))
+    forward = given.table.get((batch, layer, "forward"))
+    twice = breakdown(evidence.with_batch(2 * batch), forward.with_batch(2 * batch) if forward else None)
     same = twice.rule and abs(twice.base / given.breakdown.base - 1) < NEWS
     seen = f"{2 * batch:,} samples run in the same blocks, and no other row shows the batch size."
     return f" Or the batch is larger: {seen}" if same else ""
@@ -218,7 +222,13 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
         return None  # its products were not counted, or did not run
     if not _may_transform(given.evidence) or abs(log(found.seen / found.base)) > OTHER:
         return None  # another layer's kernels
-    if forward and isinstance(shape, ConvShape) and any(of_another_layer(one, shape) for one in found.products):
+    unlike = abs(log(found.seen / found.base)) > EXACT
+    if (
+        forward
+        and unlike
+        and isinstance(shape, ConvShape)
+        and any(of_another_layer(one, shape) for one in found.products)
+    ):
         return None
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls

@@ -104,23 +104,29 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
 
 
 def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
-    """``batches_of`` the row; none where only some launches were counted."""
-    counted = evidence.row.counted
-    return [] if 0 < counted.launches < counted.of_launches else batches_of(evidence, evidence.kernels)
+    """``batches_of`` the row; none where only some launches were counted, or paper has other tiles than fused attention."""
+    counted, fused = evidence.row.counted, any(one.algorithm.family == "attention" for one in evidence.product_kernels)
+    partly = 0 < counted.launches < counted.of_launches or (
+        fused and (evidence.causal or evidence.row.direction != "forward")
+    )
+    return [] if partly else batches_of(evidence, evidence.kernels)
 
 
 def _agreed(constant: list[RowEvidence]) -> int | None:
     proposed = Tally(batch for evidence in constant for _, _, batch in _proposals(evidence))
-    votes: dict[int, list[int]] = {}  # batch -> how often its rows' products were launched
+    votes: dict[int, list[RowEvidence]] = {}
     for batch, _ in proposed.most_common(PROPOSED):
         for evidence in constant:
             seen = evidence.with_batch(batch)
             exact = rows.fits_grids(seen) and any(found == batch for _, _, found in _proposals(evidence))
             if exact or rows.from_grids(seen, seen.product_kernels) is not None:
-                votes.setdefault(batch, []).append(multiple(evidence, evidence.product_kernels) or 1)
-    best = min(votes, key=lambda item: (-len(votes[item]), item), default=None)
+                votes.setdefault(batch, []).append(evidence)
+    # a gradient may be missing, which halves a count: of as many votes, those of forward
+    forward = {batch: sum(row.row.direction == "forward" for row in found) for batch, found in votes.items()}
+    best = min(votes, key=lambda item: (-len(votes[item]), -forward[item], item), default=None)
     # a batch half as large, whose products all ran twice, has the same counts
-    return best if best is None or 1 in votes[best] else None
+    once = best is not None and any((multiple(row, row.product_kernels) or 1) == 1 for row in votes[best])
+    return best if once else None
 
 
 def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
