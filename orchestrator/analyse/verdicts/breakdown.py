@@ -483,18 +483,16 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
         for kernel in own if sizes == (4, 3) else ():  # the product between the transforms prints its tile
             if not (kernel.main and kernel.grid and kernel.grid[2] == POINTS and kernel.algorithm.tile):
                 continue
+            images, outputs = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES), shape.out_channels
+            tiles = images * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
             # whichever batch ran: one side of the grid has the channels
-            sides = _sides(kernel.grid, kernel.algorithm.tile, shape.out_channels)
-            grids = [
-                (ceil(tiles / m), ceil(shape.out_channels / n), POINTS) for m, n in sides for tiles in [_tiles4(shape)]
-            ]
-            found = [expected_grid(kernel.algorithm, grid, shape) for grid in grids]
-            shares = {said.multiplies: said for said in found if said is not None}
-            if len(shares) == 1:
-                ((_, said),) = shares.items()
-                share, rule = said.factor, said.rule
-            elif shares:
+            sides = _sides(kernel.grid, kernel.algorithm.tile, outputs)
+            grids = ((ceil(tiles / m), ceil(outputs / n), POINTS) for m, n in sides)
+            said = [found for grid in grids if (found := expected_grid(kernel.algorithm, grid, shape))]
+            if len({one.multiplies for one in said}) > 1:
                 return evidence.paper, ""  # how many channels are padded is not known
+            if said:
+                share, rule = said[0].factor, said[0].rule
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
@@ -502,10 +500,6 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
 
 POINTS = 36
 """Products of F(4x4,3x3), which its grid has in z."""
-
-
-def _tiles4(shape: ConvShape) -> int:
-    return WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
 
 
 def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:

@@ -220,12 +220,12 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     shape, forward = given.evidence.forward, given.evidence.row.direction == "forward"
     if not found.seen:
         return None  # its products were not counted, or did not run
-    if not _may_transform(given.evidence) or abs(log(found.seen / found.base)) > OTHER:
+    apart = abs(log(found.seen / found.base))
+    if not _may_transform(given.evidence) or apart > OTHER:
         return None  # another layer's kernels
-    unlike = abs(log(found.seen / found.base)) > EXACT
     if (
         forward
-        and unlike
+        and apart > EXACT
         and isinstance(shape, ConvShape)
         and any(of_another_layer(one, shape) for one in found.products)
     ):
@@ -233,7 +233,7 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
     # more launches of both, or a larger batch, are no part of it
-    if len(found.products) == 1 and forward and abs(log(found.seen / found.base)) > CLOSE:
+    if len(found.products) == 1 and forward and apart > CLOSE:
         transforms = multiplies * found.transforms / found.seen
     elif forward and runs > 1:
         transforms /= runs
@@ -246,9 +246,8 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     lets = "torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms"
     todo = f"Nothing is missing. {lets}, if paper's arithmetic is what you want to see."
     kernels = (*found.products, *found.transforming)
-    return verdict(
-        given, rule, sentence + larger, factor, todo, kernels, "plausible" if larger else "predicted and matched"
-    )
+    confidence: Confidence = "plausible" if larger else "predicted and matched"
+    return verdict(given, rule, sentence + larger, factor, todo, kernels, confidence)
 
 
 def _may_transform(evidence: RowEvidence) -> bool:
