@@ -161,7 +161,8 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
     # more than the gradients need may be trials or a second backward, whose kernels forward may have in common
-    enough = others >= gradients if evidence.row.counted.lower_bound else others == gradients
+    least, most = gradients, max(2 * gradients - _launches(forward.product_kernels), gradients + 1)
+    enough = least <= others < most if evidence.row.counted.lower_bound else others == least
     return again if any(kernel.main for kernel in again) and whole and enough else ()
 
 
@@ -208,9 +209,11 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or {(m, n) for m in TILES for n in TILES}
     rows, columns = _outputs(forward)
     depth = evidence.paper / (rows * columns)
-    area = sum(kernel.products for kernel in products) / depth if depth else 0
+    done = sum(kernel.products for kernel in products)
+    needed = evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    areas = {done / depth / parts for parts in (1, max(_launches(products) / needed, 1))} if depth and done else ()
     sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
-    return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
+    return frozenset(tile for tile, size in sizes.items() if any(abs(log(area / size)) < EXACT for area in areas))
 
 
 def from_grids(

@@ -41,6 +41,13 @@ def _alike(kernel: KernelGroup, flops: float) -> bool:
     return kernel.products > 0 and abs(log(kernel.products / kernel.launches / flops)) < CLOSE
 
 
+def _as_forward(given: RuleInput, ratio: float) -> bool:
+    """True when forward of the layer is as far off as ``ratio``: another batch, or another layer's kernels, and no gradient's."""
+    before = given.table.get((*given.evidence.place[:2], "forward"))
+    found = before.row.ratio if before is not None else None
+    return bool(found) and abs(log(found or 1)) > EXACT and abs(log((found or 1) / ratio)) < CLOSE
+
+
 def gradient_missing(given: RuleInput) -> Verdict | None:
     """One product ran where paper has two gradients."""
     papers, products = _papers(given), _simple(given)
@@ -69,7 +76,11 @@ def needless_gradient(given: RuleInput) -> Verdict | None:
     if set(papers) != {"grad_weight"} or not named or len(named) == len(products):
         return None
     own = papers["grad_weight"]
-    if sum(kernel.launches for kernel in named) != 1 or not _alike(named[0], own):
+    if (
+        sum(kernel.launches for kernel in named) != 1
+        or not _alike(named[0], own)
+        or _as_forward(given, named[0].products / own)
+    ):
         return None
     sentence = f"{given.who} also computes {NAMES['grad_input']}, {amount(own)}FLOP that paper does not need: 2.00 times paper."
     todo = "Check requires_grad of the network's input: nothing uses that gradient in ordinary training."
@@ -110,10 +121,8 @@ def zeros_inserted(given: RuleInput) -> Verdict | None:
     groups = forward.groups if isinstance(forward, ConvShape) else 1
     if groups > 1 and abs(log(full / papers["grad_input"] / groups)) < EXACT:
         return None  # all groups as one dense product have the same count
-    batch, layer, _ = given.evidence.place
-    before = given.table.get((batch, layer, "forward"))
-    if before is not None and before.row.ratio and abs(log(before.row.ratio * papers["grad_input"] / full)) < CLOSE:
-        return None  # forward is as far off: a larger batch
+    if _as_forward(given, full / papers["grad_input"]):
+        return None
     factor = (sum(papers.values()) - papers["grad_input"] + full) / sum(papers.values())
     sentence = (
         f"{given.who} computes {NAMES['grad_input']} over every input, with zeros between the outputs of the stride: "

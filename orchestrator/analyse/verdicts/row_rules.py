@@ -174,6 +174,8 @@ def _extra(given: RuleInput, number: int, step: int) -> Verdict | None:
     times_run = multiple(evidence, products)
     if given.counted is None or not given.ratio or not times_run or number < 2 or (found.several and step == 1):
         return None
+    if evidence.left_out:
+        return None  # launches of it may be among those
     known = found.called > 0
     if not known:  # without a matching grid: the count follows
         if found.rule or found.family in ("winograd", "fft", "attention", None):
@@ -233,7 +235,7 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
     # more launches of both, or a larger batch, are no part of it
-    if len(found.products) == 1 and forward and apart > CLOSE:
+    if (len(found.products) == 1 or not forward) and apart > CLOSE:
         transforms = multiplies * found.transforms / found.seen
     elif forward and runs > 1:
         transforms /= runs

@@ -109,7 +109,14 @@ def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
     partly = 0 < counted.launches < counted.of_launches or (
         fused and (evidence.causal or evidence.row.direction != "forward")
     )
-    return [] if partly else batches_of(evidence, evidence.kernels)
+    found = [] if partly else batches_of(evidence, evidence.kernels)
+    # epilogues may have several additions for each output
+    found = [item for item in found if item[0] not in ("fadd", "fmul")] or found
+    runs = multiple(evidence, evidence.product_kernels) or 1  # or a smaller batch, as often
+    return [
+        *found,
+        *((op, value / runs, batch // runs) for op, value, batch in found if runs > 1 and batch % runs == 0),
+    ]
 
 
 def _agreed(constant: list[RowEvidence]) -> int | None:
@@ -200,7 +207,8 @@ def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tu
         per_sample["tensor"] = per_sample["ffma"]
     found = []
     for op, each in per_sample.items():
-        value = sum(one.products / 2 if op == "tensor" else one.counts.get(op, 0) for one in direct)
+        of = direct if op in ("fadd", "fmul") else [kernel for kernel in direct if kernel.main]
+        value = sum(one.products / 2 if op == "tensor" else one.counts.get(op, 0) for one in of)
         if value and each and value % each == 0 and value // each <= LARGEST:
             found.append((op, value, int(value // each)))
     return found
