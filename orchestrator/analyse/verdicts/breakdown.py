@@ -178,15 +178,9 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
         predicted = _deepened(said, kernel, shape)[0] if said is not None and said.matches else None
         near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
-        if (
-            predicted is None
-            and tried
-            and kernel.algorithm.family in ("conv", "depthwise")
-            and isinstance(shape, ConvShape)
-        ):
-            predicted = shape.macs
-        if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
-            predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
+        if predicted is None and tried and isinstance(shape, ConvShape):
+            sizes, plain = kernel.algorithm.winograd, kernel.algorithm.family in ("conv", "depthwise")
+            predicted = winograd_multiplies(shape, *sizes) if sizes else shape.macs if plain else None
         if predicted and each and abs(log(each / predicted)) < near:
             whole.append((kernel, predicted))
     told = sum(kernel.products for kernel, _ in whole)
@@ -254,20 +248,19 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
     """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
-        grouped = by_groups(kernel, part) if part else None
-        for multiplies, rule in [grouped] if grouped else _tiled(kernel, part) if part else ():
+        for multiplies, rule in _tiled(kernel, part) if part else ():
             fewer = (count for count in range(2, parts) if parts % count == 0)
             if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
             if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
                 return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts
-        if grouped:
-            return None
     return _split(kernel, shape)
 
 
 def _tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
     """(multiplies of one launch, rule) for each grid that fits the shape."""
+    if (grouped := by_groups(kernel, shape)) is not None:
+        return [grouped]
     found = (expected_grid(kernel.algorithm, grid, shape) for grid in _grids(kernel, shape))
     return [_deepened(said, kernel, shape) for said in found if said is not None and said.matches]
 
@@ -302,9 +295,8 @@ def _smaller(shape: Shape, parts: int) -> Shape:
 
 def _does(kernel: KernelGroup, shape: Shape) -> bool:
     """True when each launch has the grid, and about the count, of the shape."""
-    grouped, each = by_groups(kernel, shape), kernel.products / (2 * kernel.launches)
-    found = [grouped] if grouped else _tiled(kernel, shape)
-    return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in found)
+    each = kernel.products / (2 * kernel.launches)
+    return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in _tiled(kernel, shape))
 
 
 def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
@@ -334,17 +326,10 @@ def _outputs(shape: Shape) -> tuple[int, int]:
 
 def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
     """True when one launch for a part of the batch would need as many tiles as the one that was predicted."""
-    if isinstance(shape, ConvShape):
-        smaller: list[Shape] = [replace(shape, batch=ceil(shape.batch / parts))]
-    else:  # the sum of a weight's gradient runs over the batch
-        smaller = [replace(shape, m=ceil(shape.m / parts)), replace(shape, k=ceil(shape.k / parts))]
-    for part in smaller:
-        grouped = by_groups(kernel, part)
-        if grouped is not None and grouped[0] >= ENOUGH * multiplies:
-            return True
-        if any(found >= ENOUGH * multiplies for found, _ in _tiled(kernel, part)):
-            return True
-    return False
+    smaller = [_smaller(shape, parts)]
+    if isinstance(shape, GemmShape):  # the sum of a weight's gradient runs over the batch
+        smaller.append(replace(shape, k=ceil(shape.k / parts)))
+    return any(found >= ENOUGH * multiplies for part in smaller for found, _ in _tiled(kernel, part))
 
 
 def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
@@ -511,10 +496,10 @@ def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list
     return [(m, n) for m, n in both if ceil(channels / n) in grid[:2]]
 
 
-def of_another_layer(kernel: KernelGroup, shape: ConvShape) -> bool:
+def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
     """True when grid and count of a transformed product show other channels than the layer's, whatever the batch size."""
     grid, tile, block = kernel.grid, kernel.algorithm.tile, kernel.algorithm.winograd_block
-    if grid is None or not kernel.products or kernel.flops.lower_bound:
+    if grid is None or not kernel.products or kernel.flops.lower_bound or not isinstance(shape, ConvShape):
         return False
     if block is not None:
         blocks, each = grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0, prod(block) * FUSED_CHANNELS * 16

@@ -76,11 +76,8 @@ def needless_gradient(given: RuleInput) -> Verdict | None:
     if set(papers) != {"grad_weight"} or not named or len(named) == len(products):
         return None
     own = papers["grad_weight"]
-    if (
-        sum(kernel.launches for kernel in named) != 1
-        or not _alike(named[0], own)
-        or _as_forward(given, named[0].products / own)
-    ):
+    once = sum(kernel.launches for kernel in named) == 1 and _alike(named[0], own)
+    if not once or _as_forward(given, named[0].products / own):
         return None
     sentence = f"{given.who} also computes {NAMES['grad_input']}, {amount(own)}FLOP that paper does not need: 2.00 times paper."
     todo = "Check requires_grad of the network's input: nothing uses that gradient in ordinary training."

@@ -49,12 +49,8 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
     """More than one kernel did the whole layer: cuDNN was trying them out."""
     found = given.breakdown
     evidence = given.evidence
-    if (
-        not given.counted
-        or not found.several
-        or not found.paper
-        or evidence.environment.get("cudnn_benchmark") == "off"
-    ):
+    off = evidence.environment.get("cudnn_benchmark") == "off"
+    if off or not (given.counted and found.several and found.paper):
         return None
     beside = sum(kernel.executed for kernel in evidence.kernels if kernel not in found.several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in found.several)
@@ -123,11 +119,8 @@ def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | No
     A layer that runs N times runs each of its products N times. A recurrent layer may launch one product for each step of
     its sequence, and a fused attention one for all of its products.
     """
-    if (
-        not products
-        or RECURRENT.search(evidence.row.kind or "")
-        or any(one.algorithm.family == "rnn" for one in products)
-    ):
+    recurrent = RECURRENT.search(evidence.row.kind or "") or any(one.algorithm.family == "rnn" for one in products)
+    if recurrent or not products:
         return None
     launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
     count = round(launches / needs)
@@ -225,12 +218,7 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     apart = abs(log(found.seen / found.base))
     if not _may_transform(given.evidence) or apart > OTHER:
         return None  # another layer's kernels
-    if (
-        forward
-        and apart > EXACT
-        and isinstance(shape, ConvShape)
-        and any(of_another_layer(one, shape) for one in found.products)
-    ):
+    if forward and apart > EXACT and any(of_another_layer(one, shape) for one in found.products):
         return None
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
@@ -332,9 +320,8 @@ def recomputation(given: RuleInput) -> Verdict | None:
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."
     confidence: Confidence = "predicted and matched" if benchmark == "off" else "plausible"
-    if given.evidence.forward is not None and not any(
-        call.direction == "grad_input" for call in row.calls if call.flops
-    ):
+    gradients = {call.direction for call in row.calls if call.flops}
+    if given.evidence.forward is not None and "grad_input" not in gradients:
         sentence += " Or they compute the gradient of its input, as large, which paper does not need."
         confidence = "plausible"
     return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating, confidence)
