@@ -79,6 +79,7 @@ NAMES = (
     Name("3x|three|split tf32|emulat", "", {"tf32_three"}),
     Name("benchmark|trial|candidate", "", {"benchmark"}),
     Name("recomput|checkpoint", "or they compute the gradient of its input", {*AGAIN, "needless_grad_input"}),
+    Name("recomput|checkpoint", "or cudnn tried it", {*AGAIN, "benchmark"}),
     Name("recomput|checkpoint", "", AGAIN),
     Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
     Name("padding|tile", "or the batch is larger", {*TILES, "pads_batch", "split_k", "larger_batch"}),

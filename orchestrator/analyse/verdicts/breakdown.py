@@ -248,7 +248,7 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
     """(multiplies of one launch, rule, launches that one call takes): the batch may be split over the launches."""
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
-        for multiplies, rule in _tiled(kernel, part) if part else ():
+        for multiplies, rule in tiled(kernel, part) if part else ():
             fewer = (count for count in range(2, parts) if parts % count == 0)
             if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
@@ -257,7 +257,7 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> t
     return _split(kernel, shape)
 
 
-def _tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
+def tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
     """(multiplies of one launch, rule) for each grid that fits the shape."""
     if (grouped := by_groups(kernel, shape)) is not None:
         return [grouped]
@@ -296,7 +296,7 @@ def _smaller(shape: Shape, parts: int) -> Shape:
 def _does(kernel: KernelGroup, shape: Shape) -> bool:
     """True when each launch has the grid, and about the count, of the shape."""
     each = kernel.products / (2 * kernel.launches)
-    return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in _tiled(kernel, shape))
+    return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in tiled(kernel, shape))
 
 
 def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
@@ -304,10 +304,11 @@ def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = F
     tile = kernel.algorithm.tile
     sizes = (tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS)
     rows, columns = _outputs(shape)
-    fewer, depth = ceil(rows / parts), [1.0]
-    if of_sum and isinstance(shape, GemmShape):
-        fewer, steps = rows, (tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS)
-        depth = [shape.k / (ceil(shape.k / parts / step) * step) for step in steps]
+    deep = shape.k if isinstance(shape, GemmShape) else shape.depth
+    fewer, cut = (rows, parts) if of_sum else (ceil(rows / parts), 1)
+    depth = [
+        deep / (ceil(deep / cut / step) * step) for step in ((tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS))
+    ]
     groups = shape.groups if isinstance(shape, ConvShape) else 1
     if kernel.algorithm.method in UNTILED:
         return rows == fewer
@@ -316,7 +317,7 @@ def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = F
         for m, n in sizes
         for width in (columns, columns // groups)
     )
-    return any(abs(log(area / (paper * deep))) < CLOSE for area, paper in whole for deep in depth)
+    return any(abs(log(area / (paper * part))) < CLOSE for area, paper in whole for part in depth)
 
 
 def _outputs(shape: Shape) -> tuple[int, int]:
@@ -329,7 +330,7 @@ def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: flo
     smaller = [_smaller(shape, parts)]
     if isinstance(shape, GemmShape):  # the sum of a weight's gradient runs over the batch
         smaller.append(replace(shape, k=ceil(shape.k / parts)))
-    return any(found >= ENOUGH * multiplies for part in smaller for found, _ in _tiled(kernel, part))
+    return any(found >= ENOUGH * multiplies for part in smaller for found, _ in tiled(kernel, part))
 
 
 def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
@@ -505,7 +506,9 @@ def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
         blocks, each = grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0, prod(block) * FUSED_CHANNELS * 16
     elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
         outputs = shape.out_channels // shape.groups
-        blocks, each = bool(_sides(grid, tile, outputs)), tile[0] * tile[1] * (1 if grid[2] == POINTS else 4)
+        points = {POINTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
+        blocks = grid[2] in points and bool(_sides(grid, tile, outputs))
+        each = tile[0] * tile[1] * (1 if grid[2] == POINTS else 4)
     else:
         return False
     deep, channels = kernel.products / (2 * prod(grid) * each * kernel.launches), shape.in_channels // shape.groups

@@ -143,6 +143,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
         return None
     if given.evidence.environment.get("cudnn_benchmark") == "on":
         return None
+    recorded = given.evidence.environment.get("cudnn_benchmark") == "off"
     share = kernel.products / forward.paper if forward.paper else 0.0
     if not share > LEAST_MULTIPLIES or (kernel.algorithm.family != "winograd" and not _alike(kernel, forward.paper)):
         return None
@@ -151,4 +152,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
         f"{given.who} runs forward once more, by {kernel.name[:60]}: {amount(kernel.executed)}FLOP, {percent(factor - 1)} on top "
         "of the gradients."
     )
-    return verdict(given, "recomputation", sentence, factor, AGAIN, (kernel,), "predicted and matched")
+    if not recorded:
+        sentence += " Or cuDNN tried it for a gradient: whether cudnn.benchmark was on is not recorded."
+    confidence: Confidence = "predicted and matched" if recorded else "plausible"
+    return verdict(given, "recomputation", sentence, factor, AGAIN, (kernel,), confidence)

@@ -94,6 +94,11 @@ def tile_padding(given: RuleInput) -> Verdict | None:
 def _as_on_paper(evidence: RowEvidence) -> bool:
     """True when the count is paper's, by kernels that do all of its multiply-adds."""
     fewer = any(one.algorithm.family in ("winograd", "fft") or SPARSE.search(one.name) for one in evidence.kernels)
+    fewer = (
+        fewer
+        or bool(evidence.left_out)
+        or sum(kernel.launches for kernel in evidence.product_kernels) < needed(evidence)
+    )
     return not fewer and abs((evidence.row.ratio or 0) - 1) <= ALIKE and not evidence.row.counted.lower_bound
 
 
@@ -122,7 +127,10 @@ def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | No
     recurrent = RECURRENT.search(evidence.row.kind or "") or any(one.algorithm.family == "rnn" for one in products)
     if recurrent or not products:
         return None
+    named = {kernel.algorithm.direction for kernel in products}
     launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
+    if len(named) == 1 and None not in named and needs > evidence.calls:
+        return None  # of one gradient alone
     count = round(launches / needs)
     return count if count * needs == launches and all(kernel.launches % count == 0 for kernel in products) else None
 
@@ -228,8 +236,8 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     elif forward and runs > 1:
         transforms /= runs
     factor = multiplies + transforms
-    runs = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
-    sentence = f"{runs}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
+    ran = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
+    sentence = f"{ran}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
     if is_news(found.seen / found.base):
         sentence += f" Counted were {times(found.seen / found.paper)} in multiply-adds."
     larger = _larger_batch(given)
