@@ -205,8 +205,10 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     depth = evidence.paper / (rows * columns)
     done = sum(kernel.products for kernel in products)
     needed = evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
-    areas = {done / depth / parts for parts in (1, max(_launches(products) / needed, 1))} if depth and done else ()
+    areas = {done / depth / parts for parts in (1, max(_launches(products) / needed, 1))} if depth and done else set()
     sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
+    deep = forward.k if isinstance(forward, GemmShape) else forward.depth  # padded to steps, too
+    areas = {area * deep / (ceil(deep / step) * step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
     return frozenset(tile for tile, size in sizes.items() if any(abs(log(area / size)) < EXACT for area in areas))
 
 
