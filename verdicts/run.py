@@ -201,7 +201,9 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
         return "", set()
     filled = [filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.005]
     if not mine - {"pads_batch"} and factor is not None and any(_off(factor, filling) < NEAR for filling in filled):
-        return "", set()  # tiles of a trial, or of forward done again: true, though not the cause
+        # tiles of a trial, or of forward done again: true, though not the cause. So are those of a padded batch: its launch did
+        # execute that much more than the padded batch needs, which the factor of padding the batch does not contain
+        return "", set()
     if not mine and "counters_missing" in name.effects and truth.unread:
         return "", set()
     if not mine:
