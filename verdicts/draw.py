@@ -523,6 +523,8 @@ def run(scene: Scene, effects: Sequence[Effect], batch: int, index: int) -> Run:
     if (effect := act.get("ddp_rank")) and effect.settings["told"]:
         environment["world_size"] = str(effect.settings["ranks"])
         command = ("torchrun", f"--nproc-per-node={effect.settings['ranks']}", *command[1:])
+    if _told(act):  # the stored command is ncu's own, options included
+        command = ("ncu", "--launch-count", str(len(found)), *command)
     gaps = []
     if act.get("fp8_missing"):
         metric = "sm__ops_path_tensor_src_fp8_e4m3_dst_fp32.sum"

@@ -65,6 +65,7 @@ NAMES = (
     Name("frozen|gradient", "", {"frozen", "gradient_missing", "needless_grad_input", "double_backward", "eval_profiled"}),
     Name("evaluation|forward only", "", {"eval_profiled"}),
     Name("cut", "", {"cut_off"}),
+    Name("winograd|fft", "or the batch is larger", {"winograd2", "winograd4", "fft", "larger_batch", "pads_batch"}),
     Name("winograd", "", {"winograd2", "winograd4"}),
     Name("fft|fourier", "", {"fft"}),
     Name("split-?k|split k", "", {"split_k"}),
@@ -77,8 +78,11 @@ NAMES = (
     Name("spars", "", {"sparsity"}),
     Name("3x|three|split tf32|emulat", "", {"tf32_three"}),
     Name("benchmark|trial|candidate", "", {"benchmark"}),
+    Name("recomput|checkpoint", "or they compute the gradient of its input", {*AGAIN, "needless_grad_input"}),
+    Name("recomput|checkpoint", "or cudnn tried it", {*AGAIN, "benchmark"}),
     Name("recomput|checkpoint", "", AGAIN),
     Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
+    Name("padding|tile", "or the batch is larger", {*TILES, "pads_batch", "split_k", "larger_batch"}),
     Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
     Name("calls", "split over the launches", WHOLE | {"padding_split", "benchmark", "double_backward"}, True),
     Name("window|uniform|whole|rank|accumul|steps|larger|calls|all rows|batch", "", WHOLE | {"benchmark", "double_backward"}),
@@ -195,9 +199,11 @@ def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
     mine = name.effects & there
     if factor is not None and name.effects & (BESIDE | TILES) and _is_usual(factor, truth, mine):
         return "", set()
-    filled = [filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.01]
-    if not mine and factor is not None and any(_off(factor, filling) < NEAR for filling in filled):
-        return "", set()  # tiles of a trial, or of forward done again: true, though not the cause
+    filled = [filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.005]
+    if not mine - {"pads_batch"} and factor is not None and any(_off(factor, filling) < NEAR for filling in filled):
+        # tiles of a trial, or of forward done again: true, though not the cause. So are those of a padded batch: its launch did
+        # execute that much more than the padded batch needs, which the factor of padding the batch does not contain
+        return "", set()
     if not mine and "counters_missing" in name.effects and truth.unread:
         return "", set()
     if not mine:

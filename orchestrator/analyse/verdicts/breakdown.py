@@ -11,10 +11,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil, log
+from math import ceil, log, prod
 
 from perfctl.orchestrator.analyse.kernels.grids import (
     FUSED_CHANNELS,
+    WINOGRAD_IMAGES,
     ConvShape,
     ExpectedGrid,
     GemmShape,
@@ -35,8 +36,11 @@ LEAST_MULTIPLIES = 0.24
 WHOLE = 1e-6
 """Counts that are whole multiples of each other are no further apart."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
+WIDTHS = (1, 32, 64, 128, 256)
 DEPTH_STEPS = (4, 8, 16, 32)
 """Steps along the sum that SIMT kernels take."""
+UNTILED = ("direct", "depthwise", "matrix times vector")
+"""Methods of kernels that fill no tiles."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
 _SLICED = re.compile(r"_sliced1x(\d+)")
 _TRANSFORMED = ("winograd", "fft")
@@ -147,11 +151,12 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
         if kernel.launches >= known.get((kernel.name, kernel.grid), float("inf"))
     )
     gradients = sum(1 for call in evidence.row.calls if call.flops)
-    least = LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    less = min(evidence.row.ratio or 1.0, 1.0)  # a smaller batch than paper's: all kernels have less
+    least = less * LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
     if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
         # attention of several products has two in backward for each of forward; steps and calls launch all of them again
         needed = round(evidence.paper / forward.paper) if forward.paper else 1
-        least = min(least, LEAST_MULTIPLIES * forward.paper / max(_launches(forward.product_kernels), 1))
+        least = min(least, less * LEAST_MULTIPLIES * forward.paper / max(_launches(forward.product_kernels), 1))
         gradients = max(gradients, needed) * max(round(_launches(forward.product_kernels)), 1)
     others = sum(
         one.launches - known.get((one.name, one.grid), 0.0) for one in evidence.kernels
@@ -160,7 +165,8 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
     # more than the gradients need may be trials or a second backward, whose kernels forward may have in common
-    enough = others >= gradients if evidence.row.counted.lower_bound else others == gradients
+    least, most = gradients, max(2 * gradients - _launches(forward.product_kernels), gradients + 1)
+    enough = least <= others < most if evidence.row.counted.lower_bound else others == least
     return again if any(kernel.main for kernel in again) and whole and enough else ()
 
 
@@ -174,17 +180,11 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     for kernel in evidence.product_kernels:
         said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
-        predicted: float | None = said.multiplies if said is not None and said.matches else None
+        predicted = _deepened(said, kernel, shape)[0] if said is not None and said.matches else None
         near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
-        if (
-            predicted is None
-            and tried
-            and kernel.algorithm.family in ("conv", "depthwise")
-            and isinstance(shape, ConvShape)
-        ):
-            predicted = shape.macs
-        if predicted is None and tried and isinstance(shape, ConvShape) and kernel.algorithm.winograd:
-            predicted = winograd_multiplies(shape, *kernel.algorithm.winograd)
+        if predicted is None and tried and isinstance(shape, ConvShape):
+            sizes, plain = kernel.algorithm.winograd, kernel.algorithm.family in ("conv", "depthwise")
+            predicted = winograd_multiplies(shape, *sizes) if sizes else shape.macs if plain else None
         if predicted and each and abs(log(each / predicted)) < near:
             whole.append((kernel, predicted))
     told = sum(kernel.products for kernel, _ in whole)
@@ -205,11 +205,15 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
         return frozenset()
     named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
     tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or {(m, n) for m in TILES for n in TILES}
-    rows, columns = (forward.m, forward.n) if isinstance(forward, GemmShape) else (forward.pixels, forward.out_channels)
+    rows, columns = _outputs(forward)
     depth = evidence.paper / (rows * columns)
-    area = sum(kernel.products for kernel in products) / depth if depth else 0
+    done = sum(kernel.products for kernel in products)
+    needed = evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    areas = {done / depth / parts for parts in (1, max(_launches(products) / needed, 1))} if depth and done else set()
     sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
-    return frozenset(tile for tile, size in sizes.items() if area > 0 and abs(log(area / size)) < EXACT)
+    deep = forward.k if isinstance(forward, GemmShape) else forward.depth  # padded to steps, too
+    areas = {area * deep / (ceil(deep / step) * step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
+    return frozenset(tile for tile, size in sizes.items() if any(abs(log(area / size)) < EXACT for area in areas))
 
 
 def from_grids(
@@ -253,22 +257,13 @@ Match = tuple[float, str, int, float]
 
 def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Match | None:
     """What a shape asks of a kernel, where its count fits that: the batch may be split over the launches."""
-    grouped = by_groups(kernel, shape)
-    if grouped is not None:
-        close = abs(log(kernel.products / (2 * grouped[0] * kernel.launches))) < (near if kernel.grid else EXACT)
-        return (*grouped, 1, 0.0) if close else None
-    scaled = _scaled(kernel, shape)
-    if scaled is not None:
+    if by_groups(kernel, shape) is None and (scaled := _scaled(kernel, shape)) is not None:
         return scaled
     if isinstance(shape, GemmShape) and not kernel.grid and kernel.counts.get("fmul") and "sgemm" in kernel.name:
         return None  # FMUL speaks against the tiles of this shape
     for parts in (1, launches) if launches > 1 else (1,):
         part = _part_of(shape, parts)
-        for grid in _grids(kernel, part) if part else ():
-            said = expected_grid(kernel.algorithm, grid, part) if part else None
-            if part is None or said is None or not said.matches:
-                continue
-            multiplies, rule = _deepened(said, kernel, part)
+        for multiplies, rule in tiled(kernel, part) if part else ():
             fewer = (count for count in range(2, parts) if parts % count == 0)
             if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
@@ -277,21 +272,27 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> M
     return None
 
 
+def tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
+    """(multiplies of one launch, rule) for each grid that fits the shape."""
+    if (grouped := by_groups(kernel, shape)) is not None:
+        return [grouped]
+    found = (expected_grid(kernel.algorithm, grid, shape) for grid in _grids(kernel, shape))
+    return [_deepened(said, kernel, shape) for said in found if said is not None and said.matches]
+
+
 def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: int) -> bool:
     """True when one of ``parts`` parts of a product may need as many tiles as all of it: by grid, tile, or any usual tile."""
     for kernel in products:
-        tile = kernel.algorithm.tile
         for shape in (*evidence.shapes, *evidence.unverified_shapes):
             part = _smaller(shape, parts)
-            said = [expected_grid(kernel.algorithm, kernel.grid, one) if kernel.grid else None for one in (shape, part)]
-            if any(said):
-                if all(one is not None and one.matches for one in said):
-                    return True
-            elif any(_rows(shape, size) == _rows(part, size) for size in (tile[:2] if tile else TILES)):
+            whole, less = (bool(kernel.grid) and _does(kernel, one) for one in (shape, part))
+            if less if whole or less else _fills_alike(kernel, shape, parts):
                 return True
     if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
-        sums = [shape.k for shape in evidence.shapes if isinstance(shape, GemmShape)]
-        if any(ceil(deep / step) == ceil(deep / parts / step) for deep in sums for step in DEPTH_STEPS):
+        sums = [shape for shape in evidence.shapes if isinstance(shape, GemmShape)]
+        if any(ceil(shape.k / step) == ceil(shape.k / parts / step) for shape in sums for step in DEPTH_STEPS):
+            return True
+        if any(_fills_alike(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums):
             return True
     forward = evidence.forward
     if isinstance(forward, ConvShape) and evidence.row.direction != "forward":  # the filter's gradient, by its channels
@@ -307,25 +308,44 @@ def _smaller(shape: Shape, parts: int) -> Shape:
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _rows(shape: Shape, tile: int) -> int:
-    return ceil((shape.m if isinstance(shape, GemmShape) else shape.pixels) / tile)
+def _does(kernel: KernelGroup, shape: Shape) -> bool:
+    """True when each launch has the grid, and about the count, of the shape."""
+    each = kernel.products / (2 * kernel.launches)
+    return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in tiled(kernel, shape))
+
+
+def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
+    """True when one of ``parts`` parts in whole tiles, its columns padded too, is about as much as ``shape`` on paper."""
+    tile = kernel.algorithm.tile
+    sizes = (tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS)
+    rows, columns = _outputs(shape)
+    deep = shape.k if isinstance(shape, GemmShape) else shape.depth
+    fewer, cut = (rows, parts) if of_sum else (ceil(rows / parts), 1)
+    depth = [
+        deep / (ceil(deep / cut / step) * step) for step in ((tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS))
+    ]
+    groups = shape.groups if isinstance(shape, ConvShape) else 1
+    if kernel.algorithm.method in UNTILED:
+        return rows == fewer
+    whole = (
+        (ceil(fewer / m) * m * ceil(width / n) * n, rows * width)
+        for m, n in sizes
+        for width in (columns, columns // groups)
+    )
+    return any(abs(log(area / (paper * part))) < CLOSE for area, paper in whole for part in depth)
+
+
+def _outputs(shape: Shape) -> tuple[int, int]:
+    """Rows and columns of a product."""
+    return (shape.m, shape.n) if isinstance(shape, GemmShape) else (shape.pixels, shape.out_channels)
 
 
 def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
     """True when one launch for a part of the batch would need as many tiles as the one that was predicted."""
-    if isinstance(shape, ConvShape):
-        smaller: list[Shape] = [replace(shape, batch=ceil(shape.batch / parts))]
-    else:  # the sum of a weight's gradient runs over the batch
-        smaller = [replace(shape, m=ceil(shape.m / parts)), replace(shape, k=ceil(shape.k / parts))]
-    for part in smaller:
-        grouped = by_groups(kernel, part)
-        if grouped is not None and grouped[0] >= ENOUGH * multiplies:
-            return True
-        for grid in _grids(kernel, part):
-            said = expected_grid(kernel.algorithm, grid, part)
-            if said is not None and said.matches and said.multiplies >= ENOUGH * multiplies:
-                return True
-    return False
+    smaller = [_smaller(shape, parts)]
+    if isinstance(shape, GemmShape):  # the sum of a weight's gradient runs over the batch
+        smaller.append(replace(shape, k=ceil(shape.k / parts)))
+    return any(found >= ENOUGH * multiplies for part in smaller for found, _ in tiled(kernel, part))
 
 
 def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
@@ -400,8 +420,7 @@ def _grids(kernel: KernelGroup, shape: Shape) -> Sequence[Grid]:
     tile = kernel.algorithm.tile
     if kernel.grid or tile is None:
         return (kernel.grid,) if kernel.grid else ()
-    rows, columns = (shape.m, shape.n) if isinstance(shape, GemmShape) else (shape.pixels, shape.out_channels)
-    m, n, _ = tile
+    (rows, columns), (m, n, _) = _outputs(shape), tile
     return (ceil(columns / m), ceil(rows / n), 1), (ceil(rows / m), ceil(columns / n), 1)
 
 
@@ -430,10 +449,22 @@ def fills_tiles(evidence: RowEvidence) -> bool:
     return any(_matches(evidence)) or from_grids(evidence, evidence.product_kernels) is not None
 
 
+def one_row_of_tiles(evidence: RowEvidence) -> bool:
+    """True when its grids have no more blocks than its columns need: how many rows they hold is not known."""
+    kernels, shapes = evidence.product_kernels, evidence.shapes
+    return bool(kernels and shapes) and all(
+        one.grid and one.algorithm.tile and any(
+            prod(one.grid[:2]) <= ceil(_outputs(shape)[1] / side) for shape in shapes for side in one.algorithm.tile[:2]
+        )
+        for one in kernels
+    )  # fmt: skip
+
+
 def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
     """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
     tile = kernel.algorithm.tile
-    if kernel.algorithm.family not in ("conv", "gemm") or (tile is not None and tile[2] is not None):
+    named = tile is not None and tile[2] is not None
+    if named or not kernel.products or kernel.algorithm.family not in ("conv", "gemm"):
         return said.multiplies, said.rule
     deep = shape.depth if isinstance(shape, ConvShape) else shape.k
     sliced = _SLICED.search(kernel.name)
@@ -466,13 +497,51 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
             channels = ceil(shape.out_channels / FUSED_CHANNELS) * FUSED_CHANNELS
             share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
             rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
-        for kernel in own:  # the product between the transforms prints its tile
-            said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.main and kernel.grid else None
-            if said is not None and said.family == "winograd not fused" and sizes == (4, 3):
-                share, rule = said.factor, said.rule
+        for kernel in own if sizes == (4, 3) else ():  # the product between the transforms prints its tile
+            if not (kernel.main and kernel.grid and kernel.grid[2] == POINTS and kernel.algorithm.tile):
+                continue
+            images, outputs = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES), shape.out_channels
+            tiles = images * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
+            # whichever batch ran: one side of the grid has the channels
+            sides = _sides(kernel.grid, kernel.algorithm.tile, outputs)
+            grids = ((ceil(tiles / m), ceil(outputs / n), POINTS) for m, n in sides)
+            said = [found for grid in grids if (found := expected_grid(kernel.algorithm, grid, shape))]
+            if len({one.multiplies for one in said}) > 1:
+                return evidence.paper, ""  # how many channels are padded is not known
+            if said:
+                share, rule = said[0].factor, said[0].rule
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
+
+
+POINTS = 36
+"""Products of F(4x4,3x3), which its grid has in z."""
+
+
+def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:
+    """(along the rows, along the channels): how the tile may lie so that a side of the grid has the channels' blocks."""
+    both = dict.fromkeys((tile[:2], tile[1::-1]))
+    return [(m, n) for m, n in both if ceil(channels / n) in grid[:2]]
+
+
+def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
+    """True when grid and count of a transformed product show other channels than the layer's, whatever the batch size."""
+    grid, tile, block = kernel.grid, kernel.algorithm.tile, kernel.algorithm.winograd_block
+    if grid is None or not kernel.products or kernel.flops.lower_bound or not isinstance(shape, ConvShape):
+        return False
+    if block is not None:
+        blocks, each = grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0, prod(block) * FUSED_CHANNELS * 16
+    elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
+        outputs = shape.out_channels // shape.groups
+        points = {POINTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
+        blocks = grid[2] in points and bool(_sides(grid, tile, outputs))
+        each = tile[0] * tile[1] * (1 if grid[2] == POINTS else 4)
+    else:
+        return False
+    deep, channels = kernel.products / (2 * prod(grid) * each * kernel.launches), shape.in_channels // shape.groups
+    fits = any(abs(log(deep / (ceil(channels / step) * step))) < EXACT for step in (1, *DEPTH_STEPS))
+    return not (blocks and fits)
 
 
 def _winograds(own: Sequence[KernelGroup]) -> int:
@@ -501,11 +570,12 @@ def _fourier_blocks(own: Sequence[KernelGroup], shape: ConvShape, tiles: int, po
     for kernel in own:
         if not (kernel.main and kernel.algorithm.tile and kernel.grid and kernel.grid[2] == points * shape.groups):
             continue
-        m, n, _ = kernel.algorithm.tile
-        for across, along in ((m, n), (n, m)):
-            blocks = ceil(tiles / across), ceil(shape.out_channels // shape.groups / along)
-            multiplies = blocks[0] * across * blocks[1] * along * shape.in_channels * points * 4
-            counted = kernel.products / (2 * multiplies * kernel.launches)
-            if kernel.grid[:2] in (blocks, blocks[::-1]) and counted and abs(log(counted)) < EXACT:
-                return multiplies
+        outputs = shape.out_channels // shape.groups
+        found = {
+            ceil(tiles / across) * across * ceil(outputs / along) * along * shape.in_channels * points * 4
+            for across, along in _sides(kernel.grid, kernel.algorithm.tile, outputs)
+        }
+        blocks = 2 * prod(kernel.grid) * prod(kernel.algorithm.tile[:2]) * 4 * kernel.launches
+        whole = abs(log(max(kernel.products, 1) / (blocks * shape.in_channels // shape.groups))) < EXACT
+        return found.pop() if len(found) == 1 and whole else None
     return None

@@ -41,6 +41,13 @@ def _alike(kernel: KernelGroup, flops: float) -> bool:
     return kernel.products > 0 and abs(log(kernel.products / kernel.launches / flops)) < CLOSE
 
 
+def _as_forward(given: RuleInput, ratio: float) -> bool:
+    """True when forward of the layer is as far off as ``ratio``: another batch, or another layer's kernels, and no gradient's."""
+    before = given.table.get((*given.evidence.place[:2], "forward"))
+    found = before.row.ratio if before is not None else None
+    return bool(found) and abs(log(found or 1)) > EXACT and abs(log((found or 1) / ratio)) < CLOSE
+
+
 def gradient_missing(given: RuleInput) -> Verdict | None:
     """One product ran where paper has two gradients."""
     papers, products = _papers(given), _simple(given)
@@ -69,7 +76,8 @@ def needless_gradient(given: RuleInput) -> Verdict | None:
     if set(papers) != {"grad_weight"} or not named or len(named) == len(products):
         return None
     own = papers["grad_weight"]
-    if sum(kernel.launches for kernel in named) != 1 or not _alike(named[0], own):
+    once = sum(kernel.launches for kernel in named) == 1 and _alike(named[0], own)
+    if not once or _as_forward(given, named[0].products / own):
         return None
     sentence = f"{given.who} also computes {NAMES['grad_input']}, {amount(own)}FLOP that paper does not need: 2.00 times paper."
     todo = "Check requires_grad of the network's input: nothing uses that gradient in ordinary training."
@@ -110,6 +118,8 @@ def zeros_inserted(given: RuleInput) -> Verdict | None:
     groups = forward.groups if isinstance(forward, ConvShape) else 1
     if groups > 1 and abs(log(full / papers["grad_input"] / groups)) < EXACT:
         return None  # all groups as one dense product have the same count
+    if _as_forward(given, full / papers["grad_input"]):
+        return None
     factor = (sum(papers.values()) - papers["grad_input"] + full) / sum(papers.values())
     sentence = (
         f"{given.who} computes {NAMES['grad_input']} over every input, with zeros between the outputs of the stride: "
@@ -133,6 +143,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
         return None
     if given.evidence.environment.get("cudnn_benchmark") == "on":
         return None
+    recorded = given.evidence.environment.get("cudnn_benchmark") == "off"
     share = kernel.products / forward.paper if forward.paper else 0.0
     if not share > LEAST_MULTIPLIES or (kernel.algorithm.family != "winograd" and not _alike(kernel, forward.paper)):
         return None
@@ -141,4 +152,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
         f"{given.who} runs forward once more, by {kernel.name[:60]}: {amount(kernel.executed)}FLOP, {percent(factor - 1)} on top "
         "of the gradients."
     )
-    return verdict(given, "recomputation", sentence, factor, AGAIN, (kernel,), "predicted and matched")
+    if not recorded:
+        sentence += " Or cuDNN tried it for a gradient: whether cudnn.benchmark was on is not recorded."
+    confidence: Confidence = "predicted and matched" if recorded else "plausible"
+    return verdict(given, "recomputation", sentence, factor, AGAIN, (kernel,), confidence)

@@ -86,7 +86,7 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
             launched = prod(step.launched for step in whole)
             again = (row_rules.extra_calls, row_rules.extra_gradients) if launched > 1 else ()
             more = (said for rule in again if (said := rule(given, launched)) is not None)
-            own = (said for said in claims if said.rule not in whole_rules.RIVALS)
+            own = (said for said in claims if said.rule not in whole_rules.RIVALS or said.rule == "recomputation")
             # last: where a half-filled tile fits as well, the reason of all rows stays
             claims = [*own, *more, *(step.row(given) for step in whole)]
         found = kept(given.ratio, claims)

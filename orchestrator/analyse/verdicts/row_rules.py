@@ -7,10 +7,20 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from math import gcd, log
 
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, fits_grids, from_grids, splits_alike
+from perfctl.orchestrator.analyse.verdicts.breakdown import (
+    CLOSE,
+    EXACT,
+    breakdown,
+    fits_grids,
+    from_grids,
+    of_another_layer,
+    splits_alike,
+)
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import (
+    NEWS,
     Confidence,
     RuleInput,
     Verdict,
@@ -20,6 +30,7 @@ from perfctl.orchestrator.analyse.verdicts.rule import (
     times,
     verdict,
 )
+from perfctl.orchestrator.analyse.verdicts.tensor_rules import SPARSE
 
 ALIKE = 0.02
 """Counts no further apart than this are the same work."""
@@ -38,21 +49,19 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
     """More than one kernel did the whole layer: cuDNN was trying them out."""
     found = given.breakdown
     evidence = given.evidence
-    if (
-        not given.counted
-        or not found.several
-        or not found.paper
-        or evidence.environment.get("cudnn_benchmark") == "off"
-    ):
+    off = evidence.environment.get("cudnn_benchmark") == "off"
+    if off or not (given.counted and found.several and found.paper):
         return None
     beside = sum(kernel.executed for kernel in evidence.kernels if kernel not in found.several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in found.several)
-    each = gcd(*(round(kernel.launches) for kernel in found.several)) or 1
-    factor = (
-        (found.base + beside + within) / found.paper / each
-    )  # a trial runs once: the same number of all is another reason
+    # a trial runs once: the same number of all layers' launches is another reason
+    each = gcd(given.table.launched(*evidence.place[:2]), *(round(kernel.launches) for kernel in found.several)) or 1
+    factor = (found.base + beside + within) / found.paper / each
     named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
     ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
+    if evidence.row.counted.lower_bound:
+        sentence = f"{ran}; not all of its kernels were counted, so how much they execute together is not known."
+        return verdict(given, "several algorithms", sentence, None, WARM_UP, found.several)
     sentence = f"{ran}: by their shapes {times(factor)} times the FLOPs on paper together."
     return verdict(given, "several algorithms", sentence, factor, WARM_UP, found.several, "predicted and matched")
 
@@ -77,7 +86,33 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     if is_news(counted):
         sentence += f" Counted were {times(counted)} times as many as that."
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
-    return verdict(given, "tile padding", sentence, factor, todo, found.products, "predicted and matched")
+    larger = _larger_batch(given)
+    confidence: Confidence = "plausible" if larger else "predicted and matched"
+    return verdict(given, "tile padding", sentence + larger, factor, todo, found.products, confidence)
+
+
+def _as_on_paper(evidence: RowEvidence) -> bool:
+    """True when the count is paper's, by kernels that do all of its multiply-adds."""
+    fewer = any(one.algorithm.family in ("winograd", "fft") or SPARSE.search(one.name) for one in evidence.kernels)
+    fewer = (
+        fewer
+        or bool(evidence.left_out)
+        or sum(kernel.launches for kernel in evidence.product_kernels) < needed(evidence)
+    )
+    return not fewer and abs((evidence.row.ratio or 0) - 1) <= ALIKE and not evidence.row.counted.lower_bound
+
+
+def _larger_batch(given: RuleInput) -> str:
+    """A second reason where a batch twice as large runs the same blocks, and no other row shows which batch ran."""
+    evidence, (batch, layer, _) = given.evidence, given.evidence.place
+    rows = (row for way in ("forward", *BACKWARD) for row in given.table.network_order.get((batch, way), ()))
+    if evidence.seen_batch or any(other is not evidence and _as_on_paper(other) for other in rows):
+        return ""
+    forward = given.table.get((batch, layer, "forward"))
+    twice = breakdown(evidence.with_batch(2 * batch), forward.with_batch(2 * batch) if forward else None)
+    same = twice.rule and abs(twice.base / given.breakdown.base - 1) < NEWS
+    seen = f"{2 * batch:,} samples run in the same blocks, and no other row shows the batch size."
+    return f" Or the batch is larger: {seen}" if same else ""
 
 
 RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
@@ -89,13 +124,13 @@ def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | No
     A layer that runs N times runs each of its products N times. A recurrent layer may launch one product for each step of
     its sequence, and a fused attention one for all of its products.
     """
-    if (
-        not products
-        or RECURRENT.search(evidence.row.kind or "")
-        or any(one.algorithm.family == "rnn" for one in products)
-    ):
+    recurrent = RECURRENT.search(evidence.row.kind or "") or any(one.algorithm.family == "rnn" for one in products)
+    if recurrent or not products:
         return None
+    named = {kernel.algorithm.direction for kernel in products}
     launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
+    if len(named) == 1 and None not in named and needs > evidence.calls:
+        return None  # of one gradient alone
     count = round(launches / needs)
     return count if count * needs == launches and all(kernel.launches % count == 0 for kernel in products) else None
 
@@ -140,11 +175,13 @@ def _extra(given: RuleInput, number: int, step: int) -> Verdict | None:
     times_run = multiple(evidence, products)
     if given.counted is None or not given.ratio or not times_run or number < 2 or (found.several and step == 1):
         return None
+    if evidence.left_out:
+        return None  # launches of it may be among those
     known = found.called > 0
     if not known:  # without a matching grid: the count follows
         if found.rule or found.family in ("winograd", "fft", "attention", None):
             return None
-        if abs(log(given.ratio / times_run)) > log(1.1) or not fits_grids(evidence):
+        if abs(log(given.counted / evidence.paper / times_run)) > log(1.1) or not fits_grids(evidence):
             return None
     launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
     ran = f"{given.who} launches its product {launches:g} times a step, where paper has {needs}"
@@ -183,24 +220,32 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     found = given.breakdown
     if given.counted is None or found.family != family or not found.paper or not found.rule:
         return None
-    if not found.seen and found.products:
-        return None  # its products were not counted
-    if not _may_transform(given.evidence) or (found.seen and abs(log(found.seen / found.base)) > OTHER):
+    shape, forward = given.evidence.forward, given.evidence.row.direction == "forward"
+    if not found.seen:
+        return None  # its products were not counted, or did not run
+    apart = abs(log(found.seen / found.base))
+    if not _may_transform(given.evidence) or apart > OTHER:
         return None  # another layer's kernels
+    if forward and apart > EXACT and any(of_another_layer(one, shape) for one in found.products):
+        return None
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
-    apart = found.seen / found.base if found.seen else 1.0
-    if len(found.products) == 1 and given.evidence.row.direction == "forward" and abs(log(apart)) > CLOSE:
-        transforms = (
-            multiplies * found.transforms / found.seen
-        )  # more launches of both, or a larger batch, are no part of it
+    runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
+    # more launches of both, or a larger batch, are no part of it
+    if (len(found.products) == 1 or not forward) and apart > CLOSE:
+        transforms = multiplies * found.transforms / found.seen
+    elif forward and runs > 1:
+        transforms /= runs
     factor = multiplies + transforms
-    runs = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
-    sentence = f"{runs}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
-    if found.seen and is_news(found.seen / found.base):
+    ran = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
+    sentence = f"{ran}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
+    if is_news(found.seen / found.base):
         sentence += f" Counted were {times(found.seen / found.paper)} in multiply-adds."
+    larger = _larger_batch(given)
     lets = "torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms"
     todo = f"Nothing is missing. {lets}, if paper's arithmetic is what you want to see."
-    return verdict(given, rule, sentence, factor, todo, (*found.products, *found.transforming), "predicted and matched")
+    kernels = (*found.products, *found.transforming)
+    confidence: Confidence = "plausible" if larger else "predicted and matched"
+    return verdict(given, rule, sentence + larger, factor, todo, kernels, confidence)
 
 
 def _may_transform(evidence: RowEvidence) -> bool:
@@ -279,14 +324,20 @@ def recomputation(given: RuleInput) -> Verdict | None:
     factor = found.grown("repeated")
     if found.called and found.seen:
         factor = 1 + found.repeated / found.seen  # further launches of all products, of which grids may show only some
-    if given.evidence.row.counted.lower_bound:
-        sentence = (
-            f"{given.who} runs forward's kernels again, by their names and grids; not all of its kernels were counted."
-        )
+    forward = given.table.get((row.batch, row.layer, "forward"))
+    shapeless = forward is not None and forward.forward is None and found.seen > 0
+    unclear = shapeless and not found.called and log(found.seen / found.paper) > EXACT
+    if row.counted.lower_bound or unclear:
+        why = "which of them do gradients, is not known" if unclear else "not all of its kernels were counted"
+        sentence = f"{given.who} runs forward's kernels again, by their names and grids; {why}."
         return verdict(given, "recomputation", sentence, None, AGAIN, found.repeating, "plausible")
     more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
     sentence = f"{given.who} runs forward's kernels again: {more}."
     confidence: Confidence = "predicted and matched" if benchmark == "off" else "plausible"
+    gradients = {call.direction for call in row.calls if call.flops}
+    if given.evidence.forward is not None and "grad_input" not in gradients:
+        sentence += " Or they compute the gradient of its input, as large, which paper does not need."
+        confidence = "plausible"
     return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating, confidence)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import ceil, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, expected_grid
-from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, by_groups
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape
+from perfctl.orchestrator.analyse.verdicts.breakdown import EXACT, by_groups, tiled
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, is_news, times, verdict
 
@@ -88,36 +88,28 @@ def causal_share(evidence: RowEvidence) -> float | None:
 def groups_as_dense(given: RuleInput) -> Verdict | None:
     """A grouped convolution by a kernel that multiplies all channels, the zeros between groups included."""
     shape, evidence = given.evidence.forward, given.evidence
-    if (
-        not isinstance(shape, ConvShape)
-        or shape.groups == 1
-        or given.counted is None
-        or evidence.row.direction != "forward"
-    ):
+    if not isinstance(shape, ConvShape) or shape.groups == 1 or given.counted is None:
         return None
     kernels = evidence.product_kernels
-    if (
-        len(kernels) != 1
-        or kernels[0].algorithm.family not in ("conv", "gemm")
-        or kernels[0].launches != evidence.calls
-        or by_groups(kernels[0], shape) is not None
-    ):
+    one = evidence.row.direction == "forward" and len(kernels) == 1 and kernels[0].launches == evidence.calls
+    if not one or kernels[0].algorithm.family not in ("conv", "gemm") or by_groups(kernels[0], shape) is not None:
         return None
     (kernel,) = kernels
     dense = replace(shape, groups=1)
-    said = expected_grid(kernel.algorithm, kernel.grid, dense) if kernel.grid else None
-    matched = said is not None and said.matches
-    multiplies = said.multiplies if said is not None and matched else dense.macs
+    found = tiled(kernel, dense) if kernel.grid else []
+    if kernel.grid and not found and kernel.grid[2] % shape.groups == 0:
+        return None  # its groups have blocks of their own
+    multiplies = found[0][0] if found else dense.macs
     counted = kernel.products / (2 * kernel.launches)
-    if not counted or abs(log(counted / multiplies)) > (CLOSE if matched else EXACT):
+    if not counted or abs(log(counted / multiplies)) > EXACT:
         return None
     factor = multiplies / shape.macs
     sentence = (
-        f"{given.who} runs its {shape.groups} groups as one dense convolution: {multiplies:,} multiplies for {shape.macs:,} on "
+        f"{given.who} runs its {shape.groups} groups as one dense convolution: {multiplies:,.0f} multiplies for {shape.macs:,} on "
         f"paper, {times(factor)} times."
     )
     todo = "A layout or type for which cuDNN has a grouped kernel avoids it."
-    confidence: Confidence = "predicted and matched" if matched else "plausible"
+    confidence: Confidence = "predicted and matched" if found else "plausible"
     return verdict(given, "groups run as dense", sentence, factor, todo, kernels, confidence)
 
 

@@ -72,7 +72,9 @@ def _collect(evidence: RowEvidence) -> str:
 
 
 THRICE = re.compile(r"3x_?tf32|tf32x3|fast_?f32", re.IGNORECASE)
-SPARSE = re.compile(r"(?<![a-z])(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)", re.IGNORECASE)
+SPARSE = re.compile(r"(?<![a-z])(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)|sptensorop", re.IGNORECASE)
+# CUTLASS's templates say OpMultiplyAddFastF32. Its library's s1688gemm says neither: cuBLAS names one TF32 product so, too
+# (tools/library/scripts/gemm_operation.py, core_name). 2:4: s16832spgemm, SparseGemm, cutlass3x_sm100_sptensorop.
 
 
 def three_tf32(given: RuleInput) -> Verdict | None:

@@ -111,7 +111,9 @@ def _common(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
     known = {row.place: multiple(row, row.product_kernels) for row in over}
     number = gcd(*(count for row in rows if (count := known[row.place])))
     exactly = {layer for (_, layer, _), count in known.items() if count == number}
-    return number if number and len(exactly) > 1 and not any(_launches(row) % number for row in over) else 1
+    # N steps launch each kernel N times; kernels tried once each do not
+    apart = number and any(kernel.launches % number for row in over for kernel in row.product_kernels)
+    return number if number and len(exactly) > 1 and not apart else 1
 
 
 def _usable(given: RuleInput) -> bool:
@@ -128,6 +130,13 @@ def _open(given: RuleInput, said: Iterable[Verdict], launched: Iterable[WholeSte
     return (given.ratio or 1) / again / prod(item.factor for item in said if item.factor and item.rule not in RIVALS)
 
 
+def _opens(given: RuleInput, said: Sequence[Verdict], launched: Sequence[WholeStep]) -> Sequence[float]:
+    """What is left with all reasons but rivals, with none, and with forward run again as well."""
+    kept = _open(given, said, launched)
+    again = prod(item.factor for item in said if item.factor and item.rule == "recomputation")
+    return kept, _open(given, (), launched), kept / again
+
+
 def _whole_step(batch: int, rows: Found, launched: Sequence[WholeStep]) -> WholeStep | None:
     factor = median(_open(given, said, launched) for given, said in rows)
     number = _whole(factor)
@@ -135,7 +144,7 @@ def _whole_step(batch: int, rows: Found, launched: Sequence[WholeStep]) -> Whole
         return None
     agree = [
         given for given, said in rows
-        if min(abs(log(open_ / number)) for open_ in (_open(given, reasons, launched) for reasons in (said, ()))) < ALIKE
+        if min(abs(log(open_ / number)) for open_ in _opens(given, said, launched)) < ALIKE
     ]  # fmt: skip
     share = sum(given.evidence.paper for given in agree) / sum(given.evidence.paper for given, _ in rows)
     if share < LEAST_SHARE or len(agree) < LEAST_SHARE * len(rows):
@@ -161,7 +170,3 @@ def _cause(batch: int, factor: float, rows: Sequence[RowEvidence]) -> tuple[str,
         return f"one rank of {number}, a batch of {batch * factor:g}{sparse}", "plausible"
     thrice = " or 3 TF32 products for each of fp32" if tensor and number == 3 else ""
     return f"no product was launched {number} times, so a batch of {batch * number:,} fits{thrice}", "plausible"
-
-
-def _launches(row: RowEvidence) -> float:
-    return sum(kernel.launches for kernel in row.product_kernels)

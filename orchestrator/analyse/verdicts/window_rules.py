@@ -16,6 +16,7 @@ from perfctl.orchestrator.analyse.sheets.slips import check, explain
 from perfctl.orchestrator.analyse.verdicts import breakdown as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
+from perfctl.orchestrator.analyse.verdicts.row_rules import RECURRENT, multiple
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, times, verdict
 from perfctl.records.run import Run
 
@@ -81,12 +82,14 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
             constant += group
             filling = all(rows.fills_tiles(evidence) for evidence in group)
             one_tile = frozenset.intersection(*(rows.unknown_tiles(evidence) for evidence in group))
-            if not filling and not one_tile:
+            one_row = all(rows.one_row_of_tiles(evidence) for evidence in group)
+            # a step of a recurrent layer may fill a tile too, and which products it launches is not known
+            if not (filling or one_tile or one_row or RECURRENT.search(group[0].row.kind or "")):
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
     if any(part <= all_ / 2 for part, all_ in zip(proving, whole, strict=True)):
         return None
     batch = _agreed(constant)
-    said = ((evidence, *count) for evidence in constant for count in batches_of(evidence, evidence.kernels))
+    said = ((evidence, *count) for evidence in constant for count in _proposals(evidence))
     proof = next((count for count in said if count[3] == batch), None)
     sizes = sorted({item.row.batch for item in constant})
     span = f"batch {sizes[0]} to {sizes[-1]}"
@@ -101,19 +104,38 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     return Window(frozenset(item.place for item in constant), batch, reason, kernels)
 
 
+def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
+    """``batches_of`` the row; none where only some launches were counted, or paper has other tiles than fused attention."""
+    counted, fused = evidence.row.counted, any(one.algorithm.family == "attention" for one in evidence.product_kernels)
+    partly = 0 < counted.launches < counted.of_launches or (
+        fused and (evidence.causal or evidence.row.direction != "forward")
+    )
+    found = [] if partly else batches_of(evidence, evidence.kernels)
+    # epilogues may have several additions for each output
+    found = [item for item in found if item[0] not in ("fadd", "fmul")] or found
+    runs = multiple(evidence, evidence.product_kernels) or 1  # or a smaller batch, as often
+    return [
+        *found,
+        *((op, value / runs, batch // runs) for op, value, batch in found if runs > 1 and batch % runs == 0),
+    ]
+
+
 def _agreed(constant: list[RowEvidence]) -> int | None:
-    proposed = Tally(batch for evidence in constant for _, _, batch in batches_of(evidence, evidence.kernels))
-    votes: Tally[int] = Tally()
+    proposed = Tally(batch for evidence in constant for _, _, batch in _proposals(evidence))
     swept = {evidence.row.batch for evidence in constant}  # the program may pad every batch to one of them
+    votes: dict[int, list[RowEvidence]] = {}
     for batch in dict.fromkeys([*(batch for batch, _ in proposed.most_common(PROPOSED)), *swept]):
         for evidence in constant:
             seen = evidence.with_batch(batch)
-            exact = rows.fits_grids(seen) and any(
-                found == batch for _, _, found in batches_of(evidence, evidence.kernels)
-            )
-            votes[batch] += exact or rows.from_grids(seen, seen.product_kernels) is not None
-    best = min(votes, key=lambda item: (-votes[item], item not in swept, item), default=None)
-    return best if best is not None and votes[best] else None
+            exact = rows.fits_grids(seen) and any(found == batch for _, _, found in _proposals(evidence))
+            if exact or rows.from_grids(seen, seen.product_kernels) is not None:
+                votes.setdefault(batch, []).append(evidence)
+    # a gradient may be missing, which halves a count: of as many votes, those of forward
+    forward = {batch: sum(row.row.direction == "forward" for row in found) for batch, found in votes.items()}
+    best = min(votes, key=lambda item: (-len(votes[item]), -forward[item], item not in swept, item), default=None)
+    # a batch half as large, whose products all ran twice, has the same counts
+    once = best is not None and any((multiple(row, row.product_kernels) or 1) == 1 for row in votes[best])
+    return best if once else None
 
 
 def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
@@ -192,7 +214,8 @@ def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tu
     for op, each in per_sample.items():
         if op in ("fadd", "fmul") and any(one.algorithm.family == "gemm" and one.algorithm.tile for one in direct):
             continue
-        value = sum(one.products / 2 if op == "tensor" else one.counts.get(op, 0) for one in direct)
+        of = direct if op in ("fadd", "fmul") else [kernel for kernel in direct if kernel.main]
+        value = sum(one.products / 2 if op == "tensor" else one.counts.get(op, 0) for one in of)
         if value and each and value % each == 0 and value // each <= LARGEST:
             found.append((op, value, int(value // each)))
     return found

@@ -259,6 +259,6 @@ def test_launches_that_may_be_parts_of_one_product_claim_no_factor() -> None:
     small = replace(given.evidence, forward=GemmShape(16, 100, 20))
     said = extra_calls(RuleInput(small, by_place(small)))
     assert said is not None and said.factor is None and "split over the launches" in said.sentence
-    large = replace(given.evidence, forward=GemmShape(1024, 100, 20))
+    large = replace(given.evidence, forward=GemmShape(1024, 1000, 256))
     said = extra_calls(RuleInput(large, by_place(large)))
     assert said is not None and said.factor == 2

@@ -137,6 +137,10 @@ def test_flash_attention_computes_its_scores_again_inside_backward() -> None:
     ("name", "rule", "factor"),
     [
         ("cutlass_80_tensorop_s1688gemm_3xtf32_128x64", "3xTF32", 3.0),
+        ("cutlass::gemm::kernel::Gemm<MmaMultistage<cutlass::arch::OpMultiplyAddFastF32>>", "3xTF32", 3.0),
+        ("cutlass_80_tensorop_s1688gemm_128x64_16x6_tn_align4", None, 3.0),
+        ("cutlass_tensorop_s16832spgemm_bf16_64x128_64x6_tn_align8", "2:4 sparsity", 0.5),
+        ("cutlass3x_sm100_sptensorop_gemm_e4m3_e4m3_f32", "2:4 sparsity", 0.5),
         ("sm80_xmma_sparse_gemm_f16f16_f16f32", "2:4 sparsity", 0.5), ("cutlass_80_tensorop_h16816gemm", None, 3.0),
     ],
 )  # fmt: skip
