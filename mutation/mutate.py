@@ -29,7 +29,7 @@ from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkItem, WorkResul
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("parsers", "orchestrator/analyse")
 REACH = 0.85
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 _SAME = re.compile(
     r"core/(Variable.*"  # experimental
     r"|ReplaceBinaryOperator_BitOr_.*"  # a | b is between types nearly everywhere
