@@ -31,6 +31,12 @@ with open(sys.argv[1], newline="") as file:
 """
 PANDAS = "import pandas, sys; pandas.read_csv(sys.argv[1], skiprows=2, thousands=',')"
 PARSE = "import perfctl, pathlib, sys; report = perfctl.parse(pathlib.Path(sys.argv[1])); list(report.counters)"
+BOTH = """
+import subprocess, sys
+perfctl, store, files = [sys.executable, "-m", "perfctl"], sys.argv[1], sys.argv[2]
+subprocess.run([*perfctl, "ingest", "--again", "--store", store, files], check=True)
+subprocess.run([*perfctl, "report", "--store", store, "--out", store + ".html"], check=True)
+"""
 JSON = "import json, sys; json.load(open(sys.argv[1]))"
 HTA = "from hta.common.trace import parse_trace_file as parse; import sys; parse(sys.argv[1])"
 
@@ -131,7 +137,8 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
 
     small, large = "nsys SQLite, 1M kernels: ingest", "nsys SQLite, 5M kernels: ingest"
     trace, long_trace = "Kineto, 100 MB: ingest", "Kineto, 300 MB: ingest"
-    tasks = "200 runs of a sweep: ingest"
+    tasks = "200 runs of a sweep: ingest, report"
+    both = [PYTHON, "-c", BOTH, str(data / "store.db"), files["tasks-200"]]
     gather = [PYTHON, "-m", "perfctl", "slurm", "gather", "--store", str(data / "store.db"), files["tasks-200"]]
     kineto = "HTA parse" if hta else "json.load (HTA is not installed)"
     return [
@@ -142,8 +149,8 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
         Work("ncu raw CSV, 1k x 80: ingest", ingest("ncu-raw"), "csv module, to floats", None),
         Work(trace, ingest("kineto-100"), kineto, 5 if hta else None, faster=True, memory_mb=200),
         Work(long_trace, ingest("kineto-300"), trace, 3.3, memory_mb=300),
-        Work(tasks, ingest("tasks-200"), "import typer", None),
-        Work("200 tasks of a sweep: slurm gather", gather, tasks, 1.5),
+        Work(tasks, both, "import typer", None),
+        Work("200 tasks of a sweep: slurm gather", gather, tasks, 1.2),
         Work("perfctl --help", [PYTHON, "-m", "perfctl", "--help"], "import typer", 1.5),
     ]
 
