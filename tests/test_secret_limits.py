@@ -110,6 +110,9 @@ def test_utf_16_of_either_order_is_looked_into(tmp_path: Path) -> None:
         path = tmp_path / coding
         path.write_bytes(mark + "DB_PASSWORD=abcdefgh\r\n".encode(coding))
         assert secret_scan.names_in(path) == ["DB_PASSWORD"]
+        text = "0,1,2,3\n" * (MIB // 16) + "DB_PASSWORD=abcdefgh\r\n"
+        path.write_bytes(mark + text.encode(coding))
+        assert secret_scan.names_in(path, limit=1000) == ["DB_PASSWORD"], "at the end of a long file"
 
 
 @pytest.mark.parametrize(

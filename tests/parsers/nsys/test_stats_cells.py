@@ -93,6 +93,12 @@ def test_a_column_may_be_wider_than_its_ruler_and_its_end_may_be_cut_off() -> No
     assert taken(table, *lines, report="cuda_gpu_kern_sum") == (rows, 1)
 
 
+def test_a_row_that_does_not_stand_under_its_ruler_is_split_at_its_blanks() -> None:
+    table = ColumnTable(ruler_spans(" ----  -----  ---  ------"), " Time  Total  Num  Name  ")
+    shifted = "50.0      77    1  sgemm \n"  # "0.0" would stand under the first ruler
+    assert taken(table, shifted, report="cuda_gpu_kern_sum") == ([["50.0", "77", "1", "sgemm"]], 0)
+
+
 def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
     ruler = "+------+---+---+------+"
     table = BoxTable(box_spans(ruler), ruler)
