@@ -9,16 +9,9 @@ from math import gcd, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.verdicts.breakdown import (
-    CLOSE,
-    EXACT,
-    breakdown,
-    fits_grids,
-    from_grids,
-    of_another_layer,
-    splits_alike,
-)
+from perfctl.orchestrator.analyse.verdicts.breakdown import breakdown, of_another_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.matching import CLOSE, EXACT, fits_grids, from_grids, splits_alike
 from perfctl.orchestrator.analyse.verdicts.rule import (
     NEWS,
     Confidence,

@@ -7,8 +7,8 @@ from math import ceil, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.verdicts.breakdown import EXACT, by_groups, tiled
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
+from perfctl.orchestrator.analyse.verdicts.matching import EXACT, by_groups, tiled
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, is_news, times, verdict
 
 

@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check, explain
-from perfctl.orchestrator.analyse.verdicts import breakdown as rows
+from perfctl.orchestrator.analyse.verdicts import matching as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
 from perfctl.orchestrator.analyse.verdicts.row_rules import RECURRENT, multiple
