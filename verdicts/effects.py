@@ -30,6 +30,13 @@ class Effect:
     """Whether names, grids, flags or shapes show it; if not, only the open percent can be told."""
 
 
+class Set(tuple[Effect, ...]):
+    """Effects, asked for by name."""
+
+    def get(self, name: str) -> Effect | None:
+        return next((effect for effect in self if effect.name == name), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Everything of a draw but its effects."""
