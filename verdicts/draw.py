@@ -107,14 +107,16 @@ def _effects(scene: Scene, random: Random, names: Sequence[str]) -> tuple[Effect
 GROUPS = (
     {"flash_recompute", "causal_skip"}, {"checkpoint_same", "checkpoint_other"}, {"frozen", "gradient_missing"},
     {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch"},
-    {"eval_profiled", "frozen", "gradient_missing", "dgrad_loose", "double_backward", "needless_grad_input",
+    {"eval_profiled", "frozen", "gradient_missing", "dgrad_loose", "double_backward", "gradients_again",
+     "needless_grad_input",
      "checkpoint_same", "checkpoint_other"},
     {"cut_off", "two_steps", "accumulation", "eval_profiled"},
 )  # fmt: skip
 """Effects of which a draw has one at most."""
 ORDER = (
     *ALGORITHMS, *FUSED, "layout", "elementwise", "extra_calls", "benchmark", "checkpoint_same", "checkpoint_other",
-    "needless_grad_input", "double_backward", "gradient_missing", "frozen", "eval_profiled", "larger_batch", "pads_batch",
+    "needless_grad_input", "double_backward", "gradients_again", "gradient_missing", "frozen", "eval_profiled", "larger_batch",
+    "pads_batch",
     "ddp_rank", "accumulation", "two_steps", "cut_off", "dgrad_loose", "swapped", "counters_missing", "fp8_missing",
 )  # fmt: skip
 
@@ -291,7 +293,10 @@ def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
             wanted = ["dgrad", *wanted]
         if effect := act.get("gradient_missing"):
             wanted = [part for part in wanted if (layer.name, part) != effect.settings["place"]]
-        for _ in range(2 if act.get("double_backward") else 1):
+        times = 2 if act.get("double_backward") else 1
+        if (effect := act.get("gradients_again")) and effect.settings["layer"] == layer.name:
+            times = effect.settings["times"]
+        for _ in range(times):
             for part in wanted:
                 work = _trials(scene, act, layer, part, batch) + _part(scene, act, layer, part, batch)
                 one += _mark(work + _beside(act, layer, part, batch), layer, BACKWARD, part)
@@ -430,7 +435,7 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
     return rows
 
 
-IN_PARTS = ("winograd2", "winograd4", "fft", "split_k")
+IN_PARTS = ("winograd2", "winograd4", "fft", "split_k", "split_inside")
 """Algorithms of a product and small kernels around it; the factor of the product alone may be told too."""
 
 

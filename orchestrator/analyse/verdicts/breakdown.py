@@ -8,7 +8,7 @@ algorithms, forward work run again, sums over split-K slices, layouts and epilog
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log, prod
 
@@ -96,9 +96,10 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | 
     beside = [kernel for kernel in own if not kernel.main]
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    base, rule, called, onto = from_grids(evidence, products, others) or (evidence.paper, "", 0.0, 0.0)
+    plain = [one for one in products if algorithm.family != "fft" or "cgemm" not in one.name.lower()]
+    base, rule, called, onto = from_grids(evidence, plain, others) or (evidence.paper, "", 0.0, 0.0)
     if algorithm.family == "fft":
-        base, rule = _fourier(evidence, own)
+        base, rule = _fourier(evidence, own, base, rule)
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
         base, rule = _winograd_in_theory(evidence, own)
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
@@ -255,33 +256,83 @@ def _winograds(own: Sequence[KernelGroup]) -> int:
     return fused + sum("output" in one.name.lower().partition("winograd")[2] for one in own if not one.main)
 
 
-def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
-    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points."""
+def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup], base: float, rules: str) -> tuple[float, str]:
+    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points.
+
+    The gradient of the input is such a convolution with the channels exchanged; that of the filter sums over the tiles.
+    ``base``: products by other kernels as predicted, by ``rules``.
+    """
     size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
-    shape = evidence.shapes[0] if len(evidence.shapes) == 1 else None
-    if size is None or not isinstance(shape, ConvShape):
+    shape = evidence.forward
+    if size is None or not isinstance(shape, ConvShape) or int(size[1]) < max(shape.kernel_h, shape.kernel_w):
         return evidence.paper, ""
-    t = int(size[1])
-    if t < shape.kernel_h or t < shape.kernel_w:
-        return evidence.paper, ""
-    tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
-    multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
-    rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-    filled = _fourier_blocks(own, shape, tiles, t * (t // 2 + 1))
-    return (2.0 * filled, f"{rule}, in whole blocks") if filled is not None else (2.0 * multiplies, rule)
+    said, t = [rules] if rules else [], int(size[1])
+    products, parts = _fourier_products(evidence, shape, t), shape.groups * t * (t // 2 + 1)
+    papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
+    for way, blocks in _transformed_by(evidence, own, products, parts).items():
+        rows, columns, deep = products[way]
+        base += 2 * evidence.calls * (blocks or rows * columns * deep * parts * 4)
+        base -= evidence.paper * papers[way] / sum(papers.values())
+        tiles = deep if way == "grad_weight" else rows
+        rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
+        said.append(f"{rule}, in whole blocks" if blocks else rule)
+    return (base, "; ".join(said)) if len(said) > bool(rules) else (evidence.paper, "")
 
 
-def _fourier_blocks(own: Sequence[KernelGroup], shape: ConvShape, tiles: int, points: int) -> int | None:
-    """Multiplies of the complex product, blocks that are not filled included, where its grid fits: z has the points."""
-    for kernel in own:
-        if not (kernel.main and kernel.algorithm.tile and kernel.grid and kernel.grid[2] == points * shape.groups):
-            continue
-        outputs = shape.out_channels // shape.groups
-        found = {
-            ceil(tiles / across) * across * ceil(outputs / along) * along * shape.in_channels * points * 4
-            for across, along in _sides(kernel.grid, kernel.algorithm.tile, outputs)
-        }
-        blocks = 2 * prod(kernel.grid) * prod(kernel.algorithm.tile[:2]) * 4 * kernel.launches
-        whole = abs(log(max(kernel.products, 1) / (blocks * shape.in_channels // shape.groups))) < EXACT
-        return found.pop() if len(found) == 1 and whole else None
-    return None
+Product = tuple[int, int, int]
+"""Rows, columns and depth."""
+
+
+def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, Product]:
+    """Direction -> the product at each point of a tile, of each group, for those on paper whose tiles are known."""
+
+    def tiles(height: int, width: int) -> int:
+        return shape.batch * ceil(height / (t - shape.kernel_h + 1)) * ceil(width / (t - shape.kernel_w + 1))
+
+    outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
+    own, image = tiles(shape.out_h, shape.out_w), evidence.image
+    found = {"forward": (own, outputs, inputs), "grad_weight": (outputs, inputs, own)}
+    if image is not None:
+        found["grad_input"] = (tiles(*image), inputs, outputs)
+    wanted = {call.direction for call in evidence.row.calls if call.flops}
+    return {direction: product for direction, product in found.items() if direction in wanted}
+
+
+def _transformed_by(
+    evidence: RowEvidence, own: Sequence[KernelGroup], products: Mapping[str, Product], parts: int
+) -> Mapping[str, int | None]:
+    """Direction -> multiplies in whole blocks (None: not known), of the products that run as Fourier transforms."""
+    kernels = [kernel for kernel in own if kernel.main and (kernel.grid or "cgemm" in kernel.name.lower())]
+    if evidence.row.direction == "forward":
+        filled = (_fourier_blocks(kernel, product, parts) for kernel in kernels for product in products.values())
+        blocks = next((found for found in filled if found), None)
+        return dict.fromkeys(products, blocks)
+    found: dict[str, int | None] = {}
+    for kernel in kernels:
+        left = ((way, product) for way, product in products.items() if way not in found)
+        fits = {way: blocks for way, product in left if (blocks := _fourier_blocks(kernel, product, parts))}
+        if len(fits) in (1, kernel.launches / evidence.calls):
+            found |= fits
+    complexes = [kernel for kernel in kernels if "cgemm" in kernel.name.lower()]
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    if (
+        not found
+        and not any(kernel.grid for kernel in complexes)
+        and launches_of(complexes) == gradients * evidence.calls
+    ):
+        return dict.fromkeys(products if len(products) == gradients else ())
+    return found
+
+
+def _fourier_blocks(kernel: KernelGroup, product: Product, parts: int) -> int | None:
+    """Multiplies of the complex products, blocks that are not filled included, where grid and count fit: z has the points."""
+    tile, grid, (rows, columns, deep) = kernel.algorithm.tile, kernel.grid, product
+    if not tile or not grid or grid[2] != parts or not kernel.products:
+        return None
+    counted = kernel.products / (2 * prod(grid) * prod(tile[:2]) * 4 * kernel.launches)
+    steps = (ceil(deep / step) * step for step in (1, *DEPTH_STEPS))
+    padded = next((length for length in steps if abs(log(counted / length)) < EXACT), None)
+    if padded is None:
+        return None
+    sizes = {ceil(rows / m) * m * ceil(columns / n) * n for m, n in _sides(grid, tile, columns)}
+    return sizes.pop() * padded * parts * 4 if len(sizes) == 1 else None

@@ -224,7 +224,8 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
     # more launches of both, or a larger batch, are no part of it
-    if (len(found.products) == 1 or not forward) and apart > CLOSE:
+    enough = sum(kernel.launches for kernel in found.products) >= needed(given.evidence)
+    if (len(found.products) == 1 if forward else enough) and apart > CLOSE:
         transforms = multiplies * found.transforms / found.seen
     elif forward and runs > 1:
         transforms /= runs

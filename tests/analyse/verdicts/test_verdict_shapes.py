@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.kernels.names import Algorithm
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, facts_by_layer
 from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept
 from perfctl.orchestrator.analyse.verdicts.missing_rules import direction_missing
@@ -229,3 +230,53 @@ def test_groups_with_tiles_of_their_own_are_padding_and_not_one_dense_product() 
     )
     assert rules(one).keys() & {"tile padding", "groups run as dense"} == {"tile padding"}
     assert rules(one)["tile padding"].factor == 4
+
+
+@pytest.mark.parametrize(
+    ("fourier", "grids"), [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)]
+)
+def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exchanged(
+    fourier: str, grids: bool
+) -> None:
+    """5x5 filters over 40 images of 20 x 20, without padding: tiles of 16 x 16 points give 12 x 12 outputs each."""
+    n, c, k, side, taps, t = 40, 24, 48, 20, 5, 16
+    out, points = side - taps + 1, t * (t // 2 + 1)
+    shape = op(
+        "aten.convolution",
+        ((n, c, side, side), (k, c, taps, taps), None),
+        ((n, k, out, out),),
+        layer="l",
+        stride=[1, 1],
+    )
+    facts = facts_by_layer([shape])["l"]
+    assert facts.image == (side, side)
+    own = n * out * out * k * c * taps * taps  # multiply-adds of each gradient
+    of_input = n * ceil(side / (t - taps + 1)) ** 2  # tiles of the input: its gradient is a convolution over them
+    of_output = n * ceil(out / (t - taps + 1)) ** 2  # the filter's gradient is a sum over those of the output
+
+    def blocks(rows: int, columns: int, deep: int) -> tuple[tuple[int, int, int], int]:
+        grid = (ceil(rows / 32), ceil(columns / 32), points)
+        area = grid[0] * grid[1] * 32 * 32 if grids else rows * columns
+        return grid, 4 * area * deep * points
+
+    said = {"grad_input": blocks(of_input, c, k), "grad_weight": blocks(k, c, of_output)}
+    works = [work("void fft2d_r2c_16x16<float>(float2*)", recognise("fft2d_r2c_16x16"), fadd=own // 50)]
+    expected = 0
+    for way, (grid, multiplies) in said.items():
+        if fourier in (way, "both"):
+            works.append(
+                work(
+                    "ampere_gcgemm_32x32_nt",
+                    recognise("ampere_gcgemm_32x32_nt"),
+                    grid if grids else None,
+                    ffma=multiplies,
+                )
+            )
+            expected += multiplies
+        else:
+            works.append(work(f"k_{way}", Algorithm("conv", "c", direction=way), (7, 7, 1), ffma=own))
+            expected += own
+    calls = tuple(call(1, way, macs=own, kind="Conv2d") for way in said)
+    verdict = rules(backward(*works, calls=calls, forward=facts.shape, image=facts.image))["FFT"]
+    assert verdict.factor == pytest.approx((expected + own // 50 / 2) / (2 * own))
+    assert ("in whole blocks" in verdict.sentence) is grids
