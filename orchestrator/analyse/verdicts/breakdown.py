@@ -29,6 +29,7 @@ from perfctl.orchestrator.analyse.verdicts.matching import (
     deepened,
     from_grids,
     launches_of,
+    sums_inside,
 )
 
 LEAST_MULTIPLIES = 0.24
@@ -96,15 +97,18 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | 
     beside = [kernel for kernel in own if not kernel.main]
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    plain = [one for one in products if algorithm.family != "fft" or "cgemm" not in one.name.lower()]
+    apart = algorithm.family == "fft" and evidence.row.direction != "forward"  # beside one gradient, another's product
+    plain = [one for one in products if not apart or "cgemm" not in one.name.lower()]
     base, rule, called, onto = from_grids(evidence, plain, others) or (evidence.paper, "", 0.0, 0.0)
     if algorithm.family == "fft":
-        base, rule = _fourier(evidence, own, base, rule)
+        base, rule = _fourier(evidence, own, *((base, rule) if apart else (evidence.paper, "")))
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
         base, rule = _winograd_in_theory(evidence, own)
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
     fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
-    within = sum(kernel.executed - kernel.products for kernel in fused)
+    shapes = () if algorithm.family in TRANSFORMED else (*evidence.shapes, *evidence.filter_shapes)
+    sums = {at: found for at, kernel in enumerate(fused) if (found := sums_inside(kernel, shapes))}
+    within = sum(kernel.executed - kernel.products for kernel in fused) - sum(sums.values())
     inside, epilogue = (within, 0.0) if algorithm.family in TRANSFORMED else (0.0, within + onto)
     transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in TRANSFORMED)
     summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
@@ -112,8 +116,9 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | 
     return Breakdown(
         evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products) - onto,
         transforms=_executed(transforming) + inside, transforming=transforming,
-        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
-        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())), called=called, onto=onto,
+        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing) + sum(sums.values()),
+        summing=(*summing, *(fused[at] for at in sums)), extra=_executed(extras) + epilogue,
+        extras=(*extras, *(fused if epilogue else ())), called=called, onto=onto,
     )  # fmt: skip
 
 

@@ -155,6 +155,15 @@ class RowEvidence:
             return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
         return ()
 
+    @property
+    def filter_shapes(self) -> tuple[GemmShape, ...]:
+        """A convolution's gradient of its filter sums over all outputs; no measurement verified its grid either."""
+        forward = self.forward
+        wanted = any(call.direction == "grad_weight" and call.flops for call in self.row.calls)
+        if not isinstance(forward, ConvShape) or self.row.direction == "forward" or not wanted:
+            return ()
+        return (GemmShape(forward.out_channels // forward.groups, forward.depth, forward.pixels, forward.groups),)
+
 
 class EvidenceTable(dict[Place, RowEvidence]):
     """Every row's evidence by its place. Nothing is added once it is made: what is derived from it is kept."""

@@ -61,7 +61,7 @@ def from_grids(
     parts of one batch in tiles of their own; where its grid fits both, nothing is predicted.
     """
     base, called, onto, rules, calls = evidence.paper, 0.0, 0.0, [], evidence.calls
-    open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
+    open_shapes = [*evidence.shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     gradients = sum(1 for call in evidence.row.calls if call.flops)
     if sum(kernel.products > 0 for kernel in products) > max(gradients, 1):
@@ -111,7 +111,10 @@ def tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
     """(multiplies of one launch, rule) for each grid that fits the shape."""
     if (grouped := by_groups(kernel, shape)) is not None:
         return [grouped]
-    found = (expected_grid(kernel.algorithm, grid, shape) for grid in _grids(kernel, shape))
+    algorithm = kernel.algorithm
+    if isinstance(shape, GemmShape) and algorithm.family == "conv" and algorithm.direction in (None, "grad_weight"):
+        algorithm = replace(algorithm, family="gemm", direction=None)  # a filter's gradient, of ``filter_shapes``
+    found = (expected_grid(algorithm, grid, shape) for grid in _grids(kernel, shape))
     return [deepened(said, kernel, shape) for said in found if said is not None and said.matches]
 
 
@@ -124,7 +127,7 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
             if less if whole or less else _fills_alike(kernel, shape, parts):
                 return True
     if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
-        sums = [shape for shape in evidence.shapes if isinstance(shape, GemmShape)]
+        sums = [shape for shape in (*evidence.shapes, *evidence.filter_shapes) if isinstance(shape, GemmShape)]
         if any(ceil(shape.k / step) == ceil(shape.k / parts / step) for shape in sums for step in DEPTH_STEPS):
             return True
         if any(_fills_alike(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums):
@@ -223,8 +226,7 @@ def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
     if tile is None or not scale or not gemm or not isinstance(shape, GemmShape):
         return None
     counted = kernel.products / (2 * kernel.launches)
-    sliced = _SLICED.search(kernel.name)
-    slices = int(sliced[1]) if sliced else 1
+    slices = _slices(kernel)
     best: tuple[float, Match] | None = None
     for (m, n), each in product({tile[:2]: 0, tile[1::-1]: 0}, {slices: 0, 1: 0}):
         rows, columns = ceil(shape.m / m), ceil(shape.n / n)
@@ -248,6 +250,30 @@ def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
             rule = f"{tiles}{shared} x {sums} = {area * deep:,} multiplies (paper {shape.macs:,})"
             best = apart, (area * deep, rule, 1, area * onto)
     return best[1] if best else None
+
+
+def _slices(kernel: KernelGroup) -> int:
+    """Slices of a block that share one tile along the sum."""
+    found = _SLICED.search(kernel.name)
+    return int(found[1]) if found else 1
+
+
+def sums_inside(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
+    """FADD by which a kernel adds up the parts of its split sum itself; 0 where FADD is none for each value and part.
+
+    Each part but the first, or each, is added to the values of the tiles, or of the product. Slices are added as well.
+    """
+    tile, grid, added = kernel.algorithm.tile, kernel.grid, kernel.counts.get("fadd", 0) / kernel.launches
+    for shape in shapes if tile and grid and added else ():
+        split = grid[2] // shape.batch if grid and isinstance(shape, GemmShape) else 1
+        if split < 2 or not tile or not grid or not isinstance(shape, GemmShape) or not tiled(kernel, shape):
+            continue
+        values = grid[0] * grid[1] * tile[0] * tile[1] * shape.batch
+        own = (_slices(kernel) - 1) * split * values
+        sums = (parts * each for parts in (split - 1, split) for each in (values, shape.batch * shape.m * shape.n))
+        if (found := next((one for one in sums if abs(added - own - one) <= WHOLE * added), None)) is not None:
+            return found * kernel.launches
+    return 0.0
 
 
 def _grids(kernel: KernelGroup, shape: Shape) -> Sequence[Grid]:
@@ -302,11 +328,10 @@ def deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[flo
     if named or not kernel.products or kernel.algorithm.family not in ("conv", "gemm"):
         return said.multiplies, said.rule
     deep = shape.depth if isinstance(shape, ConvShape) else shape.k
-    sliced = _SLICED.search(kernel.name)
-    # each slice takes whole steps of its own
-    steps = [int(sliced[1]) * step for step in DEPTH_STEPS] if sliced else DEPTH_STEPS
-    for step in steps:
-        padded = ceil(deep / step) * step
+    # each slice takes whole steps of its own, and so does each part of a split sum
+    split = max(kernel.grid[2] // shape.batch, 1) if kernel.grid and isinstance(shape, GemmShape) else 1
+    for step in (_slices(kernel) * step for step in DEPTH_STEPS):
+        padded = split * ceil(ceil(deep / split) / step) * step
         multiplies = said.multiplies * padded / deep
         if padded != deep and abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
             return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}, so {multiplies:,.0f} multiplies"

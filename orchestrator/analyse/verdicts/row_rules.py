@@ -252,16 +252,22 @@ def _may_transform(evidence: RowEvidence) -> bool:
 
 
 def split_k(given: RuleInput) -> Verdict | None:
-    """A long sum is cut into slices, which are added up afterwards."""
+    """A long sum is cut into slices, which are added up afterwards, or by the kernel itself."""
     found = given.breakdown
     factor = found.grown("summed")
+    named = tuple(kernel for kernel in found.products if kernel.algorithm.split_k)
+    todo = "Expected: split-K adds partial sums. Larger batches avoid it."
+    if given.counted and named and not found.summed and not found.rule and is_news(given.ratio or 1):
+        why = "what its parts add up in memory is in no counter, and how they fill tiles is not known"
+        sentence = f"{given.who} splits its sum over blocks, by the name of {named[0].name[:60]}: {why}."
+        return verdict(given, "split-K", sentence, None, todo, named, "plausible")
     if given.counted is None or not found.summed or not given.tells(factor):
         return None
     depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
     slices = next((f" over {depth} slices" for depth in depths), "")
     more = f"{amount(found.summed)}FLOP more, {percent(factor - 1)}"
-    sentence = f"{given.who} splits its sum{slices} and adds the slices up in {found.summing[0].name[:60]}: {more}."
-    todo = "Expected: split-K adds partial sums. Larger batches avoid it."
+    where = "itself" if found.summing[0] in found.products else f"in {found.summing[0].name[:60]}"
+    sentence = f"{given.who} splits its sum{slices} and adds the slices up {where}: {more}."
     return verdict(given, "split-K", sentence, factor, todo, found.summing)
 
 
