@@ -83,7 +83,8 @@ def draw_triton(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect
     if place is None:
         return None
     return Effect("triton", frozenset([place]),
-                  {"tile": random.choice(tiles), "step": random.choice((32, 64)), "number": random.randrange(20)}, False)  # fmt: skip
+                  {"tile": random.choice(tiles), "step": random.choice((32, 64)), "number": random.randrange(20),
+                   "dynamic": random.random() < 0.3}, False)  # fmt: skip
 
 
 @maker

@@ -139,15 +139,22 @@ def padding(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -
 
 
 def triton(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """Inductor's template: the tile is in no name."""
-    tile, step = effect.settings["tile"], effect.settings["step"]
+    """Inductor's template: the tile is in no name. It shrinks to the next power of two of what it covers, 16 at least; compiled
+    for dynamic shapes, once, for the largest batch."""
     path = "ffma" if scene.path == "fp32" else scene.path
     kind = "convolution" if isinstance(layer, Conv) else "mm"
-    family = Family(f"triton_tem_fused_{kind}_{effect.settings['number']}", (tile,), step, path,
-                    2048 if path == "tf32" else 4096)  # fmt: skip
+    hints = products(layer, part, max(scene.batches) if effect.settings["dynamic"] else batch)
     found = []
-    for product in products(layer, part, batch):
-        launch = tiled(family, tile, product, False)
+    for product, hint in zip(products(layer, part, batch), hints, strict=True):
+        m, n, step = (
+            max(16, min(side, 1 << (size - 1).bit_length()))
+            for side, size in zip(
+                (*effect.settings["tile"], effect.settings["step"]), (hint.m, hint.n, hint.k), strict=True
+            )
+        )
+        family = Family(f"triton_tem_fused_{kind}_{effect.settings['number']}", ((m, n),), step, path,
+                        2048 if path == "tf32" else 4096)  # fmt: skip
+        launch = tiled(family, (m, n), product, False)
         launch.grid = (prod(launch.grid), 1, 1)
         found.append(launch)
     return found

@@ -101,7 +101,8 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | 
     plain = [one for one in products if not apart or "cgemm" not in one.name.lower()]
     base, rule, called, onto = from_grids(evidence, plain, others) or (evidence.paper, "", 0.0, 0.0)
     if algorithm.family == "fft":
-        base, rule = _fourier(evidence, own, *((base, rule) if apart else (evidence.paper, "")))
+        others_too = apart and len(products) <= sum(1 for call in evidence.row.calls if call.flops)  # no trials
+        base, rule = _fourier(evidence, own, *((base, rule) if others_too else (evidence.paper, "")))
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
         base, rule = _winograd_in_theory(evidence, own)
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue

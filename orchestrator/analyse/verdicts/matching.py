@@ -114,8 +114,37 @@ def tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
     algorithm = kernel.algorithm
     if isinstance(shape, GemmShape) and algorithm.family == "conv" and algorithm.direction in (None, "grad_weight"):
         algorithm = replace(algorithm, family="gemm", direction=None)  # a filter's gradient, of ``filter_shapes``
+    if algorithm.tile is None and algorithm.library == "triton":
+        return _compiled(kernel, shape)
     found = (expected_grid(algorithm, grid, shape) for grid in _grids(kernel, shape))
     return [deepened(said, kernel, shape) for said in found if said is not None and said.matches]
+
+
+INDUCTOR = (16, 32, 64, 128, 256)
+"""Sides of tiles, and steps, of PyTorch's Triton templates. They shrink to the next power of two of what they cover."""
+
+
+def _compiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
+    """(multiplies, rule) of a Triton kernel, whose tile is in no name: where one filling alone fits grid and count."""
+    counted = kernel.products / (2 * kernel.launches)
+    if not kernel.grid or not counted or getattr(shape, "groups", 1) != 1:
+        return []
+    (rows, columns), deep = _outputs(shape), shape.k if isinstance(shape, GemmShape) else shape.depth
+    down, across, along = (
+        [side for side in INDUCTOR if side < 2 * size or side == 16] for size in (rows, columns, deep)
+    )
+    found: dict[int, str] = {}
+    for m, n, step in product(down, across, along):
+        blocks, padded = ceil(rows / m) * ceil(columns / n), ceil(deep / step) * step
+        multiplies = blocks * m * n * padded
+        if blocks == prod(kernel.grid) and abs(log(counted / multiplies)) < EXACT:
+            found[multiplies] = f"{blocks:,} tiles x {m} x {n} x {padded:,} = {multiplies:,} multiplies"
+    said = "its tile is in no name, and of those that fit its grid no other filling fits its count"
+    return (
+        [(multiplies, f"{rule} (paper {shape.macs:,}; {said})") for multiplies, rule in found.items()]
+        if len(found) == 1
+        else []
+    )
 
 
 def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: int) -> bool:

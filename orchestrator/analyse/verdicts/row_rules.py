@@ -80,7 +80,8 @@ def tile_padding(given: RuleInput) -> Verdict | None:
         sentence += f" Counted were {times(counted)} times as many as that."
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
     larger = _larger_batch(given)
-    confidence: Confidence = "plausible" if larger else "predicted and matched"
+    chosen = any(kernel.algorithm.tile is None and kernel.algorithm.library == "triton" for kernel in found.products)
+    confidence: Confidence = "plausible" if larger or chosen else "predicted and matched"
     return verdict(given, "tile padding", sentence + larger, factor, todo, found.products, confidence)
 
 
