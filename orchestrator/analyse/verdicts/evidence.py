@@ -100,6 +100,8 @@ class RowEvidence:
     """FLOPs of a strided convolution's input gradient as a product over every input, zeros inserted; None for others."""
     inside: float | None = None
     """Share of a convolution's multiply-adds that do not fall on its padding; None where it is not known."""
+    mode: str | None = None
+    """"train" or "infer", as the run was recorded; None where that is not known."""
     image: tuple[int, int] | None = None
     """Height and width of what a convolution of stride 1 reads, which the gradient of its input has; None for others."""
 
@@ -222,6 +224,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
             ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
             calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled, image=known.image,
+            mode=run.mode if run else None,
         )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose

@@ -112,6 +112,29 @@ def _larger_batch(given: RuleInput) -> str:
 RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
 
 
+def persistent(given: RuleInput) -> Verdict | None:
+    """A recurrent layer whose steps run in one kernel, which keeps the weights on chip (cuDNN's persistent algorithms)."""
+    batch, layer, direction = given.evidence.place
+    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
+    before = {kernel.name for kernel in forward.kernels} if forward is not None else set()  # those ran again
+    products = (one for one in given.breakdown.products if one.algorithm.family == "rnn" and one.name not in before)
+    kernels = tuple(one for one in products if "persist" in one.name.lower())
+    if (
+        not kernels
+        or not given.counted
+        or not is_news(given.ratio or 1)
+        or not RECURRENT.search(given.evidence.row.kind or "")
+    ):
+        return None
+    done = f"{amount(sum(kernel.executed for kernel in kernels))}FLOP of the row's {amount(given.counted)}FLOP"
+    sentence = (
+        f"{given.who} runs the steps of its sequence in one persistent kernel ({kernels[0].name[:60]}): {done}, where paper has "
+        f"{amount(given.evidence.paper)}FLOP in all. It works on whole groups of the batch, whose size is in neither name nor grid."
+    )
+    todo = "Nothing is missing. Larger batches fill its groups; how many FLOPs they take cannot be predicted."
+    return verdict(given, "persistent RNN", sentence, None, todo, kernels, "plausible")
+
+
 def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
     """How often each product was launched for once on paper; None where they differ, or where parts may be launches.
 
@@ -293,7 +316,7 @@ _NAMED = (
     ("softmax", re.compile("softmax")),
 )
 _FAMILIES = {"norm": "normalisation", "softmax": "softmax", "pool": "pooling", "reduction": "sums", "optimizer": "the optimizer",
-             "copy": "copies"}  # fmt: skip
+             "copy": "copies", "rnn": "gates of its cells"}  # fmt: skip
 _BY_VECTOR = re.compile("gemv|gemmsn|dot_kernel")
 _ROLES = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
 

@@ -11,9 +11,9 @@ import pytest
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, facts_by_layer
-from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept
+from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept, unexplained
 from perfctl.orchestrator.analyse.verdicts.missing_rules import direction_missing
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, gap_of
 from tests.analyse.rows import by_place, call, case, work
 from tests.analyse.shapes import op
 
@@ -280,3 +280,51 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     verdict = rules(backward(*works, calls=calls, forward=facts.shape, image=facts.image))["FFT"]
     assert verdict.factor == pytest.approx((expected + own // 50 / 2) / (2 * own))
     assert ("in whole blocks" in verdict.sentence) is grids
+
+
+@pytest.mark.parametrize(("name", "told"), [("void RNN_blockPersist_fp_LSTM<float, float, float, 128>(int)", True),
+                                            ("void RNN_persist_fp<__half, __half, float, 3>(int)", True),
+                                            ("void LSTM_elementWise_fp<float>(int)", False)])  # fmt: skip
+def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name: str, told: bool) -> None:
+    """All 25 steps of 5 samples in one launch, worked on as 8: how many it rounds up to is in no name, so nothing is predicted."""
+    width, hidden, steps = 32, 128, 25
+    inputs, recurrent = steps * 5 * 4 * hidden * width, steps * 4 * hidden * hidden
+    calls = (call(1, macs=inputs + 5 * recurrent, kind="LSTM"),)
+    works = (
+        work("gemm", Algorithm("gemm", "gemm"), ffma=inputs),
+        work(name, recognise(name), (16, 1, 1), ffma=8 * recurrent),
+    )
+    one = case(1, *works, calls=calls, kind="LSTM", counted=2 * (inputs + 8 * recurrent))
+    found = rules(one)
+    assert ("persistent RNN" in found) is told
+    if told:
+        said = found["persistent RNN"]
+        assert (said.factor, said.explained, said.confidence) == (None, None, "plausible")
+        assert amount(2 * 8 * recurrent) in said.sentence
+        assert unexplained(gap_of(one), found.values()) == 1
+    exact = replace(one, row=replace(one.row, counted=one.row.paper, ratio=1.0))
+    assert "persistent RNN" not in rules(exact), "no gap"
+    assert "persistent RNN" not in rules(replace(one, row=replace(one.row, kind="Conv2d"))), "another layer's kernel"
+
+
+@pytest.mark.parametrize("again", [2, 3])
+def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(again: int) -> None:
+    def layer(name: str, times: int) -> list[RowEvidence]:
+        forward = case(32, work(f"f{name}", FPROP, (9, 9, 1), ffma=32_000), layer=name, counted=PAPER, kind="Conv2d")
+        works = [
+            work(f"gemm_{way}{name}", Algorithm("gemm", "gemm"), (3, 3, 1), ffma=32_000 * times, launches=times)
+            for way in "dw"
+        ]
+        calls = tuple(call(32, way, layer=name) for way in ("grad_input", "grad_weight"))
+        return [
+            forward,
+            case(32, *works, layer=name, direction="backward", calls=calls, counted=2 * PAPER * times, kind="Conv2d"),
+        ]
+
+    (f1, b1), (f2, b2), (f3, b3) = layer("a", again), layer("b", 1), layer("c", 1)
+    said = rules(b1, f1, f2, b2, f3, b3)["extra calls"]
+    assert said.factor == again
+    assert (
+        f"its gradients ran {again} times as often as its forward: double backward, or several losses" in said.sentence
+    )
+    assert not rules(b2, f1, b1, f2, f3, b3)
