@@ -83,7 +83,8 @@ def draw_triton(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect
     if place is None:
         return None
     return Effect("triton", frozenset([place]),
-                  {"tile": random.choice(tiles), "step": random.choice((32, 64)), "number": random.randrange(20)}, False)  # fmt: skip
+                  {"tile": random.choice(tiles), "step": random.choice((32, 64)), "number": random.randrange(20),
+                   "dynamic": random.random() < 0.3}, False)  # fmt: skip
 
 
 @maker
@@ -127,10 +128,18 @@ def draw_winograd4(scene: Scene, random: Random, taken: frozenset[Claim]) -> Eff
 
 @maker
 def draw_fft(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, _three((3, 5, 7))))
+    def fits(layer: Layer, part: str) -> bool:
+        return (
+            isinstance(layer, Conv)
+            and layer.kernel in (3, 5, 7)
+            and layer.stride == layer.groups == 1
+            and layer.cin >= 8
+        )
+
+    place = one(random, places(scene, taken, fits))
     if place is None or scene.path != "fp32":
         return None
-    effect = Effect("fft", frozenset([place]), {"side": random.choice((32, 16))})
+    effect = Effect("fft", frozenset([place]), {"side": random.choice((32, 16)), "flips": random.random() < 0.5})
     return effect if even(scene, effect, 3) else None
 
 
@@ -156,6 +165,29 @@ def draw_split_k(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effec
         if tiled(*found[:2], product, found[2]).flops > FITS * 2 * product.macs:
             return None
     return Effect("split_k", frozenset([place]), {"kernel": found, "slices": random.choice(slices)})
+
+
+@maker
+def draw_split_inside(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
+    def fits(layer: Layer, part: str) -> bool:
+        return isinstance(layer, Linear) or (isinstance(layer, Conv) and part == "wgrad" and layer.groups == 1)
+
+    place = one(random, places(scene, taken, fits))
+    if place is None:
+        return None
+    layer = scene.layer(place[0])
+    (product,) = products(layer, place[1], min(scene.batches))
+    kernels = [kernel for kernel in worst(scene, layer, product, 0.9, 1.6) if kernel[0].grid == "tiles"]
+    found = one(random, half(kernels, scene.cutting))
+    if found is None:
+        return None
+    slices = [
+        number for number in half((2, 3, 4, 8, 16, 6, 12, 24), scene.cutting) if product.k // number >= found[0].step
+    ]
+    if not slices:
+        return None
+    settings = {"kernel": found, "slices": random.choice(slices), "adds": random.random() < 0.5}
+    return Effect("split_inside", frozenset([place]), settings, found[0].named)
 
 
 def _fused(scene: Scene, random: Random, taken: frozenset[Claim], causal: bool) -> Claim | None:
@@ -327,6 +359,14 @@ def _checkpoint(name: str, scene: Scene, random: Random) -> Effect | None:
 @maker
 def draw_double_backward(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
     return Effect("double_backward", nameable=False) if scene.train else None
+
+
+@maker
+def draw_gradients_again(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
+    """One layer's gradients are computed more than once (retain_graph, a penalty on its gradients), those of others once."""
+    layer = random.choice(scene.network)
+    settings = {"layer": layer.name, "times": random.choice(half((2, 2, 3, 4), scene.cutting))}
+    return Effect("gradients_again", settings=settings) if scene.train else None
 
 
 @maker

@@ -5,28 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import ceil
-from pathlib import Path
 from random import Random
 
 from choose import MAKERS
-from effects import ALGORITHMS, FUSED, Claim, Effect, Scene, attention, parts, products, usual
+from effects import ALGORITHMS, FUSED, Claim, Effect, Scene, Set, attention, parts, products, usual
 from kernels import Launch, direct, options, tiled
 from networks import BACKWARD, FORWARD, Attention, Conv, Layer, Linear, Lstm, Network, paper
+from records import CHIPS, run
 
-from perfctl.orchestrator.analyse.flops.engine import estimate
-from perfctl.records.report import Counter, Device, Gap, Kernel, Report, Step
 from perfctl.records.run import Run
 
 Place = tuple[int, str, str]
 """Batch size, layer, direction."""
-CHIPS = {
-    "70": ("Tesla V100-SXM2-16GB", 80), "75": ("Tesla T4", 40), "80": ("NVIDIA A100-SXM4-40GB", 108),
-    "86": ("NVIDIA GeForce RTX 3090", 82), "89": ("NVIDIA GeForce RTX 4090", 128), "90": ("NVIDIA H100 80GB HBM3", 132),
-}  # fmt: skip
 VERSIONS = ("2022.3.0", "2023.3.1", "2024.1.0", "2025.1.1", "2025.3.0")
 BATCHES = (1, 2, 4, 5, 8, 10, 16, 20, 24, 32, 48, 50, 64, 96, 100, 128, 192, 200, 256)
 CHANNELS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
@@ -84,7 +78,10 @@ def draw(seed: int, only: str | None = None, last: bool = False) -> Draw:
             effects = _effects(scene, random, names)
             if effects is not None:
                 rows = truth(scene, effects)
-                runs = tuple(run(scene, effects, batch, index) for index, batch in enumerate(scene.batches))
+                runs = tuple(
+                    run(scene, effects, batch, index, launches(scene, effects, batch))
+                    for index, batch in enumerate(scene.batches)
+                )
                 return Draw(scene, effects, runs, rows)
 
 
@@ -110,14 +107,16 @@ def _effects(scene: Scene, random: Random, names: Sequence[str]) -> tuple[Effect
 GROUPS = (
     {"flash_recompute", "causal_skip"}, {"checkpoint_same", "checkpoint_other"}, {"frozen", "gradient_missing"},
     {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch"},
-    {"eval_profiled", "frozen", "gradient_missing", "dgrad_loose", "double_backward", "needless_grad_input",
+    {"eval_profiled", "frozen", "gradient_missing", "dgrad_loose", "double_backward", "gradients_again",
+     "needless_grad_input",
      "checkpoint_same", "checkpoint_other"},
     {"cut_off", "two_steps", "accumulation", "eval_profiled"},
 )  # fmt: skip
 """Effects of which a draw has one at most."""
 ORDER = (
     *ALGORITHMS, *FUSED, "layout", "elementwise", "extra_calls", "benchmark", "checkpoint_same", "checkpoint_other",
-    "needless_grad_input", "double_backward", "gradient_missing", "frozen", "eval_profiled", "larger_batch", "pads_batch",
+    "needless_grad_input", "double_backward", "gradients_again", "gradient_missing", "frozen", "eval_profiled", "larger_batch",
+    "pads_batch",
     "ddp_rank", "accumulation", "two_steps", "cut_off", "dgrad_loose", "swapped", "counters_missing", "fp8_missing",
 )  # fmt: skip
 
@@ -185,13 +184,6 @@ def _conv(random: Random, name: str, first: bool, bias: bool) -> Conv:
 
 
 # What is launched
-
-
-class Set(tuple[Effect, ...]):
-    """Effects, asked for by name."""
-
-    def get(self, name: str) -> Effect | None:
-        return next((effect for effect in self if effect.name == name), None)
 
 
 def launches(scene: Scene, effects: Iterable[Effect], batch: int) -> list[Launch]:
@@ -301,7 +293,10 @@ def _backward(scene: Scene, act: Set, batch: int) -> list[Launch]:
             wanted = ["dgrad", *wanted]
         if effect := act.get("gradient_missing"):
             wanted = [part for part in wanted if (layer.name, part) != effect.settings["place"]]
-        for _ in range(2 if act.get("double_backward") else 1):
+        times = 2 if act.get("double_backward") else 1
+        if (effect := act.get("gradients_again")) and effect.settings["layer"] == layer.name:
+            times = effect.settings["times"]
+        for _ in range(times):
             for part in wanted:
                 work = _trials(scene, act, layer, part, batch) + _part(scene, act, layer, part, batch)
                 one += _mark(work + _beside(act, layer, part, batch), layer, BACKWARD, part)
@@ -440,7 +435,7 @@ def truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]:
     return rows
 
 
-IN_PARTS = ("winograd2", "winograd4", "fft", "split_k")
+IN_PARTS = ("winograd2", "winograd4", "fft", "split_k", "split_inside")
 """Algorithms of a product and small kernels around it; the factor of the product alone may be told too."""
 
 
@@ -486,83 +481,6 @@ def _unread(scene: Scene, launch: Launch) -> bool:
     told = scene.chip == "70" or (scene.ncu >= "2023" and int(scene.chip) >= 80)
     shape = re.search("884|1688|16816|16832|tensor16x8x|sptensor", launch.name)
     return bool(launch.counts.get("tensor")) and not told and not shape
-
-
-# The records
-
-
-def run(scene: Scene, effects: Sequence[Effect], batch: int, index: int) -> Run:
-    """The run of one batch size as perfctl would have stored it."""
-    act = Set(effects)
-    found = launches(scene, effects, batch)
-    numbered = True if (effect := act.get("two_steps")) is None else bool(effect.settings["numbered"])
-    kernels = [
-        Kernel(number, launch.name, None, launch.layer, launch.direction, 0 if numbered else None,
-               "range" if launch.layer else None, None, 0, 7, *launch.grid, 128, 1, 1, 64, 0, 0, 1000 * number,
-               2000 + launch.flops // 5000)
-        for number, launch in enumerate(found)
-    ]  # fmt: skip
-    counters = [counter for number, launch in enumerate(found) for counter in _counters(scene, number, launch)]
-    fused = {name for effect in effects if effect.name in FUSED for name, _ in effect.claims}
-    ops = tuple(
-        op for position, layer in enumerate(scene.network)
-        for op in layer.ops(batch, position, scene.train, layer.name in fused)
-    )  # fmt: skip
-    name, processors = CHIPS[scene.chip]
-    capability = f"{scene.chip[0]}.{scene.chip[1]}"
-    device = Device(name, "gpu", compute_capability=capability, sm_count=processors)
-    benchmark = act.get("benchmark")
-    environment = {
-        "torch": "2.8.0", "cuda": "12.8", "tf32_conv": "on" if scene.precision == "tf32" else "off",
-        "tf32_matmul": "on" if scene.precision == "tf32" else "off",
-        "cudnn_benchmark": "on" if benchmark and benchmark.settings["recorded"] else "off",
-    }  # fmt: skip
-    if benchmark and not benchmark.settings["recorded"]:
-        del environment["cudnn_benchmark"]
-    command: tuple[str, ...] = ("python", "train.py", "--batch-size", str(batch))
-    if (effect := act.get("ddp_rank")) and effect.settings["told"]:
-        environment["world_size"] = str(effect.settings["ranks"])
-        command = ("torchrun", f"--nproc-per-node={effect.settings['ranks']}", *command[1:])
-    if _told(act):  # the stored command is ncu's own, options included
-        command = ("ncu", "--launch-count", str(len(found)), *command)
-    gaps = []
-    if act.get("fp8_missing"):
-        metric = "sm__ops_path_tensor_src_fp8_e4m3_dst_fp32.sum"
-        gaps.append(Gap(f"counter:{metric}", "not_available", "this chip's ncu does not know the metric"))
-    mode = "train" if scene.train else "infer"
-    tool = f"perfctl ncu simulated{' --launch-count ' + str(len(found)) if _told(act) else ''}"
-    report = Report(
-        "ncu", Path(f"b{batch}/ncu.csv"), "ncu CSV, long", tool_version=scene.ncu, devices=(device,), environment=environment,
-        kernels=kernels, counters=counters, ops=ops, steps=(Step(0, "step", None, None),), gaps=tuple(gaps),
-        workload="simulated", batch_size=batch, mode=mode, precision=scene.precision,
-    )  # fmt: skip
-    return Run(
-        id=index + 1, sweep_id=1, sweep_name="simulated", sweep_command=tool, host="node1", profiler="ncu",
-        profiler_version=scene.ncu, workload="simulated", batch_size=batch, mode=mode, precision=scene.precision,
-        device=device, status="ok", origin="synthetic", exit_code=0, reason=None, started_at=None, duration_ns=None,
-        artifact=f"b{batch}/ncu.csv", artifact_sha256=None, report=report, layer_calls=estimate(ops), command=command,
-    )  # fmt: skip
-
-
-def _told(act: Set) -> bool:
-    effect = act.get("cut_off")
-    return bool(effect and effect.settings["told"])
-
-
-def _counters(scene: Scene, number: int, launch: Launch) -> Iterator[Counter]:
-    if not launch.counted:
-        return
-    found, warps = launch.counts, launch.counts.get("moves", 0)
-    values = {name: found.get(name, 0) for name in ("fadd", "fmul", "ffma", "hfma")}
-    values["hfma"] += 32 * warps
-    for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"):
-        yield Counter(number, f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", values.get(name, 0), "inst")
-    tensor = found.get("tensor", 0)
-    if scene.ncu >= "2023" and int(scene.chip) >= 80:
-        for kind in ("tf32", "fp16", "bf16"):
-            amount = tensor if kind == launch.kind else 0
-            yield Counter(number, f"sm__ops_path_tensor_src_{kind}_dst_fp32.sum", amount, None)
-    yield Counter(number, "sm__inst_executed_pipe_tensor.sum", tensor // launch.each + warps, "inst")
 
 
 def describe(found: Draw) -> str:

@@ -30,6 +30,13 @@ class Effect:
     """Whether names, grids, flags or shapes show it; if not, only the open percent can be told."""
 
 
+class Set(tuple[Effect, ...]):
+    """Effects, asked for by name."""
+
+    def get(self, name: str) -> Effect | None:
+        return next((effect for effect in self if effect.name == name), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Everything of a draw but its effects."""
@@ -132,15 +139,22 @@ def padding(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -
 
 
 def triton(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """Inductor's template: the tile is in no name."""
-    tile, step = effect.settings["tile"], effect.settings["step"]
+    """Inductor's template: the tile is in no name. It shrinks to the next power of two of what it covers, 16 at least; compiled
+    for dynamic shapes, once, for the largest batch."""
     path = "ffma" if scene.path == "fp32" else scene.path
     kind = "convolution" if isinstance(layer, Conv) else "mm"
-    family = Family(f"triton_tem_fused_{kind}_{effect.settings['number']}", (tile,), step, path,
-                    2048 if path == "tf32" else 4096)  # fmt: skip
+    hints = products(layer, part, max(scene.batches) if effect.settings["dynamic"] else batch)
     found = []
-    for product in products(layer, part, batch):
-        launch = tiled(family, tile, product, False)
+    for product, hint in zip(products(layer, part, batch), hints, strict=True):
+        m, n, step = (
+            max(16, min(side, 1 << (size - 1).bit_length()))
+            for side, size in zip(
+                (*effect.settings["tile"], effect.settings["step"]), (hint.m, hint.n, hint.k), strict=True
+            )
+        )
+        family = Family(f"triton_tem_fused_{kind}_{effect.settings['number']}", ((m, n),), step, path,
+                        2048 if path == "tf32" else 4096)  # fmt: skip
+        launch = tiled(family, (m, n), product, False)
         launch.grid = (prod(launch.grid), 1, 1)
         found.append(launch)
     return found
@@ -203,26 +217,32 @@ def winograd4(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int)
 
 
 def fourier(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """Tiles of 32 x 32 points: 32 x 17 complex products of 4 multiply-adds each."""
+    """Tiles of 32 x 32 points: 32 x 17 complex products of 4 multiply-adds each; the filter's gradient sums over the tiles."""
     assert isinstance(layer, Conv)
     side = effect.settings["side"]
-    cin, cout = (layer.cin, layer.cout) if part == "forward" else (layer.cout, layer.cin)
-    span = layer.out if part == "forward" else layer.size
+    span = layer.size if part == "dgrad" else layer.out
     tiles = batch * ceil(span / (side - layer.kernel + 1)) ** 2
+    rows, columns, deep = {
+        "forward": (tiles, layer.cout, layer.cin),
+        "dgrad": (tiles, layer.cin, layer.cout),
+        "wgrad": (layer.cout, layer.cin, tiles),
+    }[part]
     points = side * (side // 2 + 1)
     each = {"fadd": 15 * side * side, "ffma": 5 * side * side}
     chip = "volta" if int(scene.chip) < 80 else "ampere"
+    grid = (ceil(rows / 32), ceil(columns / 32), points)
 
     def transform(name: str, number: int) -> Launch:
         return Launch(name, (number, 1, 1), {key: value * number for key, value in each.items()})
 
+    flip = [Launch("void flip_filter<float, float>(float*, float const*, int, int, int, int)", (4, 1, 1))]
     return [
-        transform(f"void fft2d_r2c_{side}x{side}<float, false, 0u, false>(float2*, float const*, int, int)", tiles * cin),
-        transform(f"void fft2d_r2c_{side}x{side}<float, false, 1u, true>(float2*, float const*, int, int)", cin * cout),
-        Launch(f"{chip}_gcgemm_32x32_nt", (ceil(tiles / 32), ceil(cout / 32), points),
-               {"ffma": ceil(tiles / 32) * 32 * ceil(cout / 32) * 32 * cin * points * 4}),
+        *(flip if part != "wgrad" and effect.settings["flips"] else []),
+        transform(f"void fft2d_r2c_{side}x{side}<float, false, 0u, false>(float2*, float const*, int, int)", rows * deep),
+        transform(f"void fft2d_r2c_{side}x{side}<float, false, 1u, true>(float2*, float const*, int, int)", columns * deep),
+        Launch(f"{chip}_gcgemm_32x32_nt", grid, {"ffma": prod(grid) * 32 * 32 * ceil(deep / 8) * 8 * 4}),
         transform(f"void fft2d_c2r_{side}x{side}<float, false, false, 0u, false, false>(float*, float2 const*, int, int)",
-                  tiles * cout),
+                  rows * columns),
     ]  # fmt: skip
 
 
@@ -237,6 +257,23 @@ def split_k(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -
         "float const*, float const*, float*)"
     )
     return [launch, Launch(reduce, (64, 1, 1), {"fadd": slices * product.m * product.n * product.count})]
+
+
+def split_inside(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+    """The depth in slices, one for each block of the grid's z, whose sums the kernel itself adds up: in memory (atomic additions
+    are no FADD), or by blocks that each add to what the one before them has left."""
+    family, tile, flip = effect.settings["kernel"]
+    slices = effect.settings["slices"]
+    found = []
+    for product in products(layer, part, batch):
+        launch = tiled(family, tile, product, flip, slices)
+        launch.name = launch.name.replace("stridedB_", "stridedB_splitK_")
+        if effect.settings["adds"]:
+            sums = launch.grid[0] * launch.grid[1] * (slices - 1) * tile[0] * tile[1] * product.count
+            launch.counts["fadd"] = launch.counts.get("fadd", 0) + sums
+            launch.scale += sums
+        found.append(launch)
+    return found
 
 
 def attention(scene: Scene, effects: Sequence[Effect], layer: Layer, part: str, batch: int) -> list[Launch]:
@@ -398,7 +435,8 @@ def half_gemm(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int)
 Realise = Callable[[Scene, Effect, Layer, str, int], list[Launch]]
 ALGORITHMS: dict[str, Realise] = {
     "padding": padding, "padding_split": padding, "triton": triton, "implicit_sgemm": implicit_sgemm,
-    "winograd2": winograd2, "winograd4": winograd4, "fft": fourier, "split_k": split_k, "sparsity": sparsity,
+    "winograd2": winograd2, "winograd4": winograd4, "fft": fourier, "split_k": split_k, "split_inside": split_inside,
+    "sparsity": sparsity,
     "tf32_three": tf32_three, "groups_dense": groups_dense, "depthwise_border": depthwise_border,
     "persistent_lstm": persistent_lstm, "zero_insertion": zero_insertion, "half_tf32": half_tf32, "half_gemm": half_gemm,
 }  # fmt: skip

@@ -207,11 +207,11 @@ def tiled(family: Family, tile: tuple[int, int], product: Product, flip: bool, s
     work = blocks * tile[0] * tile[1] * turns
     counts: dict[str, int] = {"ffma": work} if family.path == "ffma" else {"tensor": 2 * work}
     if family.alpha:
-        counts["fmul"] = blocks * tile[0] * tile[1]
+        counts["fmul"] = blocks * tile[0] * tile[1] * family.slices  # each slice scales its own sums
         if "scudnn" in family.pattern:  # the scale, and the bias whether there is one or not
             counts["fadd"] = counts["fmul"]
     if family.slices > 1:
-        counts["fadd"] = blocks * tile[0] * tile[1] * (family.slices - 1) // family.slices
+        counts["fadd"] = blocks * tile[0] * tile[1] * (family.slices - 1)
     layers = split * product.count
     grid = (columns, rows, layers) if flip else (rows, columns, layers)
     if family.grid == "swizzled":

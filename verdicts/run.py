@@ -34,8 +34,17 @@ GAP = 0.05
 """A ratio or factor this near to 1 needs no reason."""
 NEAR, FAR = 0.05, 0.10
 QUIET = (0.98, 1.02)
-WHOLE = {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch", "extra_calls"}
-TILES = {"padding", "padding_split", "triton", "implicit_sgemm", "groups_dense", "persistent_lstm", "zero_insertion"}
+WHOLE = {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch", "extra_calls", "gradients_again"}
+TILES = {
+    "padding",
+    "padding_split",
+    "triton",
+    "implicit_sgemm",
+    "groups_dense",
+    "persistent_lstm",
+    "zero_insertion",
+    "split_inside",
+}
 LOST = {"dgrad_loose", "frozen", "eval_profiled", "cut_off", "gradient_missing", "swapped"}
 AGAIN = {"checkpoint_same", "checkpoint_other", "flash_recompute"}
 BESIDE = {"layout", "elementwise"}
@@ -62,13 +71,14 @@ NAMES = (
     Name("missing|unattributed|attribution|not attributed|loose|no kernels|absent|zero|none ran", "", LOST | {"counters_missing"}),
     Name("swap", "", {"swapped"}),
     Name("shared|elsewhere|other layer", "", {"swapped", "dgrad_loose"}),
-    Name("frozen|gradient", "", {"frozen", "gradient_missing", "needless_grad_input", "double_backward", "eval_profiled"}),
+    Name("frozen|gradient", "",
+         {"frozen", "gradient_missing", "needless_grad_input", "double_backward", "gradients_again", "eval_profiled"}),
     Name("evaluation|forward only", "", {"eval_profiled"}),
     Name("cut", "", {"cut_off"}),
     Name("winograd|fft", "or the batch is larger", {"winograd2", "winograd4", "fft", "larger_batch", "pads_batch"}),
     Name("winograd", "", {"winograd2", "winograd4"}),
     Name("fft|fourier", "", {"fft"}),
-    Name("split-?k|split k", "", {"split_k"}),
+    Name("split-?k|split k", "", {"split_k", "split_inside"}),
     Name("zero|stride|dgrad", "", {"zero_insertion"}),
     Name("dense|groups", "", {"groups_dense"}),
     Name("border|depthwise|edge", "", {"depthwise_border"}),
@@ -87,7 +97,7 @@ NAMES = (
     Name("calls", "split over the launches", WHOLE | {"padding_split", "benchmark", "double_backward"}, True),
     Name("window|uniform|whole|rank|accumul|steps|larger|calls|all rows|batch", "", WHOLE | {"benchmark", "double_backward"}),
     Name("several algorithms|algorithms", "", {"benchmark", "checkpoint_other", "checkpoint_same", "half_tf32", "extra_calls"}, True),
-    Name("layout|epilogue|element|beside|other kernels", "", BESIDE | {"split_k"}),
+    Name("layout|epilogue|element|beside|other kernels", "", BESIDE | {"split_k", "split_inside"}),
     Name("tensor|tf32", "three|3x", {"tf32_three"}),
     Name("tensor|tf32", "padd|not filled|tile", TILES | {"half_tf32", "pads_batch"}, True),
     Name("tensor|tf32", "", {"half_tf32"}, True),

@@ -8,42 +8,33 @@ algorithms, forward work run again, sums over split-K slices, layouts and epilog
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, log, prod
 
 from perfctl.orchestrator.analyse.kernels.grids import (
     FUSED_CHANNELS,
     WINOGRAD_IMAGES,
     ConvShape,
-    ExpectedGrid,
-    GemmShape,
     Grid,
     expected_grid,
 )
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
+from perfctl.orchestrator.analyse.verdicts.matching import (
+    CLOSE,
+    DEPTH_STEPS,
+    EXACT,
+    TRANSFORMED,
+    deepened,
+    from_grids,
+    launches_of,
+    sums_inside,
+)
 
-CLOSE = log(1.2)
-"""A predicted number of multiplies further than this from what was counted is not the reason."""
-EXACT = log(1.02)
-"""The same where the grid's formula is not verified for the direction."""
-ENOUGH = 0.75
-"""Of the multiplies of a whole launch: a part of the batch that needs as many is as likely as a further call."""
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
-WHOLE = 1e-6
-"""Counts that are whole multiples of each other are no further apart."""
-TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
-WIDTHS = (1, 32, 64, 128, 256)
-DEPTH_STEPS = (4, 8, 16, 32)
-"""Steps along the sum that SIMT kernels take."""
-UNTILED = ("direct", "depthwise", "matrix times vector")
-"""Methods of kernels that fill no tiles."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
-_SLICED = re.compile(r"_sliced1x(\d+)")
-_TRANSFORMED = ("winograd", "fft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +97,34 @@ def breakdown(evidence: RowEvidence, forward: RowEvidence | None, others: int | 
     beside = [kernel for kernel in own if not kernel.main]
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets"))
-    base, rule, called, onto = from_grids(evidence, products, others) or (evidence.paper, "", 0.0, 0.0)
+    apart = algorithm.family == "fft" and evidence.row.direction != "forward"  # beside one gradient, another's product
+    plain = [one for one in products if not apart or "cgemm" not in one.name.lower()]
+    base, rule, called, onto = from_grids(evidence, plain, others) or (evidence.paper, "", 0.0, 0.0)
     if algorithm.family == "fft":
-        base, rule = _fourier(evidence, own)
+        others_too = apart and len(products) <= sum(1 for call in evidence.row.calls if call.flops)  # no trials
+        base, rule = _fourier(evidence, own, *((base, rule) if others_too else (evidence.paper, "")))
     elif algorithm.family == "winograd" and (not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)):
         base, rule = _winograd_in_theory(evidence, own)
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else an epilogue
     fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
-    within = sum(kernel.executed - kernel.products for kernel in fused)
-    inside, epilogue = (within, 0.0) if algorithm.family in _TRANSFORMED else (0.0, within + onto)
-    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in _TRANSFORMED)
+    shapes = () if algorithm.family in TRANSFORMED else (*evidence.shapes, *evidence.filter_shapes)
+    sums = {at: found for at, kernel in enumerate(fused) if (found := sums_inside(kernel, shapes))}
+    within = sum(kernel.executed - kernel.products for kernel in fused) - sum(sums.values())
+    inside, epilogue = (within, 0.0) if algorithm.family in TRANSFORMED else (0.0, within + onto)
+    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in TRANSFORMED)
     summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
     extras = tuple(kernel for kernel in beside if kernel not in transforming and kernel not in summing)
     return Breakdown(
         evidence.paper, base, rule, algorithm.method, algorithm.family, products, sum(kernel.products for kernel in products) - onto,
         transforms=_executed(transforming) + inside, transforming=transforming,
-        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing), summing=summing,
-        extra=_executed(extras) + epilogue, extras=(*extras, *(fused if epilogue else ())), called=called, onto=onto,
+        repeated=_executed(repeating), repeating=repeating, summed=_executed(summing) + sum(sums.values()),
+        summing=(*summing, *(fused[at] for at in sums)), extra=_executed(extras) + epilogue,
+        extras=(*extras, *(fused if epilogue else ())), called=called, onto=onto,
     )  # fmt: skip
 
 
 def _executed(kernels: Sequence[KernelGroup]) -> float:
     return sum(kernel.executed for kernel in kernels)
-
-
-def _launches(kernels: Sequence[KernelGroup]) -> float:
-    return sum(kernel.launches for kernel in kernels)
 
 
 def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
@@ -156,8 +149,8 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
         # attention of several products has two in backward for each of forward; steps and calls launch all of them again
         needed = round(evidence.paper / forward.paper) if forward.paper else 1
-        least = min(least, less * LEAST_MULTIPLIES * forward.paper / max(_launches(forward.product_kernels), 1))
-        gradients = max(gradients, needed) * max(round(_launches(forward.product_kernels)), 1)
+        least = min(least, less * LEAST_MULTIPLIES * forward.paper / max(launches_of(forward.product_kernels), 1))
+        gradients = max(gradients, needed) * max(round(launches_of(forward.product_kernels)), 1)
     others = sum(
         one.launches - known.get((one.name, one.grid), 0.0) for one in evidence.kernels
         if one.main and (one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches)
@@ -165,7 +158,7 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     names = {(kernel.name, kernel.grid) for kernel in again}
     whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
     # more than the gradients need may be trials or a second backward, whose kernels forward may have in common
-    least, most = gradients, max(2 * gradients - _launches(forward.product_kernels), gradients + 1)
+    least, most = gradients, max(2 * gradients - launches_of(forward.product_kernels), gradients + 1)
     enough = least <= others < most if evidence.row.counted.lower_bound else others == least
     return again if any(kernel.main for kernel in again) and whole and enough else ()
 
@@ -180,7 +173,7 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     for kernel in evidence.product_kernels:
         said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
-        predicted = _deepened(said, kernel, shape)[0] if said is not None and said.matches else None
+        predicted = deepened(said, kernel, shape)[0] if said is not None and said.matches else None
         near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
         if predicted is None and tried and isinstance(shape, ConvShape):
             sizes, plain = kernel.algorithm.winograd, kernel.algorithm.family in ("conv", "depthwise")
@@ -196,286 +189,6 @@ def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
     """(m + r - 1)^2 multiplies for each tile of m x m outputs and each pair of channels; tiles at the edge are whole."""
     tiles = shape.batch * ceil(shape.out_h / m) * ceil(shape.out_w / m)
     return tiles * (m + r - 1) ** 2 * shape.in_channels * shape.out_channels / shape.groups
-
-
-def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
-    """Tiles that a product may have, by its name or its count: fewer rows may have needed the same whole tiles."""
-    forward, products = evidence.forward, evidence.product_kernels
-    if forward is None or not products:
-        return frozenset()
-    named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
-    tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or {(m, n) for m in TILES for n in TILES}
-    rows, columns = _outputs(forward)
-    depth = evidence.paper / (rows * columns)
-    done = sum(kernel.products for kernel in products)
-    needed = evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
-    areas = {done / depth / parts for parts in (1, max(_launches(products) / needed, 1))} if depth and done else set()
-    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
-    deep = forward.k if isinstance(forward, GemmShape) else forward.depth  # padded to steps, too
-    areas = {area * deep / (ceil(deep / step) * step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
-    return frozenset(tile for tile, size in sizes.items() if any(abs(log(area / size)) < EXACT for area in areas))
-
-
-def from_grids(
-    evidence: RowEvidence, products: Sequence[KernelGroup], others: int | None = None
-) -> tuple[float, str, float, float] | None:
-    """(FLOPs of the step's products, how they were predicted, FLOPs of further launches, and of sums onto their output).
-
-    Each product's grid is held against each shape that the row may have; None when none matches. ``others``: how often
-    every product of the other layers was launched. A product launched more often than that may be further calls, or
-    parts of one batch in tiles of their own; where its grid fits both, nothing is predicted.
-    """
-    base, called, onto, rules, calls = evidence.paper, 0.0, 0.0, [], evidence.calls
-    open_shapes = [*evidence.shapes, *evidence.unverified_shapes]
-    near = CLOSE if evidence.row.direction == "forward" else EXACT
-    gradients = sum(1 for call in evidence.row.calls if call.flops)
-    if sum(kernel.products > 0 for kernel in products) > max(gradients, 1):
-        return None  # trials, or work done again: which of them is the layer's is not known
-    for kernel in products:
-        if kernel.launches % calls or not kernel.launches or not kernel.products:
-            continue
-        for shape in open_shapes:
-            found = _matched(kernel, shape, int(kernel.launches) // calls, near)
-            if found is None:
-                continue
-            multiplies, rule, parts, more = found
-            extra = kernel.launches / calls / (others or 1)
-            if others and parts == 1 and extra > 1 and _may_be_parts(kernel, shape, ceil(extra), multiplies):
-                break
-            base += 2 * (multiplies * parts - shape.macs) * calls
-            called += 2 * multiplies * (kernel.launches - parts * calls)
-            onto += 2 * more * kernel.launches
-            rules.append(rule + (f"; {calls} calls" if calls > 1 else ""))
-            open_shapes.remove(shape)
-            break
-    return (base, "; ".join(rules), called, onto) if rules else None
-
-
-Match = tuple[float, str, int, float]
-"""(multiplies of one launch, rule, launches that one call takes, multiply-adds of one launch onto what is in its output)."""
-
-
-def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Match | None:
-    """What a shape asks of a kernel, where its count fits that: the batch may be split over the launches."""
-    if by_groups(kernel, shape) is None and (scaled := _scaled(kernel, shape)) is not None:
-        return scaled
-    if isinstance(shape, GemmShape) and not kernel.grid and kernel.counts.get("fmul") and "sgemm" in kernel.name:
-        return None  # FMUL speaks against the tiles of this shape
-    for parts in (1, launches) if launches > 1 else (1,):
-        part = _part_of(shape, parts)
-        for multiplies, rule in tiled(kernel, part) if part else ():
-            fewer = (count for count in range(2, parts) if parts % count == 0)
-            if any(_may_be_parts(kernel, shape, count, multiplies) for count in fewer):
-                return None  # some of the launches may be further calls
-            if abs(log(kernel.products / (2 * multiplies * kernel.launches))) <= (near if kernel.grid else EXACT):
-                return multiplies, rule + (f", in {parts} launches" if parts > 1 else ""), parts, 0.0
-    return None
-
-
-def tiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
-    """(multiplies of one launch, rule) for each grid that fits the shape."""
-    if (grouped := by_groups(kernel, shape)) is not None:
-        return [grouped]
-    found = (expected_grid(kernel.algorithm, grid, shape) for grid in _grids(kernel, shape))
-    return [_deepened(said, kernel, shape) for said in found if said is not None and said.matches]
-
-
-def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: int) -> bool:
-    """True when one of ``parts`` parts of a product may need as many tiles as all of it: by grid, tile, or any usual tile."""
-    for kernel in products:
-        for shape in (*evidence.shapes, *evidence.unverified_shapes):
-            part = _smaller(shape, parts)
-            whole, less = (bool(kernel.grid) and _does(kernel, one) for one in (shape, part))
-            if less if whole or less else _fills_alike(kernel, shape, parts):
-                return True
-    if evidence.row.direction != "forward":  # a weight's gradient is a sum over the batch
-        sums = [shape for shape in evidence.shapes if isinstance(shape, GemmShape)]
-        if any(ceil(shape.k / step) == ceil(shape.k / parts / step) for shape in sums for step in DEPTH_STEPS):
-            return True
-        if any(_fills_alike(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums):
-            return True
-    forward = evidence.forward
-    if isinstance(forward, ConvShape) and evidence.row.direction != "forward":  # the filter's gradient, by its channels
-        sizes = {size for one in products for size in (one.algorithm.tile[:2] if one.algorithm.tile else TILES)}
-        return any(ceil(forward.out_channels / size) == ceil(forward.out_channels / parts / size) for size in sizes)
-    return False
-
-
-def _smaller(shape: Shape, parts: int) -> Shape:
-    """The largest of ``parts`` parts of the rows."""
-    if isinstance(shape, ConvShape):
-        return replace(shape, batch=ceil(shape.batch / parts))
-    return replace(shape, m=ceil(shape.m / parts))
-
-
-def _does(kernel: KernelGroup, shape: Shape) -> bool:
-    """True when each launch has the grid, and about the count, of the shape."""
-    each = kernel.products / (2 * kernel.launches)
-    return any(not each or abs(log(each / multiplies)) < CLOSE for multiplies, _ in tiled(kernel, shape))
-
-
-def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
-    """True when one of ``parts`` parts in whole tiles, its columns padded too, is about as much as ``shape`` on paper."""
-    tile = kernel.algorithm.tile
-    sizes = (tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS)
-    rows, columns = _outputs(shape)
-    deep = shape.k if isinstance(shape, GemmShape) else shape.depth
-    fewer, cut = (rows, parts) if of_sum else (ceil(rows / parts), 1)
-    depth = [
-        deep / (ceil(deep / cut / step) * step) for step in ((tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS))
-    ]
-    groups = shape.groups if isinstance(shape, ConvShape) else 1
-    if kernel.algorithm.method in UNTILED:
-        return rows == fewer
-    whole = (
-        (ceil(fewer / m) * m * ceil(width / n) * n, rows * width)
-        for m, n in sizes
-        for width in (columns, columns // groups)
-    )
-    return any(abs(log(area / (paper * part))) < CLOSE for area, paper in whole for part in depth)
-
-
-def _outputs(shape: Shape) -> tuple[int, int]:
-    """Rows and columns of a product."""
-    return (shape.m, shape.n) if isinstance(shape, GemmShape) else (shape.pixels, shape.out_channels)
-
-
-def _may_be_parts(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
-    """True when one launch for a part of the batch would need as many tiles as the one that was predicted."""
-    smaller = [_smaller(shape, parts)]
-    if isinstance(shape, GemmShape):  # the sum of a weight's gradient runs over the batch
-        smaller.append(replace(shape, k=ceil(shape.k / parts)))
-    return any(found >= ENOUGH * multiplies for part in smaller for found, _ in tiled(kernel, part))
-
-
-def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
-    """(multiplies, rule) of a grouped convolution whose groups each have tiles of their own, in the grid's z.
-
-    Without a recorded grid the count says so; the same count may then be that of all groups as one.
-    """
-    tile = kernel.algorithm.tile
-    if not isinstance(shape, ConvShape) or shape.groups == 1 or tile is None or kernel.algorithm.family != "conv":
-        return None
-    m, n, k = tile
-    channels = shape.out_channels // shape.groups
-    rows, columns = ceil(shape.pixels / m), ceil(channels / n)
-    depth = ceil(shape.depth / k) * k if k else shape.depth
-    multiplies = shape.groups * rows * columns * m * n * depth
-    if kernel.grid and (kernel.grid[2] != shape.groups or kernel.grid[0] * kernel.grid[1] != rows * columns):
-        return None
-    each = kernel.products / (2 * kernel.launches)
-    for step in () if k else DEPTH_STEPS:
-        deep = ceil(shape.depth / step) * step
-        if each and deep != shape.depth and abs(log(each * shape.depth / (multiplies * deep))) < EXACT:
-            multiplies, depth = multiplies // shape.depth * deep, deep
-            break
-    if not kernel.grid and (not each or abs(log(each / multiplies)) > EXACT):
-        return None
-    blocks = f"{shape.groups} groups x ceil({shape.pixels:,} outputs / {m}) x ceil({channels} channels / {n})"
-    return multiplies, f"{blocks} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies (paper {shape.macs:,})"
-
-
-def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
-    """FMUL, which scales by alpha, says which tiles a product has and how its sum is split; a recorded grid has to agree.
-
-    cuBLAS computes C = alpha A B + beta C. Each block scales its tile once, and so does each slice of a ``sliced1xS``
-    kernel, whose sums are added afterwards: FMUL is tiles x m x n x slices x split. Every part of a split sum, the shorter
-    last one too, is padded by itself to steps of 8 for each slice. Parts may be added to C one after the other: a multiply-add
-    for each value of the tile and each part but the first; also for that one where beta is not 0 (a bias, for PyTorch).
-    """
-    tile, scale = kernel.algorithm.tile, kernel.counts.get("fmul", 0) / kernel.launches
-    gemm = kernel.algorithm.family == "gemm" and not kernel.algorithm.tensor_core
-    if tile is None or not scale or not gemm or not isinstance(shape, GemmShape):
-        return None
-    counted = kernel.products / (2 * kernel.launches)
-    sliced = _SLICED.search(kernel.name)
-    slices = int(sliced[1]) if sliced else 1
-    best: tuple[float, Match] | None = None
-    for (m, n), each in product({tile[:2]: 0, tile[1::-1]: 0}, {slices: 0, 1: 0}):
-        rows, columns = ceil(shape.m / m), ceil(shape.n / n)
-        area = rows * columns * m * n
-        split = round(scale / area / each)
-        part = ceil(shape.k / max(split, 1))
-        last = shape.k - part * (split - 1)
-        if split < 1 or last < 1 or abs(scale / area / each - split) > WHOLE:
-            continue
-        if kernel.grid and (kernel.grid[0] * kernel.grid[1], kernel.grid[2]) != (rows * columns, split):
-            continue
-        for step, onto in product((8 * slices, *DEPTH_STEPS, 1), sorted({0, split - 1, split})):
-            padded, rest = (ceil(length / step) * step for length in (part, last))
-            deep = padded * (split - 1) + rest
-            apart = abs(log(counted / (area * (deep + onto))))
-            if apart >= (WHOLE if onto else EXACT) or (best is not None and apart >= best[0]):
-                continue
-            tiles = f"ceil({shape.m:,} / {m}) x ceil({shape.n:,} / {n}) = {rows * columns:,} tiles x {m} x {n}"
-            sums = f"{padded:,}" if padded == rest else f"{padded:,} (the last {rest:,})"
-            shared = f" x {split} parts of the sum, by its FMUL," if split > 1 else ""
-            rule = f"{tiles}{shared} x {sums} = {area * deep:,} multiplies (paper {shape.macs:,})"
-            best = apart, (area * deep, rule, 1, area * onto)
-    return best[1] if best else None
-
-
-def _grids(kernel: KernelGroup, shape: Shape) -> Sequence[Grid]:
-    """The recorded grid, or those that the tile of the kernel's name may need for the shape."""
-    tile = kernel.algorithm.tile
-    if kernel.grid or tile is None:
-        return (kernel.grid,) if kernel.grid else ()
-    (rows, columns), (m, n, _) = _outputs(shape), tile
-    return (ceil(columns / m), ceil(rows / n), 1), (ceil(rows / m), ceil(columns / n), 1)
-
-
-def _part_of(shape: Shape, parts: int) -> Shape | None:
-    if isinstance(shape, ConvShape):
-        return None if shape.batch % parts else replace(shape, batch=shape.batch // parts)
-    return None if shape.m % parts else replace(shape, m=shape.m // parts)
-
-
-def fits_grids(evidence: RowEvidence) -> bool:
-    """True when no product's grid speaks against the row's shape."""
-    found = _matches(evidence)
-    return not found or any(found)
-
-
-def _matches(evidence: RowEvidence) -> list[bool]:
-    pairs = [(kernel, shape) for kernel in evidence.product_kernels for shape in evidence.shapes]
-    found = [expected_grid(kernel.algorithm, kernel.grid, shape) for kernel, shape in pairs if kernel.grid]
-    return [said.matches for said in found if said is not None]
-
-
-def fills_tiles(evidence: RowEvidence) -> bool:
-    """True when a product's grid or count follows from the row's own batch size. Transforms follow it more closely."""
-    if any(kernel.algorithm.family in _TRANSFORMED for kernel in evidence.kernels):
-        return False
-    return any(_matches(evidence)) or from_grids(evidence, evidence.product_kernels) is not None
-
-
-def one_row_of_tiles(evidence: RowEvidence) -> bool:
-    """True when its grids have no more blocks than its columns need: how many rows they hold is not known."""
-    kernels, shapes = evidence.product_kernels, evidence.shapes
-    return bool(kernels and shapes) and all(
-        one.grid and one.algorithm.tile and any(
-            prod(one.grid[:2]) <= ceil(_outputs(shape)[1] / side) for shape in shapes for side in one.algorithm.tile[:2]
-        )
-        for one in kernels
-    )  # fmt: skip
-
-
-def _deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[float, str]:
-    """The sum's length rounded up to the kernel's step, where the name does not say the step and the count fits one."""
-    tile = kernel.algorithm.tile
-    named = tile is not None and tile[2] is not None
-    if named or not kernel.products or kernel.algorithm.family not in ("conv", "gemm"):
-        return said.multiplies, said.rule
-    deep = shape.depth if isinstance(shape, ConvShape) else shape.k
-    sliced = _SLICED.search(kernel.name)
-    # each slice takes whole steps of its own
-    steps = [int(sliced[1]) * step for step in DEPTH_STEPS] if sliced else DEPTH_STEPS
-    for step in steps:
-        padded = ceil(deep / step) * step
-        multiplies = said.multiplies * padded / deep
-        if padded != deep and abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
-            return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}, so {multiplies:,.0f} multiplies"
-    return said.multiplies, said.rule
 
 
 def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
@@ -549,33 +262,83 @@ def _winograds(own: Sequence[KernelGroup]) -> int:
     return fused + sum("output" in one.name.lower().partition("winograd")[2] for one in own if not one.main)
 
 
-def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
-    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points."""
+def _fourier(evidence: RowEvidence, own: Sequence[KernelGroup], base: float, rules: str) -> tuple[float, str]:
+    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of t x t points.
+
+    The gradient of the input is such a convolution with the channels exchanged; that of the filter sums over the tiles.
+    ``base``: products by other kernels as predicted, by ``rules``.
+    """
     size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
-    shape = evidence.shapes[0] if len(evidence.shapes) == 1 else None
-    if size is None or not isinstance(shape, ConvShape):
+    shape = evidence.forward
+    if size is None or not isinstance(shape, ConvShape) or int(size[1]) < max(shape.kernel_h, shape.kernel_w):
         return evidence.paper, ""
-    t = int(size[1])
-    if t < shape.kernel_h or t < shape.kernel_w:
-        return evidence.paper, ""
-    tiles = shape.batch * ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
-    multiplies = tiles * shape.in_channels // shape.groups * shape.out_channels * t * (t // 2 + 1) * 4
-    rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-    filled = _fourier_blocks(own, shape, tiles, t * (t // 2 + 1))
-    return (2.0 * filled, f"{rule}, in whole blocks") if filled is not None else (2.0 * multiplies, rule)
+    said, t = [rules] if rules else [], int(size[1])
+    products, parts = _fourier_products(evidence, shape, t), shape.groups * t * (t // 2 + 1)
+    papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
+    for way, blocks in _transformed_by(evidence, own, products, parts).items():
+        rows, columns, deep = products[way]
+        base += 2 * evidence.calls * (blocks or rows * columns * deep * parts * 4)
+        base -= evidence.paper * papers[way] / sum(papers.values())
+        tiles = deep if way == "grad_weight" else rows
+        rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
+        said.append(f"{rule}, in whole blocks" if blocks else rule)
+    return (base, "; ".join(said)) if len(said) > bool(rules) else (evidence.paper, "")
 
 
-def _fourier_blocks(own: Sequence[KernelGroup], shape: ConvShape, tiles: int, points: int) -> int | None:
-    """Multiplies of the complex product, blocks that are not filled included, where its grid fits: z has the points."""
-    for kernel in own:
-        if not (kernel.main and kernel.algorithm.tile and kernel.grid and kernel.grid[2] == points * shape.groups):
-            continue
-        outputs = shape.out_channels // shape.groups
-        found = {
-            ceil(tiles / across) * across * ceil(outputs / along) * along * shape.in_channels * points * 4
-            for across, along in _sides(kernel.grid, kernel.algorithm.tile, outputs)
-        }
-        blocks = 2 * prod(kernel.grid) * prod(kernel.algorithm.tile[:2]) * 4 * kernel.launches
-        whole = abs(log(max(kernel.products, 1) / (blocks * shape.in_channels // shape.groups))) < EXACT
-        return found.pop() if len(found) == 1 and whole else None
-    return None
+Product = tuple[int, int, int]
+"""Rows, columns and depth."""
+
+
+def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, Product]:
+    """Direction -> the product at each point of a tile, of each group, for those on paper whose tiles are known."""
+
+    def tiles(height: int, width: int) -> int:
+        return shape.batch * ceil(height / (t - shape.kernel_h + 1)) * ceil(width / (t - shape.kernel_w + 1))
+
+    outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
+    own, image = tiles(shape.out_h, shape.out_w), evidence.image
+    found = {"forward": (own, outputs, inputs), "grad_weight": (outputs, inputs, own)}
+    if image is not None:
+        found["grad_input"] = (tiles(*image), inputs, outputs)
+    wanted = {call.direction for call in evidence.row.calls if call.flops}
+    return {direction: product for direction, product in found.items() if direction in wanted}
+
+
+def _transformed_by(
+    evidence: RowEvidence, own: Sequence[KernelGroup], products: Mapping[str, Product], parts: int
+) -> Mapping[str, int | None]:
+    """Direction -> multiplies in whole blocks (None: not known), of the products that run as Fourier transforms."""
+    kernels = [kernel for kernel in own if kernel.main and (kernel.grid or "cgemm" in kernel.name.lower())]
+    if evidence.row.direction == "forward":
+        filled = (_fourier_blocks(kernel, product, parts) for kernel in kernels for product in products.values())
+        blocks = next((found for found in filled if found), None)
+        return dict.fromkeys(products, blocks)
+    found: dict[str, int | None] = {}
+    for kernel in kernels:
+        left = ((way, product) for way, product in products.items() if way not in found)
+        fits = {way: blocks for way, product in left if (blocks := _fourier_blocks(kernel, product, parts))}
+        if len(fits) in (1, kernel.launches / evidence.calls):
+            found |= fits
+    complexes = [kernel for kernel in kernels if "cgemm" in kernel.name.lower()]
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    if (
+        not found
+        and not any(kernel.grid for kernel in complexes)
+        and launches_of(complexes) == gradients * evidence.calls
+    ):
+        return dict.fromkeys(products if len(products) == gradients else ())
+    return found
+
+
+def _fourier_blocks(kernel: KernelGroup, product: Product, parts: int) -> int | None:
+    """Multiplies of the complex products, blocks that are not filled included, where grid and count fit: z has the points."""
+    tile, grid, (rows, columns, deep) = kernel.algorithm.tile, kernel.grid, product
+    if not tile or not grid or grid[2] != parts or not kernel.products:
+        return None
+    counted = kernel.products / (2 * prod(grid) * prod(tile[:2]) * 4 * kernel.launches)
+    steps = (ceil(deep / step) * step for step in (1, *DEPTH_STEPS))
+    padded = next((length for length in steps if abs(log(counted / length)) < EXACT), None)
+    if padded is None:
+        return None
+    sizes = {ceil(rows / m) * m * ceil(columns / n) * n for m, n in _sides(grid, tile, columns)}
+    return sizes.pop() * padded * parts * 4 if len(sizes) == 1 else None

@@ -100,6 +100,10 @@ class RowEvidence:
     """FLOPs of a strided convolution's input gradient as a product over every input, zeros inserted; None for others."""
     inside: float | None = None
     """Share of a convolution's multiply-adds that do not fall on its padding; None where it is not known."""
+    mode: str | None = None
+    """"train" or "infer", as the run was recorded; None where that is not known."""
+    image: tuple[int, int] | None = None
+    """Height and width of what a convolution of stride 1 reads, which the gradient of its input has; None for others."""
 
     @property
     def place(self) -> Place:
@@ -152,6 +156,15 @@ class RowEvidence:
         if isinstance(forward, ConvShape) and forward.same_size and self.row.direction != "forward" and wanted:
             return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
         return ()
+
+    @property
+    def filter_shapes(self) -> tuple[GemmShape, ...]:
+        """A convolution's gradient of its filter sums over all outputs; no measurement verified its grid either."""
+        forward = self.forward
+        wanted = any(call.direction == "grad_weight" and call.flops for call in self.row.calls)
+        if not isinstance(forward, ConvShape) or self.row.direction == "forward" or not wanted:
+            return ()
+        return (GemmShape(forward.out_channels // forward.groups, forward.depth, forward.pixels, forward.groups),)
 
 
 class EvidenceTable(dict[Place, RowEvidence]):
@@ -210,7 +223,8 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             row, tuple(kernels.get((row.layer, row.direction), ())), known.shape,
             run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
             ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
-            calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled,
+            calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled, image=known.image,
+            mode=run.mode if run else None,
         )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose
@@ -285,6 +299,7 @@ class LayerFacts:
     causal: tuple[int, int] | None = None
     inside: float | None = None
     upsampled: float | None = None
+    image: tuple[int, int] | None = None
 
 
 def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
@@ -300,7 +315,10 @@ def _facts(op: OpShape) -> LayerFacts:
     if op.op not in (*CONVOLUTIONS, *LINEAR):
         query, key = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         return LayerFacts(causal=(query[-2], key[-2]) if len(query) > 2 and len(key) > 2 else None)
-    return LayerFacts(_shape(op), op.calls, inside=_inside(op), upsampled=_upsampled(op))
+    shape, source, stride = _shape(op), shape_of(op.inputs, 0), op.attributes.get("stride")
+    plain = isinstance(shape, ConvShape) and isinstance(stride, (list, tuple)) and set(stride) == {1}
+    image = (source[2], source[3]) if plain else None
+    return LayerFacts(shape, op.calls, inside=_inside(op), upsampled=_upsampled(op), image=image)
 
 
 def _upsampled(op: OpShape) -> float | None:

@@ -8,8 +8,9 @@ from math import log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.verdicts.breakdown import CLOSE, EXACT, LEAST_MULTIPLIES
+from perfctl.orchestrator.analyse.verdicts.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup
+from perfctl.orchestrator.analyse.verdicts.matching import CLOSE, EXACT
 from perfctl.orchestrator.analyse.verdicts.row_rules import AGAIN, WARM_UP
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, percent, times, verdict
 

@@ -32,7 +32,7 @@ VERDICTS: tuple[Rule, ...] = (
     window_rules.wrong_window, missing_rules.fadd_alone, missing_rules.not_collected, missing_rules.nothing_counted,
     missing_rules.direction_missing, tensor_rules.tensor_cores, tensor_rules.three_tf32, tensor_rules.sparsity,
     tensor_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd, row_rules.fourier,
-    row_rules.tile_padding, row_rules.extra_calls, row_rules.extra_gradients, shape_rules.attention_recompute,
+    row_rules.tile_padding, row_rules.persistent, row_rules.extra_calls, row_rules.extra_gradients, shape_rules.attention_recompute,
     shape_rules.causal_mask, shape_rules.groups_as_dense, shape_rules.skipped_border, shape_rules.swapped,
     row_rules.shared_kernel, gradient_rules.gradient_missing, gradient_rules.needless_gradient,
     gradient_rules.zeros_inserted, gradient_rules.gradient_trials, row_rules.recomputation,

@@ -122,9 +122,16 @@ def _may_be(loose: tuple[KernelGroup, ...], owed: float) -> bool:
     return bool(products) and (unknown or sum(kernel.executed for kernel in products) >= ENOUGH * owed)
 
 
+def _inference(evidence: RowEvidence) -> bool:
+    """True for a gradient in a run that was recorded as inference."""
+    return evidence.row.direction != "forward" and evidence.mode in ("infer", "eval")
+
+
 def _how_to_find(evidence: RowEvidence, loose: tuple[KernelGroup, ...]) -> str:
     if evidence.left_out:
         return f"Profile again, all of it: {evidence.left_out}."
+    if _inference(evidence):
+        return "Profile training, or read forward alone: inference has no backward."
     if not _may_be(loose, evidence.paper):
         return (
             "Check what ran while ncu counted: training or evaluation, which layers are frozen, where the capture ends."
@@ -160,6 +167,8 @@ def _missing(direction: str, missing: list[RowEvidence], table: EvidenceTable, l
         subject = f"Backward of the first layer, {layers[0]},"
     if found[0].left_out:
         cause = f"{found[0].left_out}, so they may have run unseen"
+    elif _inference(found[0]):
+        cause = "the run was recorded as inference, which has no backward"
     elif not _may_be(outside, owed):
         cause = "no kernel outside of layers could be it either, so it did not run while ncu counted"
         cause += " (evaluation, frozen layers, or a capture that ended before)" if direction == "backward" else ""

@@ -9,16 +9,9 @@ from math import gcd, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.verdicts.breakdown import (
-    CLOSE,
-    EXACT,
-    breakdown,
-    fits_grids,
-    from_grids,
-    of_another_layer,
-    splits_alike,
-)
+from perfctl.orchestrator.analyse.verdicts.breakdown import breakdown, of_another_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.analyse.verdicts.matching import CLOSE, EXACT, fits_grids, from_grids, splits_alike
 from perfctl.orchestrator.analyse.verdicts.rule import (
     NEWS,
     Confidence,
@@ -87,7 +80,8 @@ def tile_padding(given: RuleInput) -> Verdict | None:
         sentence += f" Counted were {times(counted)} times as many as that."
     todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
     larger = _larger_batch(given)
-    confidence: Confidence = "plausible" if larger else "predicted and matched"
+    chosen = any(kernel.algorithm.tile is None and kernel.algorithm.library == "triton" for kernel in found.products)
+    confidence: Confidence = "plausible" if larger or chosen else "predicted and matched"
     return verdict(given, "tile padding", sentence + larger, factor, todo, found.products, confidence)
 
 
@@ -116,6 +110,29 @@ def _larger_batch(given: RuleInput) -> str:
 
 
 RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
+
+
+def persistent(given: RuleInput) -> Verdict | None:
+    """A recurrent layer whose steps run in one kernel, which keeps the weights on chip (cuDNN's persistent algorithms)."""
+    batch, layer, direction = given.evidence.place
+    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
+    before = {kernel.name for kernel in forward.kernels} if forward is not None else set()  # those ran again
+    products = (one for one in given.breakdown.products if one.algorithm.family == "rnn" and one.name not in before)
+    kernels = tuple(one for one in products if "persist" in one.name.lower())
+    if (
+        not kernels
+        or not given.counted
+        or not is_news(given.ratio or 1)
+        or not RECURRENT.search(given.evidence.row.kind or "")
+    ):
+        return None
+    done = f"{amount(sum(kernel.executed for kernel in kernels))}FLOP of the row's {amount(given.counted)}FLOP"
+    sentence = (
+        f"{given.who} runs the steps of its sequence in one persistent kernel ({kernels[0].name[:60]}): {done}, where paper has "
+        f"{amount(given.evidence.paper)}FLOP in all. It works on whole groups of the batch, whose size is in neither name nor grid."
+    )
+    todo = "Nothing is missing. Larger batches fill its groups; how many FLOPs they take cannot be predicted."
+    return verdict(given, "persistent RNN", sentence, None, todo, kernels, "plausible")
 
 
 def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
@@ -231,7 +248,8 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     multiplies, transforms = found.base / found.paper, found.transforms / found.paper
     runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
     # more launches of both, or a larger batch, are no part of it
-    if (len(found.products) == 1 or not forward) and apart > CLOSE:
+    enough = sum(kernel.launches for kernel in found.products) >= needed(given.evidence)
+    if (len(found.products) == 1 if forward else enough) and apart > CLOSE:
         transforms = multiplies * found.transforms / found.seen
     elif forward and runs > 1:
         transforms /= runs
@@ -258,16 +276,22 @@ def _may_transform(evidence: RowEvidence) -> bool:
 
 
 def split_k(given: RuleInput) -> Verdict | None:
-    """A long sum is cut into slices, which are added up afterwards."""
+    """A long sum is cut into slices, which are added up afterwards, or by the kernel itself."""
     found = given.breakdown
     factor = found.grown("summed")
+    named = tuple(kernel for kernel in found.products if kernel.algorithm.split_k)
+    todo = "Expected: split-K adds partial sums. Larger batches avoid it."
+    if given.counted and named and not found.summed and not found.rule and is_news(given.ratio or 1):
+        why = "what its parts add up in memory is in no counter, and how they fill tiles is not known"
+        sentence = f"{given.who} splits its sum over blocks, by the name of {named[0].name[:60]}: {why}."
+        return verdict(given, "split-K", sentence, None, todo, named, "plausible")
     if given.counted is None or not found.summed or not given.tells(factor):
         return None
     depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
     slices = next((f" over {depth} slices" for depth in depths), "")
     more = f"{amount(found.summed)}FLOP more, {percent(factor - 1)}"
-    sentence = f"{given.who} splits its sum{slices} and adds the slices up in {found.summing[0].name[:60]}: {more}."
-    todo = "Expected: split-K adds partial sums. Larger batches avoid it."
+    where = "itself" if found.summing[0] in found.products else f"in {found.summing[0].name[:60]}"
+    sentence = f"{given.who} splits its sum{slices} and adds the slices up {where}: {more}."
     return verdict(given, "split-K", sentence, factor, todo, found.summing)
 
 
@@ -292,7 +316,7 @@ _NAMED = (
     ("softmax", re.compile("softmax")),
 )
 _FAMILIES = {"norm": "normalisation", "softmax": "softmax", "pool": "pooling", "reduction": "sums", "optimizer": "the optimizer",
-             "copy": "copies"}  # fmt: skip
+             "copy": "copies", "rnn": "gates of its cells"}  # fmt: skip
 _BY_VECTOR = re.compile("gemv|gemmsn|dot_kernel")
 _ROLES = {"layout": "layout transforms", "offsets": "offsets", "main": "bias, scaling or activation"}
 

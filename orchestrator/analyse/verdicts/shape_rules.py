@@ -7,8 +7,8 @@ from math import ceil, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.verdicts.breakdown import EXACT, by_groups, tiled
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
+from perfctl.orchestrator.analyse.verdicts.matching import EXACT, by_groups, tiled
 from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, is_news, times, verdict
 
 
@@ -136,7 +136,7 @@ def swapped(given: RuleInput) -> Verdict | None:
 
 def _each_others(one: RowEvidence, other: RowEvidence) -> bool:
     pairs = ((one, other), (other, one))
-    if not all(count.row.counted.value and paper.paper for count, paper in pairs):
+    if not all(count.row.counted.value and not count.row.counted.lower_bound and paper.paper for count, paper in pairs):
         return False
     apart = abs(log(one.paper / other.paper)) > log(1.1)
     return apart and all(abs((count.row.counted.value or 0) / paper.paper - 1) < SAME for count, paper in pairs)

@@ -8,16 +8,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
 from perfctl.orchestrator.analyse.sheets.slips import check, explain
-from perfctl.orchestrator.analyse.verdicts import breakdown as rows
+from perfctl.orchestrator.analyse.verdicts import matching as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
 from perfctl.orchestrator.analyse.verdicts.row_rules import RECURRENT, multiple
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, is_news, times, verdict
+from perfctl.orchestrator.analyse.verdicts.rule import Confidence, RuleInput, Verdict, amount, is_news, times, verdict
 from perfctl.records.run import Run
 
 SAME = 1.001
@@ -285,7 +286,14 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
         times_of = f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms"
         grows = f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the kernel."
         text = f"{times_of} at batch {low} to {high}, {grows}{rate if paper[low] and paper[high] else ''}"
-        said.append(Verdict("time does not follow", text, None, None, HOST_TODO, confidence="measured"))
+        # only that the times stay is measured; that they are a launch's is proven by a rate that no kernel reaches
+        needed = max(paper[batch] / points[batch] * 1e9 for batch in points)
+        most = max((rate for run in study.runs for rate in peaks_of(run.device).flops.values()), default=None)
+        proven = most is not None and needed > most
+        if proven:
+            text += f" The device's peak is {amount(most or 0)}FLOP/s."
+        confidence: Confidence = "measured" if proven else "plausible"
+        said.append(Verdict("time does not follow", text, None, None, HOST_TODO, confidence=confidence))
     return said or (_kernels_flat(ledger) if found is not None else [])
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
-from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown, fills_tiles, fits_grids, unknown_tiles
+from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
+from perfctl.orchestrator.analyse.verdicts.matching import fills_tiles, fits_grids, unknown_tiles
 from tests.analyse.rows import call, case, work
 
 TILED = Algorithm("gemm", "gemm", tile=(128, 64, None))

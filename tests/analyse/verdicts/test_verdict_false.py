@@ -11,9 +11,10 @@ import pytest
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.analyse.verdicts.breakdown import breakdown, unknown_tiles, winograd_multiplies
+from perfctl.orchestrator.analyse.verdicts.breakdown import breakdown, winograd_multiplies
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence
 from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept, unexplained
+from perfctl.orchestrator.analyse.verdicts.matching import unknown_tiles
 from perfctl.orchestrator.analyse.verdicts.missing_rules import not_collected, nothing_counted
 from perfctl.orchestrator.analyse.verdicts.row_rules import extra_calls, extra_gradients, multiple
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, gap_of

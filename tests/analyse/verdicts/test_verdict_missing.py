@@ -238,3 +238,17 @@ def test_each_direction_that_is_missing_has_its_sentence() -> None:
     said = directions_missing(network(("b", "forward"), ("b", "backward"), ("c", "backward")), {})
     assert [item.sentence.split(" has ")[0] for item in said] == ["Forward of b", "Backward of b, c"]
     assert directions_missing(network(), {}) == []
+
+
+@pytest.mark.parametrize(("mode", "cause"), [("train", "autograd's own thread"), (None, "autograd's own thread"),
+                                             ("infer", "the run was recorded as inference, which has no backward")])  # fmt: skip
+def test_backward_that_inference_has_not_is_not_looked_for_on_autograds_thread(mode: str | None, cause: str) -> None:
+    forward = case(32, work(ffma=32_000), counted=64_000, mode=mode)
+    backward = case(32, direction="backward", mode=mode)
+    loose = {32: (work("loose", ffma=32_000),)}
+    (said,) = directions_missing(by_place(forward, backward), loose)
+    assert cause in said.sentence
+    (row,) = [
+        found for found in [direction_missing(RuleInput(backward, by_place(forward, backward), loose[32]))] if found
+    ]
+    assert ("autograd" in row.todo) is (mode != "infer")

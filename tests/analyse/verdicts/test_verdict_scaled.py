@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.kernels.grids import GemmShape
-from perfctl.orchestrator.analyse.kernels.names import Algorithm
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.verdicts.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.analyse.verdicts.judge import kept, unexplained
-from perfctl.orchestrator.analyse.verdicts.row_rules import layout_and_epilogue, tile_padding
+from perfctl.orchestrator.analyse.verdicts.row_rules import layout_and_epilogue, split_k, tile_padding
 from perfctl.orchestrator.analyse.verdicts.rule import RuleInput
 from perfctl.orchestrator.analyse.verdicts.window_rules import find_window
 from tests.analyse.rows import by_place, call, case, work
@@ -108,3 +109,60 @@ def test_a_count_that_stays_because_each_batch_fits_one_tile_is_no_wrong_window(
     assert find_window(by_place(at(6, 1), at(10, 1)), {}) is None
     window = find_window(by_place(at(6, 60), at(10, 60)), {})
     assert window is not None, "60 tiles in a row are no batch of 10"
+
+
+@pytest.mark.parametrize("of", ["tiles", "outputs"])
+@pytest.mark.parametrize("parts", [3, 4])
+def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(parts: int, of: str) -> None:
+    """Each part but the first is added to every value, and each is rounded up to steps of 32 by itself."""
+    shape = GemmShape(m=200, n=120, k=60)
+    tiled, padded = ceil(200 / 64) * ceil(120 / 64) * 64 * 64, parts * ceil(ceil(60 / parts) / 32) * 32
+    sums = (parts - 1) * (tiled if of == "tiles" else 200 * 120)
+    kernel = work("cutlass_simt_sgemm_64x64_32x5_nn", Algorithm("gemm", "gemm", (64, 64, 32)), (4, 2, parts),
+                  ffma=tiled * padded, fadd=sums)  # fmt: skip
+    given = RuleInput(row(shape, kernel), by_place(row(shape, kernel)))
+    said = split_k(given)
+    assert said is not None and said.factor == pytest.approx(1 + sums / (2 * tiled * padded))
+    assert f"over {parts} slices and adds the slices up itself" in said.sentence
+    padding = tile_padding(given)
+    assert padding is not None and padding.factor == pytest.approx(tiled * padded / (200 * 120 * 60))
+    assert layout_and_epilogue(given) is None
+    other = row(shape, replace(kernel, counts={"ffma": tiled * padded, "fadd": sums // 7}))
+    assert split_k(replace(given, evidence=other)) is None, "it adds something else"
+
+
+def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
+    """48 filters of 20 channels x 3 x 3 over 10 images of 14 x 14 outputs, in tiles of 128 x 64 and 6 parts of steps of 16."""
+    shape = ConvShape(10, 20, 48, 14, 14, 3, 3)
+    tiles = ceil(20 * 9 / 128) * ceil(48 / 64)
+    multiplies = tiles * 128 * 64 * 6 * ceil(ceil(10 * 14 * 14 / 6) / 16) * 16
+    wgrad = Algorithm("conv", "implicit gemm", (128, 64, None), split_k=True, direction="grad_weight")
+    kernel = work("volta_scudnn_128x64_stridedB_splitK_interior_nn_v1", wgrad, (tiles, 1, 6), ffma=multiplies)
+    calls = (call(10, "grad_weight", macs=shape.macs // 10, kind="Conv2d"),)
+    one = case(10, kernel, direction="backward", calls=calls, forward=shape, counted=2 * multiplies, kind="Conv2d")
+    said = tile_padding(RuleInput(one, by_place(one)))
+    assert said is not None and said.factor == pytest.approx(multiplies / shape.macs)
+    unknown = replace(one, kernels=(replace(kernel, grid=(5, 5, 6)),))
+    named = split_k(RuleInput(unknown, by_place(unknown)))
+    assert named is not None and (named.factor, named.confidence) == (None, "plausible")
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "tile", "told"), [(200, 300, (64, 128), True), (50, 100, (64, 64), True), (50, 100, (256, 64), False)]
+)
+def test_a_triton_kernels_tile_follows_from_its_grid_where_one_filling_fits(
+    m: int, n: int, tile: tuple[int, int], told: bool
+) -> None:
+    """Inductor shrinks a tile to the next power of two of what it covers, so 256 rows are none for 50."""
+    shape = GemmShape(m, n, 100)
+    blocks = ceil(m / tile[0]) * ceil(n / tile[1])
+    multiplies = blocks * tile[0] * tile[1] * ceil(100 / 32) * 32
+    kernel = work("triton_tem_fused_mm_3", recognise("triton_tem_fused_mm_3"), (blocks, 1, 1), ffma=multiplies)
+    one, other = row(shape, kernel), case(7, work(ffma=7000), layer="b", counted=14_000, calls=(call(7, layer="b"),))
+    said = tile_padding(RuleInput(one, by_place(one, replace(other, row=replace(other.row, batch=m)))))
+    assert (said is not None) is told
+    if said is not None:
+        assert said.factor == pytest.approx(multiplies / shape.macs)
+        assert said.confidence == "plausible", "the count chose among the tiles that fit the grid"
+    elsewhere = row(shape, replace(kernel, grid=(blocks + 1000, 1, 1)))
+    assert tile_padding(RuleInput(elsewhere, by_place(elsewhere))) is None

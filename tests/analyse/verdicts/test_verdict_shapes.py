@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
-from perfctl.orchestrator.analyse.kernels.names import Algorithm
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.verdicts.evidence import RowEvidence, facts_by_layer
-from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept
+from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS, kept, unexplained
 from perfctl.orchestrator.analyse.verdicts.missing_rules import direction_missing
-from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict
+from perfctl.orchestrator.analyse.verdicts.rule import RuleInput, Verdict, amount, gap_of
 from tests.analyse.rows import by_place, call, case, work
 from tests.analyse.shapes import op
 
@@ -229,3 +230,101 @@ def test_groups_with_tiles_of_their_own_are_padding_and_not_one_dense_product() 
     )
     assert rules(one).keys() & {"tile padding", "groups run as dense"} == {"tile padding"}
     assert rules(one)["tile padding"].factor == 4
+
+
+@pytest.mark.parametrize(
+    ("fourier", "grids"), [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)]
+)
+def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exchanged(
+    fourier: str, grids: bool
+) -> None:
+    """5x5 filters over 40 images of 20 x 20, without padding: tiles of 16 x 16 points give 12 x 12 outputs each."""
+    n, c, k, side, taps, t = 40, 24, 48, 20, 5, 16
+    out, points = side - taps + 1, t * (t // 2 + 1)
+    shape = op(
+        "aten.convolution",
+        ((n, c, side, side), (k, c, taps, taps), None),
+        ((n, k, out, out),),
+        layer="l",
+        stride=[1, 1],
+    )
+    facts = facts_by_layer([shape])["l"]
+    assert facts.image == (side, side)
+    own = n * out * out * k * c * taps * taps  # multiply-adds of each gradient
+    of_input = n * ceil(side / (t - taps + 1)) ** 2  # tiles of the input: its gradient is a convolution over them
+    of_output = n * ceil(out / (t - taps + 1)) ** 2  # the filter's gradient is a sum over those of the output
+
+    def blocks(rows: int, columns: int, deep: int) -> tuple[tuple[int, int, int], int]:
+        grid = (ceil(rows / 32), ceil(columns / 32), points)
+        area = grid[0] * grid[1] * 32 * 32 if grids else rows * columns
+        return grid, 4 * area * deep * points
+
+    said = {"grad_input": blocks(of_input, c, k), "grad_weight": blocks(k, c, of_output)}
+    works = [work("void fft2d_r2c_16x16<float>(float2*)", recognise("fft2d_r2c_16x16"), fadd=own // 50)]
+    expected = 0
+    for way, (grid, multiplies) in said.items():
+        if fourier in (way, "both"):
+            works.append(
+                work(
+                    "ampere_gcgemm_32x32_nt",
+                    recognise("ampere_gcgemm_32x32_nt"),
+                    grid if grids else None,
+                    ffma=multiplies,
+                )
+            )
+            expected += multiplies
+        else:
+            works.append(work(f"k_{way}", Algorithm("conv", "c", direction=way), (7, 7, 1), ffma=own))
+            expected += own
+    calls = tuple(call(1, way, macs=own, kind="Conv2d") for way in said)
+    verdict = rules(backward(*works, calls=calls, forward=facts.shape, image=facts.image))["FFT"]
+    assert verdict.factor == pytest.approx((expected + own // 50 / 2) / (2 * own))
+    assert ("in whole blocks" in verdict.sentence) is grids
+
+
+@pytest.mark.parametrize(("name", "told"), [("void RNN_blockPersist_fp_LSTM<float, float, float, 128>(int)", True),
+                                            ("void RNN_persist_fp<__half, __half, float, 3>(int)", True),
+                                            ("void LSTM_elementWise_fp<float>(int)", False)])  # fmt: skip
+def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name: str, told: bool) -> None:
+    """All 25 steps of 5 samples in one launch, worked on as 8: how many it rounds up to is in no name, so nothing is predicted."""
+    width, hidden, steps = 32, 128, 25
+    inputs, recurrent = steps * 5 * 4 * hidden * width, steps * 4 * hidden * hidden
+    calls = (call(1, macs=inputs + 5 * recurrent, kind="LSTM"),)
+    works = (
+        work("gemm", Algorithm("gemm", "gemm"), ffma=inputs),
+        work(name, recognise(name), (16, 1, 1), ffma=8 * recurrent),
+    )
+    one = case(1, *works, calls=calls, kind="LSTM", counted=2 * (inputs + 8 * recurrent))
+    found = rules(one)
+    assert ("persistent RNN" in found) is told
+    if told:
+        said = found["persistent RNN"]
+        assert (said.factor, said.explained, said.confidence) == (None, None, "plausible")
+        assert amount(2 * 8 * recurrent) in said.sentence
+        assert unexplained(gap_of(one), found.values()) == 1
+    exact = replace(one, row=replace(one.row, counted=one.row.paper, ratio=1.0))
+    assert "persistent RNN" not in rules(exact), "no gap"
+    assert "persistent RNN" not in rules(replace(one, row=replace(one.row, kind="Conv2d"))), "another layer's kernel"
+
+
+@pytest.mark.parametrize("again", [2, 3])
+def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(again: int) -> None:
+    def layer(name: str, times: int) -> list[RowEvidence]:
+        forward = case(32, work(f"f{name}", FPROP, (9, 9, 1), ffma=32_000), layer=name, counted=PAPER, kind="Conv2d")
+        works = [
+            work(f"gemm_{way}{name}", Algorithm("gemm", "gemm"), (3, 3, 1), ffma=32_000 * times, launches=times)
+            for way in "dw"
+        ]
+        calls = tuple(call(32, way, layer=name) for way in ("grad_input", "grad_weight"))
+        return [
+            forward,
+            case(32, *works, layer=name, direction="backward", calls=calls, counted=2 * PAPER * times, kind="Conv2d"),
+        ]
+
+    (f1, b1), (f2, b2), (f3, b3) = layer("a", again), layer("b", 1), layer("c", 1)
+    said = rules(b1, f1, f2, b2, f3, b3)["extra calls"]
+    assert said.factor == again
+    assert (
+        f"its gradients ran {again} times as often as its forward: double backward, or several losses" in said.sentence
+    )
+    assert not rules(b2, f1, b1, f2, f3, b3)

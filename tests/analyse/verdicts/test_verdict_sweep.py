@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
@@ -185,3 +186,22 @@ def test_only_hand_values_with_a_slip_are_told_and_each_once(synthetic: ModuleTy
         "The hand estimate of fc (a, ",
         "The hand estimate of fc (b, ",
     ]
+
+
+@pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "measured")])
+def test_only_a_rate_over_the_devices_peak_proves_that_the_clock_saw_the_launch(
+    grown: float, confidence: str, synthetic: ModuleType
+) -> None:
+    """64 samples of 2,000 FLOP: what a time means, as a share of the largest peak of a V100."""
+    most = max(peaks_of(synthetic.V100).flops.values())
+    nanoseconds = 64 * 2000 / (grown * most) * 1e9
+    runs = [
+        synthetic.make_run(
+            number, batch_size=batch, device=synthetic.V100, summaries=(Summary(HOST, nanoseconds, "ns"),)
+        )
+        for number, batch in enumerate((16, 64), 1)
+    ]
+    (found,) = studies(runs)
+    (said,) = times_flat(found, Ledger(tuple(case(batch).row for batch in (16, 64)), ()), None)
+    assert said.confidence == confidence
+    assert ("The device's peak is" in said.sentence) is (confidence == "measured")
