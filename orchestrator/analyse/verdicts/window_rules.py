@@ -123,9 +123,9 @@ def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
 
 def _agreed(constant: list[RowEvidence]) -> int | None:
     proposed = Tally(batch for evidence in constant for _, _, batch in _proposals(evidence))
-    swept = {evidence.row.batch for evidence in constant}  # the program may pad every batch to one of them
+    largest = max(evidence.row.batch for evidence in constant)  # the program may pad every batch to it
     votes: dict[int, list[RowEvidence]] = {}
-    for batch in dict.fromkeys([*(batch for batch, _ in proposed.most_common(PROPOSED)), *swept]):
+    for batch in dict.fromkeys([*(batch for batch, _ in proposed.most_common(PROPOSED)), largest]):
         for evidence in constant:
             seen = evidence.with_batch(batch)
             exact = rows.fits_grids(seen) and any(found == batch for _, _, found in _proposals(evidence))
@@ -133,7 +133,7 @@ def _agreed(constant: list[RowEvidence]) -> int | None:
                 votes.setdefault(batch, []).append(evidence)
     # a gradient may be missing, which halves a count: of as many votes, those of forward
     forward = {batch: sum(row.row.direction == "forward" for row in found) for batch, found in votes.items()}
-    best = min(votes, key=lambda item: (-len(votes[item]), -forward[item], item not in swept, item), default=None)
+    best = min(votes, key=lambda item: (-len(votes[item]), -forward[item], item != largest, item), default=None)
     # a batch half as large, whose products all ran twice, has the same counts
     once = best is not None and any((multiple(row, row.product_kernels) or 1) == 1 for row in votes[best])
     return best if once else None
