@@ -283,22 +283,20 @@ def _hf_config(name: str, known: Mapping[str, Any]) -> tuple[Settings, str]:
 
 def _hub_config(name: str, known: Iterable[str]) -> Settings:
     """config.json of a model on the hub, from the local cache or the network. No other file is ever loaded."""
-    import huggingface_hub
-    from huggingface_hub import constants
-    from huggingface_hub.utils import build_hf_headers, get_session
-
-    cached = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    hub = importlib.import_module("huggingface_hub")
+    cached = hub.try_to_load_from_cache(name, "config.json")
     if isinstance(cached, str):
         return read_config(Path(cached))
     base = name.rpartition("/")[2].lower()
     near = max((kind for kind in known if re.match(rf"{re.escape(kind)}(?![a-z])", base)), key=len, default=None)
     default = f", or hf:{near} for the default config of that architecture" if near else ""
     remedy = f"Give a local config.json, hf:PATH/config.json{default}"
-    if constants.HF_HUB_OFFLINE:
+    if hub.constants.HF_HUB_OFFLINE:
         raise ModelError(f"hf:{name}: not in the local cache, and HF_HUB_OFFLINE is set", remedy)
-    url = f"{constants.ENDPOINT}/{name}/resolve/main/config.json"
+    url = f"{hub.constants.ENDPOINT}/{name}/resolve/main/config.json"
     try:
-        answer = get_session().get(url, headers=build_hf_headers(), timeout=_SECONDS, follow_redirects=True)
+        headers = hub.utils.build_hf_headers()
+        answer = hub.utils.get_session().get(url, headers=headers, timeout=_SECONDS, follow_redirects=True)
         found = answer.json() if answer.status_code == 200 else None
     except MODEL_ERRORS as error:
         raise ModelError(f"hf:{name}: the hub cannot be reached ({_in_one_line(error)})", remedy) from error

@@ -158,6 +158,39 @@ def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path: Path) -> 
         find(f"hf:{tmp_path}")
 
 
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (None, "the hub cannot be reached .no route"),
+        (404, "no config.json of that name that may be read .HTTP 404"),
+        (200, ""),
+    ],
+)
+def test_of_the_hub_only_the_config_is_read(status: int | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def get(url: str, **_: Any) -> Any:
+        asked.append(url)
+        if status is None:
+            raise OSError("no route")
+        return SimpleNamespace(status_code=status, json=lambda: {"model_type": "words", "hidden_size": 10})
+
+    hub: Any = ModuleType("huggingface_hub")
+    hub.try_to_load_from_cache = lambda name, file: None
+    hub.constants = SimpleNamespace(HF_HUB_OFFLINE=False, ENDPOINT="https://hub")
+    session = SimpleNamespace(get=get)
+    hub.utils = SimpleNamespace(get_session=lambda: session, build_hf_headers=dict)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    if status == 200:
+        assert find("hf:some/words-base").model.get_parameter("head.weight").shape == (3, 10)
+    else:
+        with pytest.raises(ModelError, match=said) as caught:
+            find("hf:some/words-base")
+        assert "hf:words for the default config" in caught.value.remedy, "offered, not taken"
+    assert asked == ["https://hub/some/words-base/resolve/main/config.json"]
+
+
 def test_a_broken_config_says_where(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{")
