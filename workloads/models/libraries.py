@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import json
 import re
 import sys
@@ -311,11 +312,13 @@ def _torchaudio(name: str, settings: Settings, device: str, seq: int | None) -> 
     factory, names = getattr(models, name, None), [key for key in dir(models) if not key.startswith("_")]
     if name not in names or not callable(factory):
         raise _unknown("torchaudio has no model", name, names)
-    said = _said("torchaudio", name, settings)
+    said, drop, random = _said("torchaudio", name, settings), "encoder_layer_drop", ""
+    if drop in inspect.signature(factory).parameters:
+        settings, random = {**settings, drop: 0.0}, f"random parts off, so that every layer counts: {drop}"
     model = build_model(lambda: factory(**settings), said, device, _SETTING)
     kind = type(model).__name__
     channels = {"Wav2Vec2Model": None, "ConvTasNet": 1, "Wav2Letter": 1, "HDemucs": 2}
-    return _source(model, said, inputs.of_waveform(channels[kind], seq) if kind in channels else None)
+    return _source(model, said, inputs.of_waveform(channels[kind], seq) if kind in channels else None, random)
 
 
 def _diffusers(name: str, settings: Settings, device: str, seq: int | None) -> Source:

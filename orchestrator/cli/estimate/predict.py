@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import console, flags, options
 from perfctl.orchestrator.errors import UsageError
 
 
@@ -98,6 +99,7 @@ def predict(
         return
     from perfctl.orchestrator.report import predict as report_predict
 
+    found = replace(found, notes=tuple(map(flags.with_flags, found.notes)))
     for part in report_predict.terminal(found, best, explain):
         console.show(part)
 

@@ -268,3 +268,56 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
     assert shapes["attention"] == shapes["mixed"] == (), "a sequence's length is not in the weights"
     assert "28 x 28 assumed" in find(f"{path}:lenet").notes[0]
     assert find(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
+
+
+def test_timm_says_its_image_and_takes_another() -> None:
+    pytest.importorskip("timm", reason="perfctl[timm]")
+    found, larger = find("timm:vit_tiny_patch16_224:depth=1"), find("timm:vit_tiny_patch16_224:depth=1,img_size=384")
+    assert (found.shapes, larger.shapes) == (((3, 224, 224),), ((3, 384, 384),))
+    tokens, width = 14 * 14 + 1, 192
+    block = tokens * 12 * width * width + 2 * tokens * tokens * width
+    macs = 14 * 14 * 3 * 16 * 16 * width + block + width * 1000
+    counted = estimate_model(Request("timm:vit_tiny_patch16_224:depth=1", mode="infer")).batches[1]
+    assert counted.forward.macs == macs
+    with pytest.raises(ModelError, match="timm has no model 'vit_tini"):
+        find("timm:vit_tini_patch16_224")
+
+
+def test_a_decoder_of_transformers_is_counted_by_hand() -> None:
+    pytest.importorskip("transformers", reason="perfctl[hf]")
+    name = "hf:gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,vocab_size=100"
+    counted = estimate_model(Request(name, seq=16), (2,)).batches[2]
+    tokens, width = 16, 64
+    layer = tokens * 12 * width * width + 2 * tokens * tokens * width
+    assert counted.problem is None, "a mask that reads its positions does not stop it"
+    assert counted.forward.macs == 2 * (2 * layer + tokens * width * 100)
+    assert counted.backward.macs == 2 * counted.forward.macs
+
+
+def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path: Path) -> None:
+    pytest.importorskip("diffusers", reason="perfctl[diffusers]")
+    config = {"_class_name": "UNet2DModel", "sample_size": 16, "block_out_channels": [32, 32],
+              "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for name in (f"diffusers:{tmp_path}", str(tmp_path)):
+        found = find(name)
+        assert (type(found.model).__name__, found.shapes) == ("UNet2DModel", ((3, 16, 16), ()))
+        assert "timestep int64 batch" in found.notes[-1]
+    with pytest.raises(ModelError, match="diffusers has no model class 'UNet2D'") as caught:
+        find("diffusers:UNet2D")
+    assert "UNet2DModel" in caught.value.remedy
+
+
+def test_layers_that_torchaudio_skips_by_chance_all_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    library: Any = ModuleType("torchaudio")
+    library.__spec__ = importlib.util.spec_from_loader("torchaudio", None)
+    drops = []
+
+    def base(encoder_layer_drop: float = 0.1) -> nn.Module:
+        drops.append(encoder_layer_drop)
+        return nn.Linear(2, 2)
+
+    library.models = SimpleNamespace(base=base)
+    monkeypatch.setitem(sys.modules, "torchaudio", library)
+    assert "encoder_layer_drop" in find("torchaudio:base").notes[0]
+    assert drops == [0.0]
