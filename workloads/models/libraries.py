@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,21 +159,33 @@ def _call_by_name(model: torch.nn.Module, names: tuple[str, ...]) -> None:
 
 @contextmanager
 def _one_sequence() -> Iterator[None]:
-    """During the block, transformers takes each sample for one sequence, as it is here, and does not look into the positions.
+    """During the block, transformers takes each sample for one whole sequence, as it is here, without looking at values.
 
-    Seen in transformers 5.23: without an attention mask its decoders compare the values of position_ids, to find several
-    sequences packed into one sample. For one sequence the answer is None. Tensors without data have no values.
+    Seen in transformers 5.23: its decoders compare position_ids, to find several sequences packed into one sample, and look
+    whether a padding mask is all true. Here the answers are None and yes; tensors without data have no values to look at.
+    A mask does not change the multiply-adds: the whole square of scores is counted.
     """
-    masks, looks = sys.modules.get("transformers.masking_utils"), "find_packed_sequence_indices"
-    known = getattr(masks, looks, None)
-    if known is None:
-        yield
-        return
-    setattr(masks, looks, lambda position_ids: None)
+    masks = sys.modules.get("transformers.masking_utils")
+    known = {name: getattr(masks, name) for name in ("find_packed_sequence_indices", *_PADDED) if hasattr(masks, name)}
+    for name, looks in known.items():
+        setattr(masks, name, partial(_without_padding, looks) if name in _PADDED else _not_packed)
     try:
         yield
     finally:
-        setattr(masks, looks, known)
+        for name, looks in known.items():
+            setattr(masks, name, looks)
+
+
+_PADDED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
+"""Functions of transformers that look into a padding mask, their first parameter."""
+
+
+def _not_packed(position_ids: Any) -> None:
+    return None
+
+
+def _without_padding(looks: Callable[..., Any], padding_mask: Any, *more: Any, **named: Any) -> Any:
+    return looks(None, *more, **named)
 
 
 _SETTING = "Check the settings after the name; the library's documentation lists them"

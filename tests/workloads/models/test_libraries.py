@@ -294,6 +294,16 @@ def test_a_decoder_of_transformers_is_counted_by_hand() -> None:
     assert counted.backward.macs == 2 * counted.forward.macs
 
 
+def test_a_decoder_whose_padding_mask_is_all_true_is_counted() -> None:
+    pytest.importorskip("transformers", reason="perfctl[hf]")
+    small = "encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,decoder_attention_heads=2"
+    name = f"hf:bart:{small},encoder_ffn_dim=64,decoder_ffn_dim=64,vocab_size=50"
+    counted = estimate_model(Request(name, seq=8, mode="infer")).batches[1]
+    projections, attention, network = 4 * 8 * 32 * 32, 2 * 8 * 8 * 32, 2 * 8 * 32 * 64
+    assert counted.problem is None
+    assert counted.forward.macs == 3 * (projections + attention) + 2 * network, "encoder 1, decoder 2 attentions"
+
+
 def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path: Path) -> None:
     pytest.importorskip("diffusers", reason="perfctl[diffusers]")
     config = {"_class_name": "UNet2DModel", "sample_size": 16, "block_out_channels": [32, 32],
