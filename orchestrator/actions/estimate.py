@@ -78,7 +78,7 @@ class Request:
     """Which model, and how it runs."""
 
     model: str
-    """A built-in workload, torchvision:NAME, package.module:factory or file.py:factory."""
+    """A built-in workload, LIBRARY:NAME, a config.json, package.module:factory or file.py:factory."""
     inputs: tuple[str, ...] = ()
     """Shape of one sample for each input: "3x224x224", "int64:128"; empty takes the model's own."""
     mode: str = "train"
@@ -89,9 +89,13 @@ class Request:
     """Compute capability of the device that memory is worked out for; None when not given."""
     own: tuple[str, ...] = ()
     """A built-in workload's own options, as words of a command line; empty takes its defaults."""
+    seq: int | None = None
+    """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a usual one."""
 
     def check(self) -> None:
-        """Raises UsageError for a mode, optimizer or device that is not known."""
+        """Raises UsageError for a mode, optimizer, device or length that is not known."""
+        if self.seq is not None and self.seq < 1:
+            raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
         optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
         known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda")}
         for name, known in known_of.items():
@@ -143,13 +147,21 @@ class Session:
 
         self.request = request
         shapes = tuple(read_input(text) for text in request.inputs)
-        self.source = find.find(request.model, request.device, request.own)
+        self.source = find.find(request.model, request.device, request.own, request.seq)
+        if request.seq is not None and (shapes or self.source.sequence is None):
+            why = "`inputs` gives the shapes" if shapes else f"{request.model} takes no sequence whose length is known"
+            raise UsageError(f"`seq` {request.seq}: {why}", "Leave `seq` out")
         self.shapes = shapes or tuple(
             InputShape(sizes, 0, dtype) for sizes, dtype in zip(self.source.shapes, self.source.dtypes, strict=True)
         )
         if not self.shapes:
             remedy = "Give the shape of one sample: `inputs` 3x224x224"
             raise UsageError(f"{request.model}: the shape of its input is not known", remedy)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken where the request leaves a choice; of the inputs nothing where it gives their shapes."""
+        return tuple(note for note in self.source.notes if not (self.request.inputs and note.startswith("inputs: ")))
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
@@ -224,6 +236,8 @@ class ModelEstimate:
     """Batch size -> estimate, in the order asked for."""
     fit: Fit | None = None
     """The largest batch size that fits; None when no limit was given or a trace stopped early."""
+    notes: tuple[str, ...] = ()
+    """What was taken where the request leaves a choice: the config of a name, the size of the inputs."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -271,7 +285,7 @@ def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: in
         found = {size: session.at(size) for size in batches}
         whole = all(one.problem is None for one in found.values())
         fit = session.largest(limit) if limit is not None and whole else None
-    return ModelEstimate(request, found, fit)
+    return ModelEstimate(request, found, fit, session.notes)
 
 
 def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:

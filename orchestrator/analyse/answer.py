@@ -63,6 +63,7 @@ class Question:
     efficiency: float | None = None
     inputs: tuple[str, ...] = ()
     threads: int | None = None
+    seq: int | None = None
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""
@@ -71,6 +72,7 @@ class Question:
         if self.precision not in PRECISIONS:
             raise UsageError(f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'")
         whole = {"dataset_size": self.samples, "epochs": self.epochs, "gpus": self.gpus, "threads": self.threads}
+        whole["seq"] = self.seq
         for name, value in whole.items():
             if value is not None and value < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {value}")

@@ -164,8 +164,8 @@ def fit_text(fit: Fit, limit: int) -> str:
     )
 
 
-def as_text(found: Mapping[int, Estimate], every_row: bool) -> str:
-    """Tables and totals of the first batch size, then one line for each when there are several."""
+def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str] = ()) -> str:
+    """Tables and totals of the first batch size, then one line for each when there are several, then the notes."""
     first = next(iter(found.values()))
     parts = [model_table(first.modules, first.calls)]
     if first.backward.macs or first.recompute.macs:
@@ -181,11 +181,14 @@ def as_text(found: Mapping[int, Estimate], every_row: bool) -> str:
             for size, one in found.items()
         ]  # fmt: skip
         parts.append("\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), rows, left=0)))
+    parts.append("\n".join(notes))
     return "\n\n".join(filter(None, parts))
 
 
-def as_json(model: str, mode: str, found: Mapping[int, Estimate], fit: Fit | None) -> dict[str, Any]:
-    """Every batch size in full; the largest that fits where it was asked for."""
+def as_json(
+    model: str, mode: str, found: Mapping[int, Estimate], fit: Fit | None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Every batch size in full; the largest that fits where it was asked for; what was taken where there was a choice."""
     batches = {
         size: {
             "parameters": one.parameters, "trainable": one.trainable, "input_bytes": one.input_bytes,
@@ -197,7 +200,8 @@ def as_json(model: str, mode: str, found: Mapping[int, Estimate], fit: Fit | Non
         }
         for size, one in found.items()
     }  # fmt: skip
-    return {"model": model, "mode": mode, "batches": batches, "largest_batch": asdict(fit) if fit is not None else None}
+    largest = asdict(fit) if fit is not None else None
+    return {"model": model, "mode": mode, "batches": batches, "largest_batch": largest, "notes": list(notes)}
 
 
 def sheet_json(

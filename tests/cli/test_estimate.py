@@ -151,7 +151,7 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
         (["{file}:missing", "--input", "8"], 2, "has no 'missing'"),
         (["{file}:broken", "--input", "8"], 1, "ValueError: no such thing"),
         (["{file}:number", "--input", "8"], 2, "not a torch.nn.Module"),
-        (["{file}:mlp"], 2, "--input 3x224x224"),
+        (["{file}:words"], 2, "--input 3x224x224"),
         (["{file}:mlp", "--input", "8y"], 2, "'8y' is not a shape"),
         (["{file}:mlp", "--input", "int7:8"], 2, "'int7' is not a data type"),
         (["{file}:mlp", "--input", "8", "--optimizer", "magic"], 2, "'magic' is not known"),

@@ -1,5 +1,6 @@
 """Build a model without data from a name: ``mnist_cnn``, ``torchvision:resnet152``, ``resnet:depth=26,width=32``,
-``package.module:factory``, ``file.py:factory``. torch is imported when a model is built.
+``timm:NAME`` and the other libraries of ``libraries``, ``config.json``, ``package.module:factory``, ``file.py:factory``.
+torch is imported when a model is built.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
+from perfctl.workloads.models.inputs import of_first_layer
 from perfctl.workloads.models.plan import family_of, plan
 from perfctl.workloads.spec import Options, Parser, SpecError, WorkloadError, first_line
 
@@ -51,24 +53,41 @@ class Source:
     optimizer: tuple[str, dict[str, Any]] | None = None
     """Class name and settings, for a built-in workload."""
     notes: tuple[str, ...] = ()
+    """What was taken where the name leaves a choice: the config, the size of the inputs."""
+    sequence: int | None = None
+    """The sequence length in ``shapes``; None where there is none."""
 
 
-def find(reference: str, device: str = "meta", own: Sequence[str] = ()) -> Source:
-    """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload. Raises ModelError."""
+def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int | None = None) -> Source:
+    """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload. Raises ModelError.
+
+    seq: length of its sequences (tokens, samples of a waveform), for a library's model; None takes a usual one.
+    """
     from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.models.libraries import LIBRARIES, find_config, find_in
 
     if reference in WORKLOADS:
         return _from_workload(reference, device, own)
     if family_of(reference) is not None:
         return _from_family(reference, device)
+    library, _, rest = reference.partition(":")
+    if library in LIBRARIES and (rest or ":" in reference):
+        return find_in(library, rest, device, seq)
+    if (configured := find_config(reference, device, seq)) is not None:
+        return configured
     place, colon, factory = reference.rpartition(":")
     if not colon:
         families = "resnet:depth=26,width=32 (or vgg, inception, mlp)"
-        remedy = f"Use one of these, torchvision:NAME, {families}, package.module:factory or file.py:factory"
+        libraries = f"torchvision:NAME, {':NAME, '.join(LIBRARIES)}:NAME"
+        remedy = f"Use one of these, {libraries}, {families}, package.module:factory or file.py:factory"
         raise ModelError(f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy)
     if place == "torchvision":
         return _from_torchvision(factory, device)
-    return Source(build_model(_factory(place, factory), reference, device), reference)
+    model = build_model(_factory(place, factory), reference, device)
+    found = of_first_layer(model)
+    if found is None:
+        return Source(model, reference)
+    return Source(model, reference, found.shapes, found.dtypes, notes=(found.note,))
 
 
 def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
@@ -195,7 +214,10 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.Module:
+FACTORY = "A factory must take no arguments and return the model"
+
+
+def build_model(factory: Callable[[], Any], name: str, device: str, remedy: str = FACTORY) -> torch.nn.Module:
     """Call the factory. On meta, parameters take no memory; a factory that needs real tensors gets them."""
     import torch
 
@@ -211,7 +233,6 @@ def build_model(factory: Callable[[], Any], name: str, device: str) -> torch.nn.
                     model = factory()
     except MODEL_ERRORS as error:
         text = f"{type(error).__name__}: {first_line(error)}"
-        remedy = "A factory must take no arguments and return the model"
         if isinstance(error, URLError):
             remedy = "Do not download weights in the factory (weights=None): they are not needed"
         raise ModelError(f"{name} raised {text}", remedy, True) from error

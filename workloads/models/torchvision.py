@@ -172,6 +172,9 @@ def family_of(name: str) -> str:
     names = {model: family for family, module in modules for model in models.list_models(module)}
     if name in names:
         return names[name]
+    if ":" in name or name.endswith(".json"):
+        here = "runs and loads models of torchvision only"
+        raise WorkloadError(f"{name}: {NAME} {here}; perfctl estimate and perfctl predict take this name")
     if name in models.list_models():
         raise WorkloadError(f"{name} is neither a {', a '.join(FAMILIES[:3])} nor a {FAMILIES[3]} model of torchvision")
     near = get_close_matches(name.lower().replace("-", "_"), names, 3, 0.5)

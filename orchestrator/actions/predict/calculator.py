@@ -114,6 +114,9 @@ def names_of(asked: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return tuple(known), ()
     names = tuple(dict.fromkeys(name.strip().removeprefix("torchvision:") for name in asked.split(",")))
     for name in names:
+        if ":" in name:
+            said = f"`models`: '{name}' is not a model of torchvision, and the page holds no others"
+            raise UsageError(said, f"Run 'perfctl predict --model {name}'")
         if name not in known:
             close = get_close_matches(name, known, 5)
             raise UsageError(f"`models`: torchvision has no classification model '{name}'",

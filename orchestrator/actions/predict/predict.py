@@ -62,6 +62,7 @@ def predict(
     efficiency: float | None = None,
     inputs: Sequence[str] = (),
     threads: int | None = None,
+    seq: int | None = None,
     messages: Messages = SILENT,
 ) -> Answer:
     """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``, on ``device``.
@@ -74,7 +75,7 @@ def predict(
     store: its runs are used when it exists. power: W of one GPU. tariff: price of a kWh, for the energy's cost.
     interconnect: GB/s between GPUs, one way; overlap: share of the communication that is hidden behind backward, 0 to 1;
     efficiency: data-parallel efficiency, 0 to 1, instead of working it out.
-    inputs: shape of one sample, "3x224x224", for a model that does not state it.
+    inputs: shape of one sample, "3x224x224", for a model that does not state it. seq: sequence length of a library's model.
 
     ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
     ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
@@ -87,6 +88,7 @@ def predict(
         model=model, batches=batches, device=device, device_spec=device_spec, samples=dataset_size, epochs=epochs,
         precision=precision, optimizer=optimizer, gpus=gpus, infer=infer, store=Path(store), tariff=tariff, power=power,
         link_gbs=interconnect, overlap=overlap, efficiency=efficiency, inputs=tuple(inputs), threads=threads,
+        seq=seq,
     )  # fmt: skip
     return answer(question, messages)[0]
 
@@ -97,9 +99,9 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     prices = load()
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     known = known_of(question.store, device, messages)
-    training, inputs = not question.infer, question.inputs
+    training, inputs, seq = not question.infer, question.inputs, question.seq
     subject = find_subject(
-        question.model, training=training, optimizer=question.optimizer, inputs=inputs, messages=messages
+        question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq, messages=messages
     )
     points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
     notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points))))
@@ -197,6 +199,7 @@ def find_subject(
     training: bool = True,
     optimizer: str | None = None,
     inputs: tuple[str, ...] = (),
+    seq: int | None = None,
     messages: Messages = SILENT,
 ) -> Subject:
     """The model's operations, parameters and memory at any batch size.
@@ -206,9 +209,9 @@ def find_subject(
     """
     if optimizer is not None and optimizer not in answers.OPTIMIZERS:
         raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}")
-    if family_of(model) is not None and not inputs:
+    if family_of(model) is not None and not inputs and seq is None:
         return _planned(model, training, optimizer)
-    return _traced(model, training, optimizer, inputs, messages)
+    return _traced(model, training, optimizer, inputs, seq, messages)
 
 
 def _planned(spec: str, training: bool, asked: str | None) -> Subject:
@@ -224,12 +227,15 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines)
 
 
-def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ...], messages: Messages) -> Subject:
+def _traced(
+    model: str, training: bool, asked: str | None, inputs: tuple[str, ...], seq: int | None, messages: Messages
+) -> Subject:
     need_torch()
     optimizer = asked or (None if model in WORKLOADS else answers.DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"
     with without_driver_warning():
-        session = open_session(Request(model, inputs, mode, optimizer if training else None, memory=True))
+        asked_for = Request(model, inputs, mode, optimizer if training else None, memory=True, seq=seq)
+        session = open_session(asked_for)
         messages.note(f"tracing {model} without data")
         first, second = (session.at(batch) for batch in TRACED_AT)
     for found in (first, second):
@@ -240,7 +246,7 @@ def _traced(model: str, training: bool, asked: str | None, inputs: tuple[str, ..
         name, settings = session.source.optimizer or ("SGD", {})
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
     works = operations_of(first.ops, TRACED_AT[0])
-    lines, notes = None, list(_doubts(works, first))
+    lines, notes = None, [*session.notes, *_doubts(works, first)]
     if first.memory_trace is None or second.memory_trace is None:
         notes.append("memory unknown: the trace has none")
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import console, flags, options
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
@@ -19,12 +19,16 @@ def estimate(
     model: Annotated[
         str,
         typer.Argument(
-            help="mnist_cnn, unet, lstm, torchvision:NAME, resnet:depth=26,width=32, package.module:factory, file.py:factory."
+            help="mnist_cnn, unet, lstm, torchvision:NAME, timm:NAME, hf:NAME, torchaudio:NAME, diffusers:CLASS, config.json, "
+            "resnet:depth=26,width=32, package.module:factory, file.py:factory."
         ),
     ],
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", help="Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input."),
+    ] = None,
+    seq: Annotated[
+        int | None, typer.Option(help="Sequence length of a library's model: tokens, or samples of a waveform.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     batches: Annotated[str | None, typer.Option("--batches", "-b", help="Several batch sizes: 16,32,64.")] = None,
@@ -57,7 +61,9 @@ def estimate(
         raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
     sizes = options.batch_list(batches) if batches else (batch,)
     limit = _bytes(memory) if memory is not None else None
-    request = Request(model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu))
+    request = Request(
+        model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu), seq=seq
+    )
     one_layer = sheet or check is not None
     found = estimate_model(request, sizes, limit=None if one_layer else limit)
     if one_layer:
@@ -70,9 +76,9 @@ def estimate(
     else:
         shown = found.batches if layer is None else found.part(layer)
         if as_json:
-            console.as_json(estimate_view.as_json(model, mode, shown, found.fit))
+            console.as_json(estimate_view.as_json(model, mode, shown, found.fit, found.notes))
         else:
-            text = estimate_view.as_text(shown, all_rows)
+            text = estimate_view.as_text(shown, all_rows, tuple(map(flags.with_flags, found.notes)))
             fit = found.fit
             console.result(text + (f"\n\n{estimate_view.fit_text(fit, limit)}" if fit is not None and limit else ""))
     if found.problems:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import console, flags, options
 from perfctl.orchestrator.errors import UsageError
 
 
 def predict(
     model: Annotated[
-        str, typer.Option("--model", "-m", help="torchvision:NAME, resnet:depth=26,..., mnist_cnn, file.py:factory.")
+        str,
+        typer.Option("--model", "-m", help="As in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ..."),
     ],
     batch: Annotated[int | None, typer.Option(help="Samples per step and GPU.")] = None,
     batches: Annotated[
@@ -48,6 +50,7 @@ def predict(
     inputs: Annotated[
         list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
     ] = None,
+    seq: Annotated[int | None, typer.Option(help="Sequence length of a library's model: tokens, samples.")] = None,
     tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
     power: Annotated[float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")] = None,
     explain: Annotated[
@@ -85,6 +88,7 @@ def predict(
         efficiency=efficiency,
         inputs=tuple(inputs or ()),
         threads=threads,
+        seq=seq,
     )
     found, known = actions.answer(question, console)
     best = actions.frontier_of(found, known) if frontier else None
@@ -95,6 +99,7 @@ def predict(
         return
     from perfctl.orchestrator.report import predict as report_predict
 
+    found = replace(found, notes=tuple(map(flags.with_flags, found.notes)))
     for part in report_predict.terminal(found, best, explain):
         console.show(part)
 

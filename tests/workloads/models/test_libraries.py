@@ -1,0 +1,333 @@
+"""Models that a library names: how a name is read, what a config says of the inputs, and what is missing. Stand-ins for libraries."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.errors import UsageError
+from perfctl.workloads.models import inputs, libraries
+from perfctl.workloads.models.find import ModelError, find
+from perfctl.workloads.models.libraries import split
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+
+
+def test_overrides_follow_the_last_colon_of_a_name() -> None:
+    assert split("bert:hidden_size=512,num_hidden_layers=4") == ("bert", {"hidden_size": 512, "num_hidden_layers": 4})
+    assert split("./a:b/config.json") == ("./a:b/config.json", {})
+    _, settings = split("x:depths=[2,2,6,2],act=gelu,bias=False,text_config.vocab_size=9,drop=0.5,none=None")
+    wanted = {
+        "depths": [2, 2, 6, 2],
+        "act": "gelu",
+        "bias": False,
+        "text_config.vocab_size": 9,
+        "drop": 0.5,
+        "none": None,
+    }
+    assert settings == wanted
+
+
+@pytest.mark.parametrize("text", ["bert:=3", "bert:a=", "bert:a=1,a=2", "bert:a b=1"])
+def test_an_override_that_is_no_pair_is_refused(text: str) -> None:
+    with pytest.raises(ModelError):
+        split(text)
+
+
+@pytest.mark.parametrize(
+    ("library", "package", "extra"),
+    [("timm", "timm", "timm"), ("hf", "transformers", "hf"), ("torchaudio", "torchaudio", "audio"),
+     ("diffusers", "diffusers", "diffusers")],
+)  # fmt: skip
+def test_a_missing_library_names_the_extra_that_brings_it(
+    library: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == package else known(name, *more)
+    )
+    with pytest.raises(ModelError, match=f"{package} is not installed") as caught:
+        find(f"{library}:anything")
+    assert caught.value.remedy == f"pip install 'perfctl[{extra}]'"
+
+
+def test_a_library_that_does_not_fit_this_torch_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torchaudio.py").write_text("raise RuntimeError('compiled with another CUDA')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torchaudio", raising=False)
+    with pytest.raises(ModelError, match=r"torchaudio cannot be imported .compiled with another CUDA") as caught:
+        find("torchaudio:wav2vec2_base")
+    assert torch.__version__ in caught.value.remedy
+
+
+class Words(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(10, config.hidden_size)
+        self.head = nn.Linear(config.hidden_size, 3)
+
+    def forward(self, attention_mask: Any = None, input_ids: Any = None) -> Any:
+        return self.head(self.words(input_ids))
+
+    @classmethod
+    def _from_config(cls, config: Any) -> Words:
+        return cls(config)
+
+
+class Config(SimpleNamespace):
+    model_type, attribute_map = "words", {"hidden_size": "hidden_size"}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Config:
+        one = cls(**({"hidden_size": 4, "max_position_embeddings": 64} | raw))
+        if one.hidden_size % 2:
+            raise ValueError("hidden_size must be even")
+        return one
+
+
+@pytest.fixture
+def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library with one architecture, ``words``."""
+    library: Any = ModuleType("transformers")
+    library.__version__ = "5.0"
+    library.__spec__ = importlib.util.spec_from_loader("transformers", None)
+    library.logging = SimpleNamespace(set_verbosity_error=lambda: None)
+    library.CONFIG_MAPPING = {"words": Config}
+    library.AutoModel = SimpleNamespace(_model_mapping={Config: Words})
+    library.Words = Words
+    monkeypatch.setitem(sys.modules, "transformers", library)
+
+
+@pytest.mark.usefixtures("transformers")
+def test_an_architecture_is_its_default_config_and_says_so() -> None:
+    found = find("hf:words", seq=7)
+    assert (found.shapes, found.dtypes, found.sequence) == (((7,),), ("int64",), 7)
+    assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
+    assert "default config of the architecture 'words', not of a trained model" in found.notes[0]
+    assert tuple(found.model(torch.zeros(2, 7, dtype=torch.int64, device="meta")).shape) == (2, 7, 3)
+
+
+@pytest.mark.usefixtures("transformers")
+def test_a_sequence_is_no_longer_than_the_positions_of_the_model() -> None:
+    assert find("hf:words").shapes == ((64,),)
+    assert find("hf:words:max_position_embeddings=4096").shapes == ((128,),)
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize("name", ["hf:{}", "hf:{}/config.json", "{}", "{}/config.json"])
+def test_a_local_config_is_taken_with_overrides(name: str, tmp_path: Path) -> None:
+    config = {"model_type": "words", "hidden_size": 6, "architectures": ["Words"], "torch_dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    plain, wider = find(name.format(tmp_path)), find(f"{name.format(tmp_path)}:hidden_size=8")
+    widths = [model.model.get_parameter("head.weight").shape[1] for model in (plain, wider)]
+    assert widths == [6, 8]
+
+
+@pytest.mark.usefixtures("transformers")
+def test_a_multiply_add_is_counted_once_for_each_token() -> None:
+    found = estimate_model(Request("hf:words", mode="infer", seq=5), (3,))
+    assert found.batches[3].forward.macs == 3 * 5 * 4 * 3
+    assert any("input_ids int64 batch x 5" in note for note in found.notes)
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("hf:words:hidden_sise=8", "has no 'hidden_sise'"), ("hf:words:hidden_size=3", "hidden_size must be even"),
+     ("hf:words:class=Nothing", "no model class 'Nothing'"), ("hf:", "names no model"), ("hf:./nowhere/config.json", "no config")],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_clear_line(name: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        find(name)
+
+
+@pytest.mark.usefixtures("transformers")
+def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "strange", "auto_map": {"AutoModel": "a.B"}}))
+    with pytest.raises(ModelError, match="'strange' is not in transformers"):
+        find(f"hf:{tmp_path}")
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (None, "the hub cannot be reached .no route"),
+        (404, "no config.json of that name that may be read .HTTP 404"),
+        (200, ""),
+    ],
+)
+def test_of_the_hub_only_the_config_is_read(status: int | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def get(url: str, **_: Any) -> Any:
+        asked.append(url)
+        if status is None:
+            raise OSError("no route")
+        return SimpleNamespace(status_code=status, json=lambda: {"model_type": "words", "hidden_size": 10})
+
+    hub: Any = ModuleType("huggingface_hub")
+    hub.try_to_load_from_cache = lambda name, file: None
+    hub.constants = SimpleNamespace(HF_HUB_OFFLINE=False, ENDPOINT="https://hub")
+    session = SimpleNamespace(get=get)
+    hub.utils = SimpleNamespace(get_session=lambda: session, build_hf_headers=dict)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    if status == 200:
+        assert find("hf:some/words-base").model.get_parameter("head.weight").shape == (3, 10)
+    else:
+        with pytest.raises(ModelError, match=said) as caught:
+            find("hf:some/words-base")
+        assert "hf:words for the default config" in caught.value.remedy, "offered, not taken"
+    assert asked == ["https://hub/some/words-base/resolve/main/config.json"]
+
+
+def test_a_broken_config_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{")
+    with pytest.raises(ModelError, match=r"config\.json cannot be read"):
+        libraries.read_config(path)
+
+
+def test_a_length_without_a_sequence_is_refused() -> None:
+    with pytest.raises(UsageError, match="`seq` 5: mnist_cnn takes no sequence"):
+        estimate_model(Request("mnist_cnn", seq=5))
+
+
+def _with_forward(text: str, **config: Any) -> Any:
+    scope: dict[str, Any] = {}
+    exec(f"class Model:\n    def forward(self, {text}): ...", scope)
+    model = scope["Model"]()
+    model.config = SimpleNamespace(**config)
+    return model
+
+
+def test_the_config_says_what_an_image_a_waveform_and_a_spectrum_are() -> None:
+    image = inputs.of_transformers(_with_forward("pixel_values", image_size=384, num_channels=1), None)
+    assert image is not None
+    assert image.shapes == ((1, 384, 384),)
+    wave = inputs.of_transformers(_with_forward("input_values"), 400)
+    assert wave is not None
+    assert (wave.shapes, wave.sequence) == (((400,),), 400)
+    whisper = _with_forward(
+        "input_features, decoder_input_ids", num_mel_bins=80, max_source_positions=1500, max_target_positions=448,
+        is_encoder_decoder=True,
+    )  # fmt: skip
+    spectrum = inputs.of_transformers(whisper, 10)
+    assert spectrum is not None
+    assert spectrum.shapes == ((80, 3000), (10,)), "two frames of the spectrum make one position"
+    assert spectrum.dtypes == ("float32", "int64")
+    assert inputs.of_transformers(_with_forward("graph"), None) is None, "nothing is guessed"
+
+
+def test_a_language_model_with_pictures_is_taken_with_text_alone_and_says_so() -> None:
+    model = _with_forward("input_ids, pixel_values", image_token_id=3, max_position_embeddings=2048)
+    found = inputs.of_transformers(model, None)
+    assert found is not None
+    assert found.names == ("input_ids",)
+    assert "text alone" in found.note
+
+
+def test_a_diffusion_model_takes_noise_time_and_text() -> None:
+    model = _with_forward("sample, timestep, encoder_hidden_states")
+    model.config = {"in_channels": 4, "sample_size": 32, "cross_attention_dim": 768}
+    found = inputs.of_diffusers(model, None)
+    assert found is not None
+    assert found.shapes == ((4, 32, 32), (), (77, 768))
+    other = _with_forward("sample, something_else")
+    other.config = {"in_channels": 4}
+    assert inputs.of_diffusers(other, None) is None, "an input that nothing describes"
+
+
+FILE = """
+from torch import nn
+def mlp(): return nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
+def lenet(): return nn.Sequential(nn.Conv2d(1, 6, 5), nn.Flatten(), nn.Linear(6 * 24 * 24, 10))
+def pooled(): return nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 10))
+def attention(): return nn.TransformerEncoderLayer(8, 2)
+def mixed(): return nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 8))
+"""
+
+
+def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(FILE)
+    shapes = {name: find(f"{path}:{name}").shapes for name in ("mlp", "lenet", "pooled", "attention", "mixed")}
+    assert shapes["mlp"] == ((8,),)
+    assert shapes["lenet"] == ((1, 28, 28),), "the only size with which 6 x 24 x 24 features come out"
+    assert shapes["pooled"] == ((3, 224, 224),)
+    assert shapes["attention"] == shapes["mixed"] == (), "a sequence's length is not in the weights"
+    assert "28 x 28 assumed" in find(f"{path}:lenet").notes[0]
+    assert find(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
+
+
+def test_timm_says_its_image_and_takes_another() -> None:
+    pytest.importorskip("timm", reason="perfctl[timm]")
+    found, larger = find("timm:vit_tiny_patch16_224:depth=1"), find("timm:vit_tiny_patch16_224:depth=1,img_size=384")
+    assert (found.shapes, larger.shapes) == (((3, 224, 224),), ((3, 384, 384),))
+    tokens, width = 14 * 14 + 1, 192
+    block = tokens * 12 * width * width + 2 * tokens * tokens * width
+    macs = 14 * 14 * 3 * 16 * 16 * width + block + width * 1000
+    counted = estimate_model(Request("timm:vit_tiny_patch16_224:depth=1", mode="infer")).batches[1]
+    assert counted.forward.macs == macs
+    with pytest.raises(ModelError, match="timm has no model 'vit_tini"):
+        find("timm:vit_tini_patch16_224")
+
+
+def test_a_decoder_of_transformers_is_counted_by_hand() -> None:
+    pytest.importorskip("transformers", reason="perfctl[hf]")
+    name = "hf:gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,vocab_size=100"
+    counted = estimate_model(Request(name, seq=16), (2,)).batches[2]
+    tokens, width = 16, 64
+    layer = tokens * 12 * width * width + 2 * tokens * tokens * width
+    assert counted.problem is None, "a mask that reads its positions does not stop it"
+    assert counted.forward.macs == 2 * (2 * layer + tokens * width * 100)
+    assert counted.backward.macs == 2 * counted.forward.macs
+
+
+def test_a_decoder_whose_padding_mask_is_all_true_is_counted() -> None:
+    pytest.importorskip("transformers", reason="perfctl[hf]")
+    small = "encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,decoder_attention_heads=2"
+    name = f"hf:bart:{small},encoder_ffn_dim=64,decoder_ffn_dim=64,vocab_size=50"
+    counted = estimate_model(Request(name, seq=8, mode="infer")).batches[1]
+    projections, attention, network = 4 * 8 * 32 * 32, 2 * 8 * 8 * 32, 2 * 8 * 32 * 64
+    assert counted.problem is None
+    assert counted.forward.macs == 3 * (projections + attention) + 2 * network, "encoder 1, decoder 2 attentions"
+
+
+def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path: Path) -> None:
+    pytest.importorskip("diffusers", reason="perfctl[diffusers]")
+    config = {"_class_name": "UNet2DModel", "sample_size": 16, "block_out_channels": [32, 32],
+              "down_block_types": ["DownBlock2D", "DownBlock2D"], "up_block_types": ["UpBlock2D", "UpBlock2D"]}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for name in (f"diffusers:{tmp_path}", str(tmp_path)):
+        found = find(name)
+        assert (type(found.model).__name__, found.shapes) == ("UNet2DModel", ((3, 16, 16), ()))
+        assert "timestep int64 batch" in found.notes[-1]
+    with pytest.raises(ModelError, match="diffusers has no model class 'UNet2D'") as caught:
+        find("diffusers:UNet2D")
+    assert "UNet2DModel" in caught.value.remedy
+
+
+def test_layers_that_torchaudio_skips_by_chance_all_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    library: Any = ModuleType("torchaudio")
+    library.__spec__ = importlib.util.spec_from_loader("torchaudio", None)
+    drops = []
+
+    def base(encoder_layer_drop: float = 0.1) -> nn.Module:
+        drops.append(encoder_layer_drop)
+        return nn.Linear(2, 2)
+
+    library.models = SimpleNamespace(base=base)
+    monkeypatch.setitem(sys.modules, "torchaudio", library)
+    assert "encoder_layer_drop" in find("torchaudio:base").notes[0]
+    assert drops == [0.0]
