@@ -314,7 +314,9 @@ def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame
 
 def is_leaf(module: torch.nn.Module) -> bool:
     """Whether it is a single layer: torch's own forward, without submodules (attention may have its projections)."""
+    if isinstance(module, torch.jit.ScriptModule):  # its class has no forward to ask for
+        return False
     forward = getattr(type(module).forward, "__module__", "") or ""
-    if isinstance(module, torch.jit.ScriptModule) or not forward.startswith("torch.nn.modules."):
+    if not forward.startswith("torch.nn.modules."):
         return False
     return isinstance(module, torch.nn.MultiheadAttention) or next(module.children(), None) is None
