@@ -119,6 +119,12 @@ def is_wrapper(module: nn.Module) -> bool:
     return "_orig_mod" in module.__dict__.get("_modules", ())
 
 
+def kind_of(module: nn.Module) -> str:
+    """Its class; of a scripted module, the class that it was made from."""
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    return str(getattr(module, "original_name", "")) if scripted else type(module).__name__
+
+
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Run what torch.compile or torch.jit made operator by operator, and FlexAttention on any device."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from perfctl.records.paper import OpShape
+from perfctl.workloads.tracing.composites import kind_of
 
 Attributes = tuple[tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
@@ -150,7 +151,7 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     return stored
 
 
-_DENSE = (torch.strided, torch.jagged, torch._mkldnn)
+_DENSE = (torch.strided, torch.jagged, torch._mkldnn)  # type: ignore[attr-defined]
 
 
 def _stored(value: torch.Tensor) -> int:
@@ -295,7 +296,7 @@ def modules_seen(
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in seen]
         seen.update(map(id, own))
         row = ModuleSeen(
-            path, type(module).__name__, depth=path.count(".") + 1 if path else 0, output=outputs.get(path),
+            path, kind_of(module), depth=path.count(".") + 1 if path else 0, output=outputs.get(path),
             parameters=sum(tensor.numel() for tensor in own),
             trainable=sum(tensor.numel() for tensor in own if tensor.requires_grad),
             parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in own),

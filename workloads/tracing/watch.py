@@ -247,7 +247,8 @@ class Recorder:
 
     def _learn(self, name: str, module: torch.nn.Module) -> None:
         self.places.learn(name, module)
-        self._named.append((name, module))
+        if not composites.is_wrapper(module):  # the module inside has the same name
+            self._named.append((name, module))
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted]
         self._counted.update(map(id, own))
         known = [tensor for tensor in own if not is_lazy(tensor)]

@@ -236,7 +236,10 @@ def _sparse_product(op: OpShape, first: int) -> tuple[Part, ...]:
         pairs = integer(op, "pairs")
         return part_of(op, f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP", macs=pairs)
     shape = shape_of(op.inputs, first + 1 if left is not None else first)
-    factors = (left if left is not None else right, 1 if len(shape) == 1 else shape[-1 if left is not None else -2])
+    factors = (
+        int(left if left is not None else right or 0),
+        1 if len(shape) == 1 else shape[-1 if left is not None else -2],
+    )
     return part_of(op, worked("stored values x columns", factors, prod(factors)), macs=prod(factors))
 
 
