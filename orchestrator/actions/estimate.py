@@ -40,15 +40,19 @@ def estimate(
     optimizer: "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop", or (class name, settings); None for no step.
     loss: output -> scalar; None starts backward from a given gradient of the output.
     device: "meta" needs no data and no memory; None runs a copy of the model where its parameters are, which models
-        that look at their data need. The model itself is not changed.
+        that look at their data need. The model itself is not changed. Sparse and strided nested tensors and quantized
+        layers exist with values only: a model with one of them runs as with None.
     memory: also follow which tensors are alive when (``Estimate.memory``, bytes).
 
-    Raises nothing for what the model does: ``Estimate.problem`` says where it stopped.
+    Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could not be counted makes
+    totals lower bounds: ``Estimate.forward.at_least``, with the names in ``unknown``.
     """
     import copy
 
     from perfctl.workloads.tracing import recorder
 
+    if device == "meta" and recorder.needs_values(model, inputs):
+        device = None
     worker = recorder.without_data(model) if device == "meta" else copy.deepcopy(model)
     if device not in (None, "meta"):
         worker = worker.to(device)

@@ -243,7 +243,11 @@ def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
     if not run.layer_calls:
         return Rate(None, None, None, "the shapes of the layers were not recorded")
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)
-    flops = totals(run.layer_calls, directions).flops
+    total = totals(run.layer_calls, directions)
+    if total.at_least:
+        names = ", ".join(name for name, _ in total.unknown)
+        return Rate(None, None, None, f"at least {total.flops:,} FLOP on paper: {names} not counted")
+    flops = total.flops
     roofs = peaks_of(run.device, peaks)
     precision = run.precision or ""
     path = precision if device_kind(run) == "cpu" else PATH_OF.get(precision, precision)

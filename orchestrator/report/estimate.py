@@ -64,14 +64,14 @@ def model_table(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> st
         ]
     seen = {row[0].strip() for row in rows}
     outside = [call.kind for call in forward.get("", []) if call.macs is None and call.kind not in seen]
-    rows += [(kind, "function", "", "", "no formula") for kind in outside]
+    rows += [(kind, "function", "", "", "not counted") for kind in outside]
     return "\n".join(columns(("layer", "kind", "output", "parameters", "MAC"), rows, left=3))
 
 
 def macs_of(calls: Sequence[LayerCall]) -> str:
-    if any(call.macs is None for call in calls):
-        return "no formula"
-    total = sum(call.macs or 0 for call in calls)
+    total, unknown = sum(call.macs or 0 for call in calls), any(call.macs is None for call in calls)
+    if unknown:
+        return f"at least {total:,}" if total else "not counted"
     return f"{total:,}" if total else ""
 
 
@@ -83,9 +83,10 @@ def totals_text(found: Estimate) -> str:
     frozen = found.parameters - found.trainable
     lines = [
         f"parameters            {found.parameters:,} (trainable {found.trainable:,}, not trainable {frozen:,})",
-        f"forward               {_work(found.forward)}",
-        f"backward              {_work(found.backward)}" if found.backward.macs else "",
-        f"computed again        {_work(found.recompute)}" if found.recompute.macs else "",
+        f"forward               {found.forward}",
+        f"backward              {found.backward}" if found.backward.macs or found.backward.at_least else "",
+        f"computed again        {found.recompute}" if found.recompute.macs or found.recompute.at_least else "",
+        f"integer products      {found.integer_macs:,} multiply-adds, no FLOP" if found.integer_macs else "",
         f"fused attention       + {found.fused.macs:,} MAC = {found.fused.flops:,} FLOP: Q K^T again in backward, "
         "where a fused kernel runs; not in the lines above" if found.fused.macs else "",
         f"elementwise, forward  {found.forward.elementwise_flops:,} FLOP, not in the lines above",
@@ -101,9 +102,12 @@ def totals_text(found: Estimate) -> str:
     return "\n".join(filter(None, lines))
 
 
-def _work(total: Totals) -> str:
-    mark = "at least " if total.unknown else ""
-    return f"{mark}{total.macs:,} MAC = {total.flops:,} FLOP"
+def _flops(total: Totals) -> str:
+    return f"{'at least ' if total.at_least else ''}{total.flops:,}"
+
+
+def _total_json(total: Totals) -> dict[str, Any]:
+    return {**asdict(total), "at_least": total.at_least}
 
 
 def calls_table(calls: Sequence[LayerCall]) -> str:
@@ -111,8 +115,8 @@ def calls_table(calls: Sequence[LayerCall]) -> str:
     rows = [
         (
             call.layer or "(model)", call.kind, call.direction, f"{call.calls:,}",
-            f"{call.macs:,}" if call.macs is not None else "no formula",
-            f"{call.elementwise_flops:,}" if call.elementwise_flops is not None else "no formula",
+            f"{call.macs:,}" if call.macs is not None else "not counted",
+            f"{call.elementwise_flops:,}" if call.elementwise_flops is not None else "not counted",
             *(f"{value or 0:,}" for value in (call.output_elements, call.read_bytes, call.write_bytes)),
         )
         for call in calls
@@ -177,7 +181,7 @@ def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str]
         parts.append(memory_text(first.memory))
     if len(found) > 1:
         rows = [
-            (f"{size:,}", f"{one.forward.flops:,}", f"{one.backward.flops:,}", f"{one.memory.peak.bytes:,}" if one.memory else "")
+            (f"{size:,}", _flops(one.forward), _flops(one.backward), f"{one.memory.peak.bytes:,}" if one.memory else "")
             for size, one in found.items()
         ]  # fmt: skip
         parts.append("\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), rows, left=0)))
@@ -192,8 +196,9 @@ def as_json(
     batches = {
         size: {
             "parameters": one.parameters, "trainable": one.trainable, "input_bytes": one.input_bytes,
-            "forward": asdict(one.forward), "backward": asdict(one.backward), "recompute": asdict(one.recompute),
-            "fused_attention": asdict(one.fused), "layers": [call._asdict() for call in one.calls],
+            "forward": _total_json(one.forward), "backward": _total_json(one.backward),
+            "recompute": _total_json(one.recompute), "fused_attention": _total_json(one.fused),
+            "integer_macs": one.integer_macs, "layers": [call._asdict() for call in one.calls],
             "modules": [asdict(module) for module in one.modules],
             "memory": asdict(one.memory) if one.memory is not None else None,
             "data_dependent": one.data_dependent, "problem": one.problem,

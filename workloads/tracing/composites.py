@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,31 @@ def is_compiled(module: nn.Module) -> bool:
 def is_wrapper(module: nn.Module) -> bool:
     """Whether it is the result of ``torch.compile(model)``."""
     return "_orig_mod" in module.__dict__.get("_modules", ())
+
+
+def kind_of(module: nn.Module) -> str:
+    """Its class; of a scripted module, the class that it was made from."""
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    return str(getattr(module, "original_name", "")) if scripted else type(module).__name__
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run what torch.compile or torch.jit made operator by operator, and FlexAttention on any device."""
+    from torch.nn.attention import flex_attention
+
+    stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    optimize, check = torch._C._get_graph_executor_optimize(), getattr(flex_attention, "_validate_device", None)
+    torch._C._set_graph_executor_optimize(False)
+    if check is not None:
+        flex_attention._validate_device = lambda *_: None
+    try:
+        with stance("force_eager") if stance is not None else nullcontext():
+            yield
+    finally:
+        torch._C._set_graph_executor_optimize(optimize)
+        if check is not None:
+            flex_attention._validate_device = check
 
 
 class Region(nn.Module):

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from perfctl.workloads.tracing.composites import Call, is_recurrent
+from perfctl.workloads.tracing.composites import Call, is_recurrent, kind_of
 from perfctl.workloads.tracing.gradients import LEAF, current_task, next_number
 
 _CALLED = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*|\[\d+\])*)\s*\(")
@@ -309,12 +309,14 @@ class Places:
 
 
 def _frame(name: str, module: torch.nn.Module, recompute: bool = False) -> Frame:
-    return Frame(name, type(module).__name__, is_leaf(module), recompute, None, module)
+    return Frame(name, kind_of(module), is_leaf(module), recompute, None, module)
 
 
 def is_leaf(module: torch.nn.Module) -> bool:
     """Whether it is a single layer: torch's own forward, without submodules (attention may have its projections)."""
+    if isinstance(module, torch.jit.ScriptModule):  # its class has no forward to ask for
+        return False
     forward = getattr(type(module).forward, "__module__", "") or ""
-    if isinstance(module, torch.jit.ScriptModule) or not forward.startswith("torch.nn.modules."):
+    if not forward.startswith("torch.nn.modules."):
         return False
     return isinstance(module, torch.nn.MultiheadAttention) or next(module.children(), None) is None

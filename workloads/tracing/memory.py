@@ -16,6 +16,16 @@ import torch
 from perfctl.records.paper import Allocation, MemoryTrace
 
 
+def storage_of(tensor: torch.Tensor) -> Any:
+    """The tensor's storage; None for a sparse or wrapping tensor, which has none of its own."""
+    if tensor.layout is not torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
 @dataclass(slots=True, eq=False)
 class Slot:
     """One storage; its fields are those of an Allocation."""
@@ -58,7 +68,9 @@ class Live:
     ) -> None:
         if tensor.device.type != self.device:
             return
-        storage = tensor.untyped_storage()
+        storage = storage_of(tensor)
+        if storage is None:
+            return
         key = storage._cdata
         if key in self.alive:
             return
@@ -94,7 +106,8 @@ class Live:
 
     def mark_gradients(self, model: torch.nn.Module) -> None:
         for parameter in model.parameters():
-            if parameter.grad is not None and (slot := self.alive.get(parameter.grad.untyped_storage()._cdata)):
+            storage = storage_of(parameter.grad) if parameter.grad is not None else None
+            if storage is not None and (slot := self.alive.get(storage._cdata)):
                 slot.category = "gradient"
 
     def trace(self, whole: bool = True) -> MemoryTrace:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
 from perfctl.records.paper import OpShape
+from perfctl.workloads.tracing.composites import kind_of
 
 Attributes = tuple[tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
@@ -24,6 +26,8 @@ FREE = frozenset((
     "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten.is_same_size", "aten.result_type", "aten.view",
     "aten.record_stream", "aten._has_same_storage_numel", "aten.expand", "aten.as_strided_", "aten.t_",
     "aten.transpose_", "aten.clone", "aten.squeeze_", "aten.unsqueeze_", "aten.requires_grad_", "aten._nested_tensor_from_mask",
+    "aten._linalg_check_errors", "aten._nested_tensor_size", "aten._nested_tensor_strides", "torchvision._cuda_version",
+    "aten._nested_tensor_storage_offsets",
 ))  # fmt: skip
 """Operations that compute nothing, besides those that the dispatcher marks as views.
 
@@ -68,13 +72,113 @@ def plan_for(func: Any) -> OpPlan:
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
     free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
-    composite = bool(func._can_decompose()) and torch._C._dispatch_has_kernel_for_dispatch_key(
+    composite = _decomposes(func) and torch._C._dispatch_has_kernel_for_dispatch_key(
         func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     )
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:
         attributes = _pointwise
     return OpPlan(name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name == "torchvision.nms")
+
+
+def _decomposes(func: Any) -> bool:
+    try:
+        return bool(func._can_decompose())
+    except RuntimeError:  # prim::layout is in no table
+        return False
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def computes_itself(types: Iterable[Any]) -> bool:
+    """Whether one of the tensors is of a class that runs other operators for each (jagged, DTensor, quantized weights)."""
+    disabled = torch._C._disabled_torch_dispatch_impl
+    return any(kind not in _PLAIN and kind.__torch_dispatch__ is not disabled for kind in types)
+
+
+def is_nested(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_nested
+
+
+def _sizes(value: torch.Tensor) -> list[tuple[int, ...]]:
+    """The shapes inside a nested tensor."""
+    return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
+
+
+def shape_of(value: torch.Tensor) -> tuple[int, ...]:
+    """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the rest is equal."""
+    if not value.is_nested:
+        return tuple(value.shape)
+    if value.layout is torch.jagged:
+        return tuple(value.values().shape)
+    sizes = _sizes(value)
+    rest = {size[1:] for size in sizes}
+    if len(rest) == 1:
+        return (sum(size[0] for size in sizes), *rest.pop())
+    last = {size[-1] for size in sizes}
+    total = sum(prod(size) for size in sizes)
+    return (total // (width := last.pop()), width) if len(last) == 1 and 0 not in last else (total,)
+
+
+_PAIRED = ("aten.bmm", "aten.matmul", "aten.mm")
+"""Products of which each part of one nested tensor meets its own of the other."""
+_Shapes = tuple[tuple[int, ...] | None, ...]
+
+
+def components(
+    name: str, args: tuple[Any, ...], result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> list[tuple[_Shapes, _Shapes]]:
+    """(inputs, outputs) of each product that one operator runs: several for two nested tensors, else one."""
+    if name not in _PAIRED or not all(map(is_nested, args[:2])):
+        return [(tuple(inputs), tuple(outputs))]
+    parts = zip(*(_sizes(value) for value in (*args[:2], result)), strict=True)
+    return [((left, right), (product,)) for left, right, product in parts]
+
+
+def stored_values(args: tuple[Any, ...]) -> Attributes:
+    """How many values each sparse tensor stores, and of two, how many pairs of them meet; () without a sparse tensor."""
+    tensors = [value if isinstance(value, torch.Tensor) and value.layout not in _DENSE else None for value in args]
+    if not any(value is not None for value in tensors):
+        return ()
+    stored: Attributes = (("nnz", tuple(None if value is None else _stored(value) for value in tensors)),)
+    known = [value for value in tensors if value is not None]
+    if len(known) == 2 and all(value.dim() == 2 for value in known):
+        left, right = (value.detach().to_sparse_coo().coalesce().indices() for value in known)
+        middle = max(known[0].shape[1], 1)
+        met = torch.bincount(left[1], minlength=middle) * torch.bincount(right[0], minlength=middle)
+        stored = (*stored, ("pairs", int(met.sum())))
+    return stored
+
+
+_DENSE = (torch.strided, torch.jagged, torch._mkldnn)  # type: ignore[attr-defined]
+
+
+def _stored(value: torch.Tensor) -> int:
+    return int(value.values().numel()) if value.layout is not torch.sparse_coo else int(value._values().numel())
+
+
+def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The operator's result; on meta, also of those few that torch has no meta kernel for."""
+    try:
+        return func(*args, **kwargs)
+    except NotImplementedError:
+        shaped = _SHAPED.get(name)
+        if shaped is None or not any(isinstance(value, torch.Tensor) and value.is_meta for value in args):
+            raise
+        return shaped(*args)
+
+
+def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    steps, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
+    longest = targets.shape[-1] if targets.dim() == 2 else -(-targets.shape[0] // batch)
+    return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * longest + 1)
+
+
+_SHAPED: dict[str, Callable[..., Any]] = {
+    "aten._ctc_loss": _ctc,
+    "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
+}
 
 
 def _at(args: tuple[Any, ...], index: int) -> Any:
@@ -129,10 +233,22 @@ ATTRIBUTES: dict[str, Extractor] = {
         ("native_layer_norm", _named("", "normalized_shape")),
         ("native_group_norm", _named("", "", "", "N", "C", "HxW", "group")),
         ("embedding_dense_backward", _named("", "", "num_weights")),
+        ("_cdist_forward", _named("", "", "p")),
+        ("_cdist_backward", _named("", "", "", "p")),
+        ("_trilinear", _named("", "", "", "expand1", "expand2", "expand3", "sumdim")),
+        ("_fft_c2c _fft_r2c _fft_c2r", _named("", "dim")),
+        ("linalg_qr", _named("", "mode")),
+        ("_linalg_svd", _named("", "full_matrices", "compute_uv")),
+        ("_linalg_eigh", _named("", "", "compute_v")),
+        ("linalg_solve_triangular", _named("", "", "upper", "left")),
         ("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu", _FLASH),
         ("_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention", _EFFICIENT),
     )
     for name in names.split()
+}
+ATTRIBUTES |= {
+    "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
+    "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
 }
 """Operation -> extractor, where the formula needs more than shapes."""
 
@@ -180,7 +296,7 @@ def modules_seen(
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in seen]
         seen.update(map(id, own))
         row = ModuleSeen(
-            path, type(module).__name__, depth=path.count(".") + 1 if path else 0, output=outputs.get(path),
+            path, kind_of(module), depth=path.count(".") + 1 if path else 0, output=outputs.get(path),
             parameters=sum(tensor.numel() for tensor in own),
             trainable=sum(tensor.numel() for tensor in own if tensor.requires_grad),
             parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in own),

@@ -28,6 +28,7 @@ import torch
 from perfctl.records.paper import MemoryTrace, OpShape
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
+from perfctl.workloads.tracing import composites
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
 from perfctl.workloads.tracing.operations import ModuleSeen
@@ -64,7 +65,30 @@ def without_data(model: torch.nn.Module) -> torch.nn.Module:
         empty = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
     memo |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
-    return copy.deepcopy(model, memo)
+    made = copy.deepcopy(model, memo)
+    for module in made.modules():
+        if isinstance(module, torch.jit.ScriptModule):  # it copied its tensors itself
+            for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+                empty = torch.empty_like(tensor.detach(), device="meta")
+                module._c.setattr(name, empty.requires_grad_(tensor.requires_grad))
+    return made
+
+
+def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
+    """Whether something given has no form without values: sparse and strided nested tensors, quantized layers."""
+    held = (vars(module).values() for module in model.modules())
+    tensors = [
+        *model.parameters(),
+        *model.buffers(),
+        *tensors_in(inputs),
+        *(value for group in held for value in group),
+    ]
+    odd = any(
+        isinstance(tensor, torch.Tensor) and (tensor.is_nested or tensor.layout is not torch.strided)
+        and tensor.layout is not torch.jagged
+        for tensor in tensors
+    )  # fmt: skip
+    return odd or any(type(module).__module__.startswith("torch.ao.nn.quantized") for module in model.modules())
 
 
 def make_inputs(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str) -> tuple[Any, ...]:
@@ -85,6 +109,10 @@ def _is_shape(item: Any) -> bool:
 
 
 def _moved(item: Any, device: str) -> Any:
+    if isinstance(item, torch.Tensor) and item.is_meta and device != "meta":
+        return torch.zeros_like(item, device=device, requires_grad=item.requires_grad)
+    if isinstance(item, torch.Tensor) and item.requires_grad:  # a copy would lead back to the tensor that was given
+        return item.detach().to(device).requires_grad_()
     if hasattr(item, "to"):
         return item.to(device)
     if isinstance(item, (tuple, list)):
@@ -152,7 +180,7 @@ def _step(
     if backward and loss is not None:
         ends = [loss(output)]
     elif backward:
-        ends = [end for end in tensors_in(output) if end.requires_grad and end.is_floating_point()]
+        ends = [end for end in tensors_in(output) if end.requires_grad]
     if live is not None:
         live.forward_done()
     if ends:
@@ -166,16 +194,17 @@ def _step(
 
 
 def _attempt(model: torch.nn.Module, live: Live | None, step: Callable[[], None]) -> tuple[Recorder, str | None]:
-    """(recorder, where and why the step ended early). Errors of the recorder itself pass through."""
-    recorder = Recorder(model, live)
+    """(recorder, where and why the step ended early)."""
+    recorder = Recorder(model, live, uncompiled=True)
     try:
-        with recorder:
+        with composites.uncompiled(), recorder:
             step()
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
         module = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
         if module.startswith(f"{__package__}.") and module != __name__:
-            raise
+            place = recorder.failed_in or "the model"
+            return recorder, f"{place}: perfctl could not follow it ({type(error).__name__}: {first_line(error)})"
         return recorder, explain(error, recorder.failed_in)
     return recorder, None
 

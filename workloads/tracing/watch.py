@@ -9,18 +9,20 @@ from typing import Any
 import torch
 import torch.nn.functional
 from torch._guards import TracingContext
+from torch._ops import HigherOrderOperator
 from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Gap
+from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import composites, operations
 from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
 from perfctl.workloads.tracing.layers import Frame, Names, Places
-from perfctl.workloads.tracing.memory import Live
-from perfctl.workloads.tracing.operations import ModuleSeen, OpPlan
+from perfctl.workloads.tracing.memory import Live, storage_of
+from perfctl.workloads.tracing.operations import ModuleSeen, OpPlan, is_nested
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
@@ -32,6 +34,8 @@ COPIES = frozenset({"aten.copy_", "aten.detach"})
 
 class Dispatch(TorchDispatchMode):
     """Passes every operator to the recorder after it ran."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -47,21 +51,39 @@ class Dispatch(TorchDispatchMode):
         kwargs = kwargs or {}
         if TracingContext.try_get() is not None:  # torch.compile is tracing: nothing is computed
             return func(*args, **kwargs)
+        recorder = self.recorder
+        if isinstance(func, HigherOrderOperator):
+            recorder.dispatched += 1
+            return self._higher_order(func, args, kwargs)
+        if operations.computes_itself(types):  # a tensor made of tensors: the operators on those come here
+            return NotImplemented
         plan = self.plans.get(func)
         if plan is None:
             plan = self.plans[func] = operations.plan_for(func)
-        if plan.composite:
+        if plan.composite and not any(map(is_nested, args)):
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = func(*args, **kwargs)
-        recorder = self.recorder
+        result = operations.run(func, plan.name, args, kwargs)
+        recorder.dispatched += 1
         if not plan.free:
-            recorder.note(plan, args, kwargs, result)
+            recorder.note_safely(plan, args, kwargs, result)
         recorder.numbered = next_number()
         if recorder.live is not None:
             recorder.live.see(result, *recorder.place(), plan.name)
+        return result
+
+    def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """FlexAttention is one operation, as attention is; of the others, the operators inside count."""
+        if func.name() in ("flex_attention", "flex_attention_backward"):
+            return self.recorder.flex_attend(func, args, kwargs)
+        kernel = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+        if kernel is not None:
+            with self:
+                return kernel(*args, **kwargs)
+        result = func(*args, **kwargs)
+        self.recorder.miss(f"higher_order.{func.name()}", "its operators cannot be seen")
         return result
 
 
@@ -73,12 +95,22 @@ class Recorder:
     """
 
     def __init__(
-        self, model: torch.nn.Module | None = None, live: Live | None = None, names: Names | None = None
-    ) -> None:
+        self, model: torch.nn.Module | None = None, live: Live | None = None, names: Names | None = None,
+        uncompiled: bool = False,
+    ) -> None:  # fmt: skip
         """``model``: layers are named by their path below it; without it, modules are named when they are called.
 
         ``live``: also trace the lifetimes of storages. ``names``: shared with an Annotator, for equal names.
+        ``uncompiled``: what torch.compile or torch.jit made runs operator by operator, and so is recorded.
         """
+        self._uncompiled = uncompiled
+        self.dispatched = 0
+        """Operators that ran so far, views too."""
+        self._before: list[int] = []
+        """``dispatched`` at the start of each running module."""
+        self._zeros: dict[int, Any] = {}
+        """Storages of zeros that stand for tangents that are zero (torch.func.jvp)."""
+        self._has_zeros = False
         self.model = model
         self.live = live
         self.names = names or Names(model, own="")
@@ -159,7 +191,7 @@ class Recorder:
 
     def _attend(self, *args: Any, **kwargs: Any) -> Any:
         above = self.places.top
-        if above.call is not None:
+        if above.call is not None or any(map(is_nested, (*args, *kwargs.values()))):
             return self._attention(*args, **kwargs)
         call = Call()
         recompute = above.recompute or current_task() != -1
@@ -177,6 +209,20 @@ class Recorder:
                 composites.describe_attention(call, given, output)
                 self._note_call(frame, call)
         return output
+
+    def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """FlexAttention: the whole square of scores, whatever the block mask says; its own operators are not recorded."""
+        query, key, value = args[:3]
+        above, call = self.places.top, Call()
+        if above.call is None:
+            composites.describe_attention(call, {"query": query, "key": key, "value": value}, None)
+            call.attributes["is_causal"] = False
+            if func.name() == "flex_attention":
+                self._note_call(above, call)
+            else:
+                call.attributes["needs"], call.backend = (True, True, True), "flash"
+                self._note_call(self.places.now()[0], call, "backward")
+        return func(*args, **kwargs)
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._optimizing = True
@@ -201,18 +247,21 @@ class Recorder:
 
     def _learn(self, name: str, module: torch.nn.Module) -> None:
         self.places.learn(name, module)
-        self._named.append((name, module))
+        if not composites.is_wrapper(module):  # the module inside has the same name
+            self._named.append((name, module))
         own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted]
         self._counted.update(map(id, own))
         known = [tensor for tensor in own if not is_lazy(tensor)]
         self._parameters[name] = self._parameters.get(name, 0) + sum(tensor.numel() for tensor in known)
-        self._weights.update((tensor.untyped_storage()._cdata, None) for tensor in known)
+        storages = filter(None, map(storage_of, known))
+        self._weights.update((storage._cdata, None) for storage in storages)
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
         self.places.push(self.places.frame_for(module))
-        if self._region is None and composites.is_compiled(module):
+        self._before.append(self.dispatched)
+        if self._region is None and not self._uncompiled and composites.is_compiled(module):
             # In a dispatch mode, torch.compile would compile a separate variant of the region.
             self._region = module
             self._regions[self.places.top.layer or type(module).__name__] = None
@@ -237,12 +286,38 @@ class Recorder:
         elif self.failed_in is None:
             self.failed_in = path if path is not None else self.places.top.layer
         frame = self.places.pop()
+        if self._before and self._before.pop() == self.dispatched and not frame.recompute and not self._optimizing:
+            self._ran_unseen(module, frame, args, output)
         described = output is not None or (raised and frame.recompute)
         if frame.call is not None and self.places.top is not frame and is_recurrent(module) and described:
             composites.describe_rnn(frame.call, module, args, kwargs, output)
             self._note_call(frame, frame.call)
         if path is not None and path not in self._outputs:
-            self._outputs[path] = next((tuple(tensor.shape) for tensor in tensors_in(output)), None)
+            self._outputs[path] = next(map(operations.shape_of, tensors_in(output)), None)
+
+    def _ran_unseen(self, module: torch.nn.Module, frame: Frame, args: Any, output: Any) -> None:
+        """A module that gave a new tensor without any operator that could be seen: its work is unknown, not 0."""
+        if frame.call is not None or self._region is not None:
+            return
+        given = {id(tensor) for tensor in (*tensors_in(args), *module.parameters(), *module.buffers())}
+        if (
+            any(id(tensor) not in given for tensor in tensors_in(output))
+            and next(module.parameters(), None) is not None
+        ):
+            self.miss(f"module.{type(module).__name__}", "no operator of it could be seen", frame)
+
+    def miss(self, op: str, why: str, frame: Frame | None = None) -> None:
+        """Count an operation about which nothing is known but its name."""
+        here, direction, _ = self.places.now() if frame is None else (frame, "forward", None)
+        again = here.recompute and direction == "forward"
+        self._add(here.layer, here.kind, op, op, direction, None, again, (), (), (), (("missed", why),))
+
+    def note_safely(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """``note``; an operation that it cannot read is counted by name only."""
+        try:
+            self.note(plan, args, kwargs, result)
+        except Exception as error:
+            self.miss(plan.name, f"{type(error).__name__}: {first_line(error)}")
 
     def note(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Record one operator, unless it is part of a composite call."""
@@ -260,6 +335,10 @@ class Recorder:
             return
         if plan.dynamic:
             self._dynamic[plan.name] = None
+        if plan.name == "aten._efficientzerotensor":
+            self._has_zeros = True
+        elif self._has_zeros and plan.name == "aten.zeros" and result.dim() == 0:
+            self._remember(self._zeros, result)
         shapes: list[tuple[int, ...] | None] = []
         types: list[Any] = []
         weights = self._read(args, shapes, types)
@@ -273,10 +352,20 @@ class Recorder:
         else:
             forward, role = self._role(key, plan.name, weights > 0)
         attributes = plan.attributes(args, kwargs) if plan.attributes else ()
-        self._add(
-            frame.layer, frame.kind, None if frame.leaf else forward, plan.name, direction, role,
-            frame.recompute and direction == "forward", tuple(shapes), tuple(outputs), tuple(types), attributes,
-        )  # fmt: skip
+        if self._has_zeros and any(self._is_zero(value) for value in args):
+            attributes = (*attributes, ("zero", True))
+        if stored := operations.stored_values(args):
+            attributes = (*attributes, *stored)
+            self._dynamic[plan.name] = None
+        for each in operations.components(plan.name, args, result, shapes, outputs):
+            self._add(
+                frame.layer, frame.kind, None if frame.leaf else forward, plan.name, direction, role,
+                frame.recompute and direction == "forward", *each, tuple(types), attributes,
+            )  # fmt: skip
+
+    def _is_zero(self, value: Any) -> bool:
+        storage = storage_of(value) if isinstance(value, torch.Tensor) else None
+        return storage is not None and storage._cdata in self._zeros and not any(value.stride())
 
     def _claim(self, name: str, weights: bool) -> None:
         """Note which operator created the newest autograd node: the one that increased the number.
@@ -321,9 +410,10 @@ class Recorder:
         weights = 0
         for value in values:
             if isinstance(value, torch.Tensor):
-                shapes.append(tuple(value.shape))
+                shapes.append(operations.shape_of(value))
                 types.append(value.dtype)
-                if count_weights and value.untyped_storage()._cdata in self._weights:
+                storage = storage_of(value) if count_weights else None
+                if storage is not None and storage._cdata in self._weights:
                     weights += 1
             elif isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
                 weights += self._read(value, shapes, types, count_weights)
@@ -335,10 +425,13 @@ class Recorder:
         """Count a tensor derived from parameters only (a cast under autocast, weight norm) as a parameter."""
         for value in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(value, torch.Tensor):
-                storage = value.untyped_storage()
-                key = storage._cdata
-                if key not in self._weights:
-                    self._weights[key] = weakref.ref(storage, partial(_forget, self._weights, key))
+                self._remember(self._weights, value)
+
+    def _remember(self, known: dict[int, Any], tensor: torch.Tensor) -> None:
+        """Keep the tensor's storage among ``known`` while it lives."""
+        storage = storage_of(tensor)
+        if storage is not None and storage._cdata not in known:
+            known[storage._cdata] = weakref.ref(storage, partial(_forget, known, storage._cdata))
 
     def _role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
         """(forward operator, direction) of a backward operator, from the operator that created its autograd node."""

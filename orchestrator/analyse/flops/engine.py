@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.flops import formulas
+from perfctl.orchestrator.analyse.flops import formulas, leading
 from perfctl.orchestrator.analyse.flops.formulas import FUSED, Formula, Part, shape_of, tensors_of
 from perfctl.records.paper import LayerCall, OpShape
 
@@ -23,7 +23,7 @@ def _read_operations() -> dict[str, dict[str, Formula]]:
     groups: dict[str, dict[str, Formula]] = defaultdict(dict)
     lines = Path(__file__).with_name("operations.csv").read_text(encoding="utf-8").splitlines()
     for group, function, factor, operations in csv.reader(lines[1:]):
-        formula = getattr(formulas, function)
+        formula = getattr(formulas, function, None) or getattr(leading, function)
         names = (name if "." in name else f"aten.{name}" for name in operations.split())
         groups[group].update(dict.fromkeys(names, formula(int(factor)) if factor else formula))
     return groups
@@ -71,6 +71,16 @@ class Totals:
     flops: int
     elementwise_flops: int
     unknown: tuple[tuple[str, int], ...]
+    """What is not counted: (operation without a formula, calls)."""
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the sums are lower bounds, because something is not counted."""
+        return bool(self.unknown)
+
+    def __str__(self) -> str:
+        """ "at least 10 MAC = 20 FLOP"."""
+        return f"{'at least ' if self.at_least else ''}{self.macs:,} MAC = {self.flops:,} FLOP"
 
 
 def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
@@ -79,17 +89,60 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     unknown: dict[_Key, list[OpShape]] = {}
     for op in ops:
         named = {"forward": "recompute"} if op.attributes.get("recompute") else {}
-        formula = formula_for(op)
+        formula = _safe(op)
         if formula is None:
             key = (op.layer, friendly(op.op, op), named.get(op.direction, op.direction))
             unknown.setdefault(key, []).append(op)
-        for part in formula(op) if formula else ():
+        for part in formula or ():
             key = (op.layer, kind_of(op) + part.label, named.get(part.direction, part.direction))
             rows.setdefault(key, []).append((op, part))
     owners = _owners(rows)
     calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
     calls += [_unknown_call(key, group) for key, group in unknown.items()]
+    calls += _unseen_forward(calls)
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
+
+
+def _safe(op: OpShape) -> tuple[Part, ...] | None:
+    """The parts of an operation; None where it has no formula, or one that does not fit these shapes."""
+    formula = formula_for(op)
+    if formula is None or "missed" in op.attributes:
+        return None
+    try:
+        parts = formula(op)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+    return tuple(formulas.as_real_work(op, part) for part in parts)
+
+
+UNSEEN = "forward of "
+"""Start of the kind of a row that stands for a forward that was not seen."""
+
+
+def _unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
+    """A layer whose backward multiplies while its forward does not: its forward was not seen whole."""
+    work: dict[str, Counter[str]] = defaultdict(Counter)
+    named = set()
+    for call in calls:
+        side = "backward" if call.direction in BACKWARD else call.direction
+        work[call.layer][side] += call.macs or 0
+        if call.macs is None and side == "forward":
+            named.add(call.layer)
+    found = []
+    for layer, sides in work.items():
+        if not sides["backward"] or sides["forward"] or sides["recompute"] or layer in named:
+            continue
+        first = min((call for call in calls if call.layer == layer), key=lambda call: call.position or 0)
+        why = f"forward was not seen, though backward has {sides['backward']:,} multiply-adds"
+        row = first._replace(kind=f"{UNSEEN}{layer or 'the model'}", direction="forward", formula=why, parameters=0)
+        row = row._replace(macs=None, flops=None, elementwise_flops=None, calls=1)
+        found.append(row._replace(read_bytes=0, write_bytes=0, output_elements=0))
+    return found
+
+
+def integer_macs(ops: Iterable[OpShape]) -> int:
+    """Multiply-adds of integers, which are no FLOPs."""
+    return sum(formulas.integer_products(op) * op.calls for op in ops if formula_for(op) is not None)
 
 
 def on_paper(op: OpShape) -> OpShape:
@@ -181,6 +234,11 @@ def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
         write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
         output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
-        formula=f"no formula for {ops[0].op} ({count:,} {'call' if count == 1 else 'calls'})",
+        formula=_why(ops[0]) + f" ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None, calls=count, position=min(op.position for op in ops),
     )  # fmt: skip
+
+
+def _why(op: OpShape) -> str:
+    missed = op.attributes.get("missed")
+    return f"{op.op} was not read: {missed}" if missed else f"no formula for {op.op}"

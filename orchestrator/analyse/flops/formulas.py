@@ -14,7 +14,7 @@ whatever the function; the docstrings state the other factors. docs/formulas.md 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from perfctl.records.paper import OpShape
@@ -191,7 +191,8 @@ def convolution_backward(op: OpShape) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv")
+ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv",
+         "aten.addbmm", "aten.addbmm_", "aten._sparse_addmm")  # fmt: skip
 """Their first argument is added; the second and third are the factors."""
 LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
 
@@ -219,13 +220,65 @@ def _factors(left: Shape, right: Shape) -> tuple[str, tuple[int, ...]]:
 
 
 def matrix_product(op: OpShape) -> tuple[Part, ...]:
-    """mm, bmm, mv, dot: both factors are the first two arguments."""
-    return _product(op, 0, 1)
+    """mm, bmm, mv, dot: both factors are the first two arguments; of a sparse one, the values that it stores."""
+    return _sparse_product(op, 0) if "nnz" in op.attributes else _product(op, 0, 1)
 
 
 def added_product(op: OpShape) -> tuple[Part, ...]:
     """addmm, baddbmm, addmv: bias + left @ right; the additions stand under elementwise FLOPs."""
-    return _product(op, 1, 2, output_elements(op))
+    return _sparse_product(op, 1) if "nnz" in op.attributes else _product(op, 1, 2, output_elements(op))
+
+
+def _sparse_product(op: OpShape, first: int) -> tuple[Part, ...]:
+    stored = op.attributes["nnz"]
+    left, right = (stored[place] for place in (first, first + 1)) if isinstance(stored, (list, tuple)) else (None, None)
+    if left is not None and right is not None:
+        pairs = integer(op, "pairs")
+        return part_of(op, f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP", macs=pairs)
+    shape = shape_of(op.inputs, first + 1 if left is not None else first)
+    factors = (
+        int(left if left is not None else right or 0),
+        1 if len(shape) == 1 else shape[-1 if left is not None else -2],
+    )
+    return part_of(op, worked("stored values x columns", factors, prod(factors)), macs=prod(factors))
+
+
+def as_real_work(op: OpShape, part: Part) -> Part:
+    """The part in real FLOPs: 4 real multiply-adds each for complex numbers, none for integers or a tangent of zeros."""
+    if not part.macs:
+        return part
+    if op.attributes.get("zero"):
+        return replace(part, macs=0, elementwise=0, text="a factor is a tangent of zeros: nothing to compute")
+    if _multiplies_integers(op):
+        return replace(part, macs=0, text=f"{part.text.rpartition(' = ')[0]}, of integers: no FLOPs")
+    if op.dtypes and op.dtypes[0].startswith("complex") and not op.op.startswith("aten._fft"):
+        real = 4 * part.macs
+        return replace(part, macs=real, text=f"{part.text}; complex, 4 real each: {real:,} MAC = {2 * real:,} FLOP")
+    return part
+
+
+def _multiplies_integers(op: OpShape) -> bool:
+    return op.op.startswith("quantized.") or (bool(op.dtypes) and op.dtypes[0].startswith(("int", "uint", "bool", "q")))
+
+
+def integer_products(op: OpShape) -> int:
+    """Multiply-adds of integers in one call of a product: they are no FLOPs."""
+    name = op.op.rpartition(".")[2]
+    if not _multiplies_integers(op) or "missed" in op.attributes:
+        return 0
+    formula = {"linear_dynamic": quantized_linear, "linear": quantized_linear if op.op[0] == "q" else linear}.get(name)
+    formula = formula or (added_product if op.op in ADDED else matrix_product if name in _INTEGER_PRODUCTS else None)
+    return sum(part.macs for part in formula(op)) if formula else 0
+
+
+_INTEGER_PRODUCTS = ("mm", "bmm", "mv", "dot", "_int_mm", "matmul")
+
+
+def quantized_linear(op: OpShape) -> tuple[Part, ...]:
+    """Quantized linear, whose weights are packed: rows x in x out, of integers."""
+    data = shape_of(op.inputs, 0)
+    factors = (prod(data[:-1]), data[-1], shape_of(op.outputs, 0)[-1])
+    return part_of(op, worked("rows x in x out", factors, prod(factors)), macs=prod(factors))
 
 
 def linear(op: OpShape) -> tuple[Part, ...]:
@@ -234,13 +287,6 @@ def linear(op: OpShape) -> tuple[Part, ...]:
     factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
     macs, adds = prod(factors), output_elements(op) if len(op.inputs) > 2 and op.inputs[2] is not None else 0
     return part_of(op, worked("rows x in x out", factors, macs), macs=macs, elementwise=adds, direction="forward")
-
-
-def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
-    """cdist: B x P x R x M differences, squares and sums; no multiply-adds by convention."""
-    left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-    work = 3 * prod(left) * right[-2]
-    return part_of(op, f"3 for each pair and coordinate: {work:,}", elementwise=work)
 
 
 FUSED = ", fused kernel"

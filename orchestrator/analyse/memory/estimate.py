@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, Totals, fused_only, totals
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD, Totals, fused_only, integer_macs, totals
 from perfctl.orchestrator.analyse.memory.trace import Memory
 from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 
@@ -42,11 +42,23 @@ class Estimate:
 
     @property
     def forward(self) -> Totals:
-        return totals(self.calls, ("forward",))
+        return self._whole(totals(self.calls, ("forward",)))
 
     @property
     def backward(self) -> Totals:
-        return totals(self.calls, BACKWARD)
+        return self._whole(totals(self.calls, BACKWARD))
+
+    def _whole(self, found: Totals) -> Totals:
+        """Of a trace that stopped early, totals are lower bounds."""
+        after = (
+            () if self.problem is None else ((f"what follows {self.problem.partition(': ')[0]}, where it stopped", 1),)
+        )
+        return replace(found, unknown=(*found.unknown, *after))
+
+    @property
+    def integer_macs(self) -> int:
+        """Multiply-adds of integers, in every direction: no FLOPs, and in no other total."""
+        return integer_macs(self.ops)
 
     @property
     def recompute(self) -> Totals:
@@ -74,4 +86,7 @@ def part_of(found: Estimate, layer: str) -> Estimate | None:
         return not layer or path == layer or path.startswith(layer + ".")
 
     calls = tuple(call for call in found.calls if inside(call.layer) and (layer or call.kind))
-    return replace(found, calls=calls, modules=tuple(module for module in found.modules if inside(module.path)))
+    ops = tuple(op for op in found.ops if inside(op.layer))
+    return replace(
+        found, calls=calls, ops=ops, modules=tuple(module for module in found.modules if inside(module.path))
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, estimate, fused_only
+from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, UNSEEN, estimate, fused_only
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, flag, left_factor
 from perfctl.orchestrator.analyse.sheets import layers
 from perfctl.orchestrator.analyse.sheets.layers import Facts, Line, WorkedLayer, space_lines
@@ -99,7 +99,7 @@ def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLaye
 
 def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
     lines = []
-    kinds = {call.kind for call in calls if not fused_only(call)}
+    kinds = {call.kind for call in calls if not fused_only(call) and not call.kind.startswith(UNSEEN)}
     for call in calls:
         said = DIRECTIONS_SAID.get(call.direction, call.direction)
         if fused_only(call):
@@ -107,7 +107,7 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
         elif len(kinds) > 1:
             said = f"{said} ({call.kind})"
         if call.macs is None:
-            lines.append(Line(said, call.formula or "", "", "no formula"))
+            lines.append(Line(said, call.formula or "", "", "not counted"))
         elif call.macs:
             lines.append(Line(said, *_split(call.formula or ""), f"{call.flops or 0:,} FLOP"))
         else:
@@ -120,7 +120,8 @@ def _time_lines(calls: Sequence[LayerCall]) -> tuple[Line, ...]:
         lines.append(Line("gradient of the input", "the layer's input needs none", "", "0 FLOP"))
     if len(heavy) > 1:
         total = sum(call.flops or 0 for call in heavy)
-        lines.append(Line("total", "sum of the multiply-adds above", "", f"{total:,} FLOP"))
+        mark = "at least " if any(call.macs is None for call in calls) else ""
+        lines.append(Line("total", "sum of the multiply-adds above", "", f"{mark}{total:,} FLOP"))
     return tuple(lines)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.workloads.tracing import recorder, watch
+from perfctl.workloads.tracing import watch
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -97,14 +97,22 @@ def test_a_function_with_its_own_backward_belongs_to_its_caller(device: str) -> 
     assert {call.kind for call in found.calls if call.macs} == {"Linear", "matmul"}
 
 
-def test_a_fault_of_the_recorder_is_not_said_to_be_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise KeyError("recorder")
+def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = watch.Recorder.note
 
-    broken_note = type(broken)(broken.__code__, watch.__dict__)
-    monkeypatch.setattr(watch.Recorder, "note", broken_note)
-    with pytest.raises(KeyError, match="recorder"):
-        recorder.trace(nn.Linear(2, 2), (torch.zeros(1, 2),))
+    def broken(self: Any, plan: Any, *rest: Any) -> None:
+        if plan.name == "aten.relu":
+            raise KeyError("recorder")
+        note(self, plan, *rest)
+
+    monkeypatch.setattr(watch.Recorder, "note", broken)
+    found = estimation.estimate(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3))
+    assert found.problem is None
+    assert (found.forward.macs, found.forward.at_least) == (2 * 3 * 4, True)
+    assert dict(found.forward.unknown) == {"relu": 1}
+    assert [call.formula for call in found.calls if call.macs is None] == [
+        "aten.relu was not read: KeyError: 'recorder' (1 call)"
+    ]
 
 
 def test_a_models_own_exception_is_its_problem() -> None:

@@ -60,7 +60,26 @@ BACKWARD: Case = (MAP, DATA, WEIGHT), (DATA, WEIGHT, None), BACK, {"grad_input":
 PRODUCTS: dict[str, Case] = {
     **{f"aten.{name}": FORWARD for name in ("convolution", "_convolution", "convolution_overrideable")},
     **{f"aten.{name}": BACKWARD for name in ("convolution_backward", "convolution_backward_overrideable")},
-    **{f"aten.{name}": product((3, 4), (4, 5), result=(3, 5), macs=60) for name in ("mm", "_int_mm", "_scaled_mm")},
+    **{f"aten.{name}": product((3, 4), (4, 5), result=(3, 5), macs=60) for name in ("mm", "matmul", "_int_mm", "_scaled_mm")},
+    "aten._grouped_mm": product((16, 32), (4, 32, 64), (4,), result=(16, 64), macs=16 * 32 * 64),
+    "aten._scaled_grouped_mm": product((16, 32), (16, 64), (4,), result=(4, 32, 64), macs=16 * 32 * 64),
+    "aten._trilinear": (
+        ((3, 5), (7, 5, 6), (3, 6)), ((3, 7),),
+        {"expand1": [1, 3], "expand2": [0], "expand3": [1, 2], "sumdim": [2, 3]}, {"forward": 3 * 7 * 5 * 6 + 3 * 7 * 5}, 0,
+    ),
+    **{f"aten.{name}": product((3, 5), (2, 3, 4), (2, 4, 5), result=(3, 5), macs=120, adds=15)
+       for name in ("addbmm", "addbmm_")},
+    "aten._sparse_addmm": product((3, 5), (3, 4), (4, 5), result=(3, 5), macs=60, adds=15),
+    "aten.linear_backward": (
+        ((2, 7, 4), (2, 7, 5), (5, 4)), ((2, 7, 4), (5, 4), (5,)), {"direction": "backward"},
+        {"grad_input": 280, "grad_weight": 280}, 70,
+    ),
+    **{f"quantized.{name}": product((6, 4), result=(6, 5), macs=120) for name in ("linear", "linear_dynamic")},
+    "torchvision.deform_conv2d": ((DATA, WEIGHT), (MAP,), {}, {"forward": CONV}, 8 * 2 * 8 * 9 * 49),
+    "torchvision._deform_conv2d_backward": (
+        (MAP, DATA, WEIGHT), (DATA, WEIGHT, (2, 18, 7, 7)), {"direction": "backward"}, {"grad_input": CONV, "grad_weight": CONV},
+        2 * 8 * 2 * 8 * 9 * 49,
+    ),
     "aten.bmm": product((2, 3, 4), (2, 4, 5), result=(2, 3, 5), macs=120),
     "aten.mv": product((3, 4), (4,), result=(3,), macs=12),
     "aten.dot": product((4,), (4,), result=(), macs=4),
@@ -144,9 +163,45 @@ SINGLE: dict[str, Case] = {
     "aten.var": work((3, 4), (), 3 * 12),
     "aten.std": work((3, 4), (), 3 * 12),
     "aten.var_mean": work((3, 4), (), 4 * 12),
-    "aten._cdist_forward": (((3, 4), (5, 4)), ((3, 5),), {}, {"forward": 0}, 3 * 3 * 5 * 4),
-}
-CASES = {**PRODUCTS, **NORMS, **POOLING, **SAMPLING, **OPTIMIZERS, **SINGLE}
+    "aten._cdist_forward": (((3, 4), (5, 4)), ((3, 5),), {}, {"forward": 3 * 5 * 4}, 3 * 5 * 4),
+    "aten._cdist_backward": (((3, 5), (3, 4), (5, 4)), ((3, 4),), BACK_OF, {"grad_input": 3 * 5 * 4}, 3 * 5 * 4),
+    "aten._euclidean_dist": (((3, 4), (5, 4)), ((3, 5),), {}, {"forward": 3 * 5 * 6}, 2 * (12 + 20) + 2 * 15),
+    "aten._fft_c2c": (((4, 64),), ((4, 64),), {"dim": [1]}, {"forward": 4 * 5 * 64 * 6 // 2}, 0),
+    "aten._fft_r2c": (((4, 64),), ((4, 33),), {"dim": [1]}, {"forward": 4 * 5 * 64 * 6 // 4}, 0),
+    "aten._fft_c2r": (((4, 33),), ((4, 64),), {"dim": [1]}, {"forward": 4 * 5 * 64 * 6 // 4}, 0),
+    "aten._ctc_loss": (((10, 2, 7), (2, 5)), ((2,), (2, 10, 11)), {}, {"forward": 0}, 13 * 2 * 10 * 11),
+    "aten._ctc_loss_backward": (
+        ((2,), (10, 2, 7), (2, 5), None, None, (2,), (2, 10, 11)), ((10, 2, 7),), BACK_OF, {"grad_input": 0},
+        15 * 2 * 10 * 11 + 3 * 10 * 2 * 7,
+    ),
+    **{f"aten.{name}_window": work((3, 4), (3, 4), 12) for name in ("hann", "hamming", "blackman", "bartlett", "kaiser")},
+    **{f"prims.{name}": work((3, 4), (3, 4), 12)
+       for name in ("add", "sub", "mul", "div", "neg", "where", "exp", "log", "sqrt", "rsqrt")},
+}  # fmt: skip
+SQUARE, TALL = (3, 6, 6), (3, 8, 5)
+
+
+def linalg(flops: float, *inputs: tuple[int, ...], result: tuple[int, ...] = SQUARE, **attributes: Any) -> Case:
+    """``flops`` for each of three matrices; the table holds multiply-adds."""
+    return inputs, (result,), attributes, {"forward": round(3 * flops / 2)}, 0
+
+
+LINALG: dict[str, Case] = {
+    **{f"aten.{name}": linalg(6**3 / 3, SQUARE) for name in ("linalg_cholesky_ex", "cholesky")},
+    "aten.cholesky_inverse": linalg(2 * 6**3 / 3, SQUARE),
+    "aten.linalg_inv_ex": linalg(2 * 6**3, SQUARE),
+    **{f"aten.{name}": linalg(2 * 6**3 / 3, SQUARE)
+       for name in ("linalg_lu", "linalg_lu_factor_ex", "_linalg_det", "_linalg_slogdet")},
+    "aten._linalg_solve_ex": linalg(2 * 6**3 / 3 + 2 * 6**2 * 2, SQUARE, (3, 6, 2), result=(3, 6, 2)),
+    "aten.linalg_solve_triangular": linalg(6**2 * 2, SQUARE, (3, 6, 2), result=(3, 6, 2)),
+    **{f"aten.{name}": linalg(2 * 6**2 * 2, SQUARE, (3, 6, 2), result=(3, 6, 2)) for name in ("linalg_lu_solve", "cholesky_solve")},
+    "aten.linalg_qr": linalg(2 * (2 * 8 * 25 - 2 * 125 / 3), TALL, mode="reduced"),
+    "aten._linalg_svd": linalg(14 * 8 * 25 + 8 * 125, TALL, full_matrices=False, compute_uv=True),
+    "aten._linalg_eigh": linalg(9 * 6**3, SQUARE, compute_v=True),
+    "aten.linalg_eig": linalg(25 * 6**3, SQUARE),
+    "aten._linalg_eigvals": linalg(10 * 6**3, SQUARE),
+}  # fmt: skip
+CASES = {**PRODUCTS, **NORMS, **POOLING, **SAMPLING, **OPTIMIZERS, **SINGLE, **LINALG}
 FLOPS_OF_LISTED = {"pointwise": 6, "reductions": 12, "moves": 0}
 LISTED = [name for group in FLOPS_OF_LISTED for name in engine.OPERATIONS[group]]
 

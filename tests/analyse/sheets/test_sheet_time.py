@@ -114,7 +114,7 @@ def test_functional_operations_are_told_apart_by_name_and_one_without_formula_is
         Line("forward (linear)", "M x K x N", "14 x 3 x 5", "420 FLOP"),
         Line("forward (relu)", "1 x 70 output values, elementwise", "", "70 elementwise FLOP"),
         Line("forward (copy)", "70 values moved, no arithmetic", "", "no arithmetic"),
-        Line("forward (unheard_of)", "no formula for aten.unheard_of (1 call)", "", "no formula"),
+        Line("forward (unheard_of)", "no formula for aten.unheard_of (1 call)", "", "not counted"),
     )
 
 
@@ -167,7 +167,10 @@ def test_only_a_module_or_a_named_layer_has_a_sheet() -> None:
     assert (made.kind, [line.result for line in made.sections[0].lines]) == ("Net", ["3", "3"])
 
 
-def test_a_layer_that_ran_only_backward_is_worked_from_that() -> None:
+def test_a_layer_that_ran_only_backward_is_worked_from_that_and_its_forward_is_not_counted() -> None:
     made = sheet(*BACKWARD[:1])
     assert made.sections[1].title == "Forward, step by step"
-    assert [line.what for line in time_lines(made)] == ["gradient of the input"]
+    gradient, forward = time_lines(made)
+    assert gradient.what == "gradient of the input"
+    assert (forward.what, forward.result) == ("forward", "not counted")
+    assert forward.formula.startswith("forward was not seen, though backward has")
