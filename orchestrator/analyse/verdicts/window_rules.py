@@ -23,6 +23,8 @@ from perfctl.records.run import Run
 
 SAME = 1.001
 """Counts no further apart than this are the same."""
+IMAGES = 32
+"""Tiles of one block of cuDNN's Winograd kernels, of as many images at most."""
 GROWS = 1.5
 """The work on paper must grow by at least this for a constant to be news."""
 LARGEST = 1 << 20
@@ -84,8 +86,13 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
             filling = all(rows.fills_tiles(evidence) for evidence in group)
             one_tile = frozenset.intersection(*(rows.unknown_tiles(evidence) for evidence in group))
             one_row = all(rows.one_row_of_tiles(evidence) for evidence in group)
-            # a step of a recurrent layer may fill a tile too, and which products it launches is not known
-            if not (filling or one_tile or one_row or RECURRENT.search(group[0].row.kind or "")):
+            # a step of a recurrent layer may fill a tile too, and which products it launches is not known;
+            # a block of a Winograd or FFT kernel may take as many images
+            unsure = RECURRENT.search(group[0].row.kind or "") or any(
+                one.algorithm.family in ("winograd", "fft") and evidence.row.batch <= IMAGES
+                for evidence in group[-1:] for one in evidence.kernels
+            )  # fmt: skip
+            if not (filling or one_tile or one_row or unsure):
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
     if any(part <= all_ / 2 for part, all_ in zip(proving, whole, strict=True)):
         return None
