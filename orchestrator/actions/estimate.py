@@ -293,19 +293,10 @@ def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: in
 
 
 def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:
-    """Compare a value worked out by hand with each sheet: what does it count, or which slip explains it?
-
-    Raises UsageError for a layer without multiply-adds.
-    """
+    """Compare a value worked out by hand with each sheet: which figure of the layer is it, or which slip explains it?"""
     from perfctl.orchestrator.analyse.sheets import slips as checking
 
-    findings = {}
-    for size, sheet in sheets.items():
-        if sheet.facts is None:
-            problem = f"`check`: {sheet.layer or '(model)'} ({sheet.kind}) has no multiply-adds"
-            raise UsageError(problem, "Choose a layer that has some")
-        findings[size] = checking.check(value, sheet.facts)
-    return findings
+    return {size: checking.check(value, sheet.facts, sheet.quantities) for size, sheet in sheets.items()}
 
 
 def _sheet(found: Estimate, layer: str | None) -> Sheet:
