@@ -164,6 +164,9 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
     ("arguments", "code", "said"),
     [
         (["nothing"], 2, "unknown model"),
+        (["mnist_cnn:conv3=1"], 2, "mnist_cnn has no parameter 'conv3'. It has conv2"),
+        (["mnist_cnn:conv2=31,128,5,1"], 2, "mnist_cnn: conv2: '31,128,5,1' must begin with 32"),
+        (["unet:base_width=0"], 2, "unet: base-width: '0' is not a whole number of at least 1"),
         (["{file}:missing", "--input", "8"], 2, "has no 'missing'"),
         (["{file}:broken", "--input", "8"], 1, "ValueError: no such thing"),
         (["{file}:number", "--input", "8"], 2, "not a torch.nn.Module"),

@@ -19,8 +19,8 @@ def estimate(
     model: Annotated[
         str,
         typer.Argument(
-            help="mnist_cnn, unet, lstm, torchvision:NAME, timm:NAME, hf:NAME, torchaudio:NAME, diffusers:CLASS, config.json, "
-            "resnet:depth=26,width=32, package.module:factory, file.py:factory."
+            help="mnist_cnn, mnist_cnn:conv2=32,128,5,1, unet, lstm, torchvision:NAME, timm:NAME, hf:NAME, torchaudio:NAME, "
+            "diffusers:CLASS, config.json, resnet:depth=26,width=32, package.module:factory, file.py:factory."
         ),
     ],
     inputs: Annotated[
