@@ -18,6 +18,7 @@ from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, U
 if TYPE_CHECKING:
     import torch
 
+    from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
 
@@ -263,6 +264,12 @@ class ModelEstimate:
                 raise UsageError(f"`layer`: the model has no '{layer}'", _names("It has", names))
             parts[size] = part
         return parts
+
+    def network_sheets(self) -> Mapping[int, NetworkSheet]:
+        """A line for every layer, and the totals, at each batch size."""
+        from perfctl.orchestrator.analyse.sheets.network import network_sheet
+
+        return {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}
 
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
         """The worked sheet of one layer at each batch size. ``layer`` may be None when only one layer computes anything.

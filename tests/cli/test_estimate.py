@@ -175,7 +175,7 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
         (["{file}:mlp", "--input", "int7:8"], 2, "'int7' is not a data type"),
         (["{file}:mlp", "--input", "8", "--optimizer", "magic"], 2, "'magic' is not known"),
         (["{file}:mlp", "--input", "8", "--memory", "lots"], 2, "'lots' is not a size"),
-        (["{file}:mlp", "--input", "8", "--sheet"], 2, "Name it with --layer; there are: 0, 1, 2"),
+        (["{file}:mlp", "--input", "8", "--check", "1"], 2, "Name it with --layer; there are: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--layer", "9"], 2, "It has: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--layer", "9", "--json"], 2, "It has: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--batches", "0"], 2, "must be at least 1"),
