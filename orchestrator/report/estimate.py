@@ -18,7 +18,7 @@ from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
 from perfctl.records.paper import LayerCall
 
 if TYPE_CHECKING:
-    from perfctl.workloads.tracing.recorder import ModuleSeen
+    from perfctl.records.paper import ModuleSeen
 
 MIB = 1024 * 1024
 WIDTH = 110
@@ -291,8 +291,8 @@ def html_page(title: str, body: str, style: str = "") -> str:
 
 def as_latex(sheet: Sheet) -> str:
     """A document that stands alone, one table a section."""
-    parts = [(section.title, latex_table(HEADS, list(map(_cells, section.lines)), 3), []) for section in sheet.sections]
-    return latex_page([(heading(sheet), "", []), *parts])
+    parts = [(section.title, latex_table(HEADS, list(map(_cells, section.lines)), 3), ()) for section in sheet.sections]
+    return latex_page([(heading(sheet), "", ()), *parts])
 
 
 def latex_page(parts: Sequence[tuple[str, str, Sequence[str]]], landscape: bool = False) -> str:

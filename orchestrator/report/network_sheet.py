@@ -21,7 +21,8 @@ def _heads(sheet: NetworkSheet) -> Row:
 
 
 def _cells(line: NetworkLine, sheet: NetworkSheet) -> Row:
-    shape = " x ".join(map(str, line.output)) if line.output is not None else ""
+    shape = " x ".join(map(str, line.output)) if line.output is not None else "" if line.called else "not called"
+    unknown = UNKNOWN if line.called else ""
     backward = (line.backward_flops,) if sheet.backward else ()
     numbers = (
         line.parameters,
@@ -32,7 +33,7 @@ def _cells(line: NetworkLine, sheet: NetworkSheet) -> Row:
         line.parameter_bytes,
         line.written_bytes,
     )
-    return (line.layer, line.kind, shape, *(UNKNOWN if value is None else f"{value:,}" for value in numbers))
+    return (line.layer, line.kind, shape, *(unknown if value is None else f"{value:,}" for value in numbers))
 
 
 def _rows(sheet: NetworkSheet) -> list[Row]:

@@ -58,9 +58,9 @@ class _Candidate(NamedTuple):
 
 def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> Finding:
     """Explain ``value`` as one of a layer's ``figures``; without them it was meant as a number of its operations."""
-    for same in (_hits(value, figures), _rounded(value, figures)):
-        if same:
-            (said, hit), *rest = same
+    for hits in (_hits(value, figures), _rounded(value, figures)):
+        if hits:
+            (said, hit), *rest = hits
             return Finding(
                 value, value, True, (), hit.worked, unit=hit.unit, quantity=said, also=tuple(name for name, _ in rest)
             )
@@ -74,16 +74,16 @@ def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> 
         alike = [found.slips for found in same if len(found.slips) == len(exact.slips) and found.slips != exact.slips]
         right, others = facts.macs if exact.right is None else exact.right, tuple(dict.fromkeys(alike))
         return Finding(value, right, True, exact.slips, exact.worked, others, exact.unit, exact.quantity)
-    alike_size = [found if found.right is not None else found._replace(right=facts.macs) for found in candidates]
-    return _nearest(value, figures, alike_size)
+    return _nearest(value, figures, candidates, facts.macs)
 
 
-def _nearest(value: int, figures: Sequence[Quantity], candidates: Sequence[_Candidate]) -> Finding:
+def _nearest(value: int, figures: Sequence[Quantity], candidates: Sequence[_Candidate], macs: int = 0) -> Finding:
     """A figure rather than what a slip makes, where both are as near. KiB are left out: small values would all be near them."""
     near = [_Candidate(one.value, (), one.worked, one.value, one.unit, one.what) for one in figures]
     near += [found for found in candidates if not found.worked.endswith(" KiB")]
     best = min(near, key=lambda found: abs(found.value - value))
-    return Finding(value, best.right, False, best.slips, best.worked, (), best.unit, best.quantity)
+    right = macs if best.right is None else best.right
+    return Finding(value, right, False, best.slips, best.worked, (), best.unit, best.quantity)
 
 
 def _hits(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantity]]:
