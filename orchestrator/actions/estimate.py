@@ -18,6 +18,7 @@ from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, U
 if TYPE_CHECKING:
     import torch
 
+    from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
 
@@ -264,6 +265,12 @@ class ModelEstimate:
             parts[size] = part
         return parts
 
+    def network_sheets(self) -> Mapping[int, NetworkSheet]:
+        """A line for every layer, and the totals, at each batch size."""
+        from perfctl.orchestrator.analyse.sheets.network import network_sheet
+
+        return {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}
+
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
         """The worked sheet of one layer at each batch size. ``layer`` may be None when only one layer computes anything.
 
@@ -293,19 +300,10 @@ def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: in
 
 
 def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:
-    """Compare a value worked out by hand with each sheet: what does it count, or which slip explains it?
-
-    Raises UsageError for a layer without multiply-adds.
-    """
+    """Compare a value worked out by hand with each sheet: which figure of the layer is it, or which slip explains it?"""
     from perfctl.orchestrator.analyse.sheets import slips as checking
 
-    findings = {}
-    for size, sheet in sheets.items():
-        if sheet.facts is None:
-            problem = f"`check`: {sheet.layer or '(model)'} ({sheet.kind}) has no multiply-adds"
-            raise UsageError(problem, "Choose a layer that has some")
-        findings[size] = checking.check(value, sheet.facts)
-    return findings
+    return {size: checking.check(value, sheet.facts, sheet.quantities) for size, sheet in sheets.items()}
 
 
 def _sheet(found: Estimate, layer: str | None) -> Sheet:

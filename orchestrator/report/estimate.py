@@ -18,7 +18,7 @@ from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
 from perfctl.records.paper import LayerCall
 
 if TYPE_CHECKING:
-    from perfctl.workloads.tracing.recorder import ModuleSeen
+    from perfctl.records.paper import ModuleSeen
 
 MIB = 1024 * 1024
 WIDTH = 110
@@ -257,20 +257,19 @@ def _lines(line: Line, widths: list[int]) -> list[str]:
 
 def as_markdown(sheet: Sheet) -> str:
     """One table a section."""
-    out = [f"# {_mark(heading(sheet))}"]
+    out = [f"# {mark(heading(sheet))}"]
     for section in sheet.sections:
         out += ["", f"## {section.title}", "", f"| {' | '.join(HEADS)} |", "|---|---|---|---:|"]
-        out += [f"| {' | '.join(_mark(cell) for cell in _cells(line))} |" for line in section.lines]
+        out += [f"| {' | '.join(mark(cell) for cell in _cells(line))} |" for line in section.lines]
     return "\n".join(out) + "\n"
 
 
-def _mark(text: str) -> str:
+def mark(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
 
 
 def as_html(sheet: Sheet) -> str:
     """A page that stands alone: no script, nothing loaded."""
-    title = escape(heading(sheet))
     head = "".join(f"<th scope=col>{name}</th>" for name in HEADS)
     body = ""
     for section in sheet.sections:
@@ -278,11 +277,63 @@ def as_html(sheet: Sheet) -> str:
         lines = "".join(f"<tr>{row}</tr>" for row in rows)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
         body += f"<h2>{escape(section.title)}</h2>{table}"
+    return html_page(heading(sheet), body)
+
+
+def html_page(title: str, body: str, style: str = "") -> str:
+    """``body`` is HTML, ``title`` text."""
+    title = escape(title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>{body}</body></html>\n"
+        f"<title>{title}</title><style>{STYLE}{style}</style></head><body><h1>{title}</h1>{body}</body></html>\n"
     )
 
 
-FORMS: dict[str, Callable[[Sheet], str]] = {"text": sheet_as_text, "markdown": as_markdown, "html": as_html}
+def as_latex(sheet: Sheet) -> str:
+    """A document that stands alone, one table a section."""
+    parts = [(section.title, latex_table(HEADS, list(map(_cells, section.lines)), 3), ()) for section in sheet.sections]
+    return latex_page([(heading(sheet), "", ()), *parts])
+
+
+def latex_page(parts: Sequence[tuple[str, str, Sequence[str]]], landscape: bool = False) -> str:
+    """Sections: a title, a table in LaTeX, sentences below it."""
+    options = "a4paper,margin=15mm" + (",landscape" if landscape else "")
+    out = ["\\documentclass{article}", "\\usepackage[T1]{fontenc}", "\\usepackage{booktabs,longtable}",
+           f"\\usepackage[{options}]{{geometry}}", "\\begin{document}", "\\scriptsize"]  # fmt: skip
+    for title, table, notes in parts:
+        out += [f"\\section*{{{latex(title)}}}", table]
+        out += ["\\begin{itemize}", *(f"\\item {latex(note)}" for note in notes), "\\end{itemize}"] if notes else []
+    return "\n".join(filter(None, [*out, "\\end{document}"])) + "\n"
+
+
+def latex_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int, last_is_total: bool = False) -> str:
+    """A table that may run over several pages; the first ``left`` columns hold words, the others numbers."""
+    lines = [f"{' & '.join(map(latex, row))} \\\\" for row in (heads, *rows)]
+    if last_is_total:
+        lines.insert(-1, "\\midrule")
+    # Sizes and formulas may be wider than the page allows, so words get a column that wraps.
+    kinds = "l" * left if last_is_total else "p{0.2\\textwidth}p{0.27\\textwidth}p{0.27\\textwidth}"
+    start = f"\\begin{{longtable}}{{{kinds}{'r' * (len(heads) - left)}}}"
+    return "\n".join(
+        (start, "\\toprule", lines[0], "\\midrule", "\\endhead", *lines[1:], "\\bottomrule", "\\end{longtable}")
+    )
+
+
+_LATEX = str.maketrans({
+    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}",
+    ">": "\\textgreater{}", **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+})  # fmt: skip
+
+
+def latex(text: str) -> str:
+    """With every character that LaTeX takes for a command made a plain one; line ends become spaces."""
+    return " ".join(text.split()).translate(_LATEX)
+
+
+FORMS: dict[str, Callable[[Sheet], str]] = {
+    "text": sheet_as_text,
+    "markdown": as_markdown,
+    "latex": as_latex,
+    "html": as_html,
+}
 """--format -> how the sheet is written."""

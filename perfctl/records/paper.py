@@ -179,3 +179,21 @@ class Plan:
     @property
     def parameters(self) -> int:
         return sum(layer.parameters for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSeen:
+    """A module of a traced model."""
+
+    path: str
+    """Dotted; "" for the model itself."""
+    kind: str
+    depth: int
+    output: tuple[int, ...] | None
+    """Shape of the first output tensor of its first call; None when it was not called or returned no tensor."""
+    parameters: int
+    """Elements of its own parameters, without its children's; a shared tensor counts at its first owner."""
+    trainable: int
+    parameter_bytes: int
+    buffer_bytes: int
+    called: bool

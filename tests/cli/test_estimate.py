@@ -122,6 +122,22 @@ def test_a_sheet_and_a_check_of_the_studys_layer(capsys: pytest.CaptureFixture[s
     )
 
 
+def test_a_hand_value_is_known_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = f"64 x 64 x 24 x 24 = {64 * 64 * 24 * 24:,} values x 4 B = {64 * 64 * 24 * 24 * 4:,} B"
+    for layer, value, said in (
+        ("conv2", 64 * 64 * 24 * 24 * 4, f"9,437,184 is right: output map, in bytes. {sizes}."),
+        (
+            "conv2",
+            32 * 64 * 9 * 4,
+            "73,728 is right: weights, in bytes. 64 x 32 x 3 x 3 = 18,432 values x 4 B = 73,728 B.",
+        ),
+        ("relu1", 64 * 32 * 26 * 26 * 4, "5,537,792 is right: output map, in bytes."),
+        ("relu1", 7, "Your 7 for relu1 is no figure of the layer"),
+    ):
+        assert run(["estimate", "mnist_cnn", "--batch", "64", "--layer", layer, "--check", str(value)]) == 0
+        assert capsys.readouterr().out.startswith(said)
+
+
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "mnist_cnn", "--batches", "16,32", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -148,6 +164,9 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
     ("arguments", "code", "said"),
     [
         (["nothing"], 2, "unknown model"),
+        (["mnist_cnn:conv3=1"], 2, "mnist_cnn has no parameter 'conv3'. It has conv2"),
+        (["mnist_cnn:conv2=31,128,5,1"], 2, "mnist_cnn: conv2: '31,128,5,1' must begin with 32"),
+        (["unet:base_width=0"], 2, "unet: base-width: '0' is not a whole number of at least 1"),
         (["{file}:missing", "--input", "8"], 2, "has no 'missing'"),
         (["{file}:broken", "--input", "8"], 1, "ValueError: no such thing"),
         (["{file}:number", "--input", "8"], 2, "not a torch.nn.Module"),
@@ -156,10 +175,9 @@ def test_a_file_and_integers_for_an_embedding(capsys: pytest.CaptureFixture[str]
         (["{file}:mlp", "--input", "int7:8"], 2, "'int7' is not a data type"),
         (["{file}:mlp", "--input", "8", "--optimizer", "magic"], 2, "'magic' is not known"),
         (["{file}:mlp", "--input", "8", "--memory", "lots"], 2, "'lots' is not a size"),
-        (["{file}:mlp", "--input", "8", "--sheet"], 2, "Name it with --layer; there are: 0, 1, 2"),
+        (["{file}:mlp", "--input", "8", "--check", "1"], 2, "Name it with --layer; there are: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--layer", "9"], 2, "It has: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--layer", "9", "--json"], 2, "It has: 0, 1, 2"),
-        (["{file}:mlp", "--input", "8", "--layer", "1", "--check", "5"], 2, "has no multiply-adds"),
         (["{file}:mlp", "--input", "8", "--batches", "0"], 2, "must be at least 1"),
         (["{file}:mlp", "--input", "8", "--gpu", "sm"], 2, "'sm' is not known"),
         (["{file}:trouble", "--input", "8"], 1, "Trouble: own class"),
@@ -225,7 +243,10 @@ def test_a_sheet_and_its_check_are_one_json_document(capsys: pytest.CaptureFixtu
     assert run(arguments) == 0
     found = json.loads(capsys.readouterr().out)["batches"]
     assert found["1"]["check"]["slips"] == []
-    assert found["64"]["check"]["slips"] == ["batch of 64 left out"]
+    assert (found["1"]["check"]["quantity"], found["64"]["check"]["quantity"]) == (
+        "forward, in multiply-adds",
+        "weights, in values",
+    )
     assert found["64"]["sections"][0]["title"] == "Shapes"
 
 

@@ -1,6 +1,6 @@
-"""Build a model without data from a name: ``mnist_cnn``, ``torchvision:resnet152``, ``resnet:depth=26,width=32``,
-``timm:NAME`` and the other libraries of ``libraries``, ``config.json``, ``package.module:factory``, ``file.py:factory``.
-torch is imported when a model is built.
+"""Build a model without data from a name: ``mnist_cnn``, ``mnist_cnn:conv2=32,128,5,1``, ``torchvision:resnet152``,
+``resnet:depth=26,width=32``, ``timm:NAME`` and the other libraries of ``libraries``, ``config.json``,
+``package.module:factory``, ``file.py:factory``. torch is imported when a model is built.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -66,8 +66,9 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int
     from perfctl.workloads import WORKLOADS
     from perfctl.workloads.models.libraries import LIBRARIES, find_config, find_in
 
-    if reference in WORKLOADS:
-        return _from_workload(reference, device, own)
+    if (built_in := workload_of(reference)) is not None:
+        name, options = built_in
+        return replace(_from_workload(name, device, (*own, *options)), name=reference)
     if family_of(reference) is not None:
         return _from_family(reference, device)
     library, _, rest = reference.partition(":")
@@ -90,6 +91,26 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int
     return Source(model, reference, found.shapes, found.dtypes, notes=(found.note,))
 
 
+def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
+    """("mnist_cnn", its own options as words of a command line) for a built-in workload; None for anything else.
+
+    Of "mnist_cnn:conv2=32,128,5,1" the options are "--conv2=32,128,5,1": a value may have commas.
+    """
+    from perfctl.workloads import WORKLOADS
+
+    name, colon, rest = reference.partition(":")
+    if name not in WORKLOADS or (colon and (family_of(name) or name in ("torchvision", "families") or "=" not in rest)):
+        return None
+    words: list[str] = []
+    for piece in filter(None, (part.strip() for part in rest.split(","))):
+        key, equals, value = piece.partition("=")
+        if equals or not words:
+            words.append(f"--{key.strip().replace('_', '-')}{equals}{value.strip()}")
+        else:
+            words[-1] += f",{piece}"
+    return name, tuple(words)
+
+
 def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     import torch
 
@@ -97,13 +118,19 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
 
     workload, parser = WORKLOADS[name], Parser(add_help=False)
     workload.add_options(parser)
+    settings = [action.dest for action in parser._actions]
+    for word in own:
+        option = word.removeprefix("--").partition("=")[0].replace("-", "_")
+        if word.startswith("--") and option not in settings:
+            raise ModelError(f"{name} has no parameter '{option}'", f"It has {', '.join(settings) or 'none'}")
     try:
         given = parser.parse_args(list(own))
         if hasattr(given, "samples"):
             given.samples = min(given.samples, 4)  # only the shape of one is needed
         parts = workload.build(Options(batch_size=1), given)
     except (WorkloadError, SpecError) as error:
-        raise ModelError(f"{name}: {error}", "Or use torchvision:NAME") from error
+        said = str(error).removeprefix("argument --")
+        raise ModelError(f"{name}: {said}", "Or use torchvision:NAME") from error
     assert parts.optimizer is not None
     sample = map(torch.as_tensor, parts.train_data[0])
     (shape, dtype), target = [(tuple(part.shape), str(part.dtype).removeprefix("torch.")) for part in sample]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from perfctl.records.paper import OpShape
+from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.workloads.tracing.composites import kind_of
 
 Attributes = tuple[tuple[str, Any], ...]
@@ -34,22 +33,6 @@ FREE = frozenset((
 clone is one of them: reshape and contiguous call it depending on the memory layout that a device's kernels prefer, not on
 the model.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleSeen:
-    path: str
-    """Dotted; "" for the model itself."""
-    kind: str
-    depth: int
-    output: tuple[int, ...] | None
-    """Shape of the first output tensor of its first call; None when it was not called or returned no tensor."""
-    parameters: int
-    """Elements of its own parameters, without its children's; a shared tensor counts at its first owner."""
-    trainable: int
-    parameter_bytes: int
-    buffer_bytes: int
-    called: bool
 
 
 class OpPlan(NamedTuple):

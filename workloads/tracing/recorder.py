@@ -25,16 +25,15 @@ from typing import Any
 
 import torch
 
-from perfctl.records.paper import MemoryTrace, OpShape
+from perfctl.records.paper import MemoryTrace, ModuleSeen, OpShape
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import composites
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
-from perfctl.workloads.tracing.operations import ModuleSeen
 from perfctl.workloads.tracing.watch import Recorder
 
-__all__ = ["ModuleSeen", "Recorder", "Traced", "as_inputs", "make_inputs", "make_optimizer", "trace", "without_data"]
+__all__ = ["Recorder", "Traced", "as_inputs", "make_inputs", "make_optimizer", "trace", "without_data"]
 
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {"lr": 0.1}),

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfctl.records.paper import OpShape
+from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import composites, operations
@@ -22,7 +22,7 @@ from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
 from perfctl.workloads.tracing.layers import Frame, Names, Places
 from perfctl.workloads.tracing.memory import Live, storage_of
-from perfctl.workloads.tracing.operations import ModuleSeen, OpPlan, is_nested
+from perfctl.workloads.tracing.operations import OpPlan, is_nested
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")

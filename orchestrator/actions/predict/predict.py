@@ -28,7 +28,7 @@ from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.workloads import WORKLOADS
+from perfctl.workloads.models.find import workload_of
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
 from perfctl.workloads.models.plan import canonical, family_of, plan
 from perfctl.workloads.spec import SpecError
@@ -231,7 +231,7 @@ def _traced(
     model: str, training: bool, asked: str | None, inputs: tuple[str, ...], seq: int | None, messages: Messages
 ) -> Subject:
     need_torch()
-    optimizer = asked or (None if model in WORKLOADS else answers.DEFAULT_OPTIMIZER)
+    optimizer = asked or (None if workload_of(model) is not None else answers.DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"
     with without_driver_warning():
         asked_for = Request(model, inputs, mode, optimizer if training else None, memory=True, seq=seq)

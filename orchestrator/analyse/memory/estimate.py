@@ -12,7 +12,7 @@ from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfctl.workloads.tracing.recorder import ModuleSeen
+    from perfctl.records.paper import ModuleSeen
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ class Facts:
     """The right one first."""
     step: int = 0
     """Multiply-adds of forward and backward together; 0 where only forward was seen."""
+    item: int = 0
+    """Bytes of one output value; 0 where the sheet has no output."""
 
     @property
     def macs(self) -> int:

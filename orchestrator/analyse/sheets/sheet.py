@@ -1,17 +1,28 @@
 """The worked sheet of one layer, line by line: formula, numbers, result.
 
-Time is operations; space is values and bytes of weights, biases and output.
+Time is operations; space is values and bytes of weights, biases and output. ``Sheet.quantities`` lists every figure that a hand
+value may be: operations, values, bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, PRODUCTS, UNSEEN, estimate, fused_only
-from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, flag, left_factor
+from perfctl.orchestrator.analyse.flops.formulas import (
+    ADDED,
+    CONVOLUTIONS,
+    LINEAR,
+    Shape,
+    flag,
+    left_factor,
+    tensors_of,
+    times,
+)
 from perfctl.orchestrator.analyse.sheets import layers
-from perfctl.orchestrator.analyse.sheets.layers import Facts, Line, WorkedLayer, space_lines
+from perfctl.orchestrator.analyse.sheets.layers import Facts, Item, Line, WorkedLayer, items_of, space_lines
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.records.paper import LayerCall, OpShape
 
@@ -19,6 +30,22 @@ DIRECTIONS_SAID = {
     "grad_input": "gradient of the input", "grad_weight": "gradient of the weights", "grad_bias": "gradient of the bias",
     "recompute": "computed again in backward", "optimizer": "optimizer step",
 }  # fmt: skip
+
+PARAMETERS = ("weights", "biases", "input weights", "recurrent weights", "projection", "parameters")
+"""How the names of a layer's own values begin, under "Space"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One figure of a layer."""
+
+    what: str
+    """output map, gradient of the input, ..."""
+    value: int
+    unit: str
+    """MAC, FLOP, elementwise FLOP, values, B"""
+    worked: str
+    """The arithmetic, up to the value and its unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +64,9 @@ class Sheet:
     kind: str
     sections: tuple[Section, ...]
     facts: Facts | None
+    """What usual slips are worked out from; None for a layer without multiply-adds."""
+    quantities: tuple[Quantity, ...] = ()
+    """Every figure of the layer, the likeliest to be asked for first."""
 
 
 def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:
@@ -58,7 +88,8 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
         step = sum(call.macs or 0 for call in calls if call.direction in ("forward", *BACKWARD))
         seen = sum(call.macs or 0 for call in calls if call.direction == "forward")
         # With several calls, or products besides the main one, the sheet's single call is not the whole layer.
-        facts = replace(facts, step=step if step > seen == facts.macs else 0)
+        item = next((one.item for one in work.space if one.what == "output map"), 0)
+        facts = replace(facts, step=step if step > seen == facts.macs else 0, item=item)
     heavy = [op for op in forward if op.op in PRODUCTS]
     main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
     again = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
@@ -68,7 +99,68 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
         Section("Time: operations", _time_lines(calls)),
         Section("Space: values and bytes", space_lines(work.space)),
     ]
-    return Sheet(layer, kind, tuple(section for section in sections if section.lines), facts)
+    shown = tuple(section for section in sections if section.lines)
+    figures = (*_operations(calls), *_space(forward or mine, work.space), *_elementwise(calls))
+    return Sheet(layer, kind, shown, facts, figures)
+
+
+def _operations(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
+    """Of every direction, of backward and of the whole step."""
+    counted = [call for call in calls if not fused_only(call)]
+    for direction in dict.fromkeys(call.direction for call in counted):
+        yield from _sums(
+            DIRECTIONS_SAID.get(direction, direction), [call for call in counted if call.direction == direction]
+        )
+    backward = [call for call in counted if call.direction in BACKWARD]
+    forward = [call for call in counted if call.direction == "forward"]
+    if backward and forward:
+        yield from _sums("backward", backward)
+        yield from _sums("forward and backward together", [*forward, *backward])
+
+
+def _sums(what: str, calls: Sequence[LayerCall]) -> Iterator[Quantity]:
+    """Multiply-adds and FLOPs; nothing where an operation has no formula: the sum is not known then."""
+    if any(call.macs is None for call in calls):
+        return
+    heavy = [call for call in calls if call.macs]
+    macs = sum(call.macs or 0 for call in heavy)
+    if macs:
+        text = (heavy[0].formula or "").rpartition(" MAC = ")[0] if len(heavy) == 1 else ""
+        if text.count(" MAC = ") or not text.endswith(f" = {macs:,}"):  # a sum of products has no short form
+            text = f"{' + '.join(f'{call.macs:,}' for call in heavy)} = {macs:,}" if len(heavy) > 1 else f"{macs:,}"
+        yield Quantity(what, macs, "MAC", f"{text} MAC")
+        yield Quantity(what, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
+
+
+def _elementwise(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
+    for call in calls:
+        if work := call.elementwise_flops:
+            what = f"{DIRECTIONS_SAID.get(call.direction, call.direction)} ({call.kind})"
+            worked = (
+                call.formula
+                if call.formula and not call.macs
+                else f"beside the multiply-adds: {work:,} elementwise FLOP"
+            )
+            yield Quantity(what, work, "elementwise FLOP", worked)
+
+
+def _space(ops: Sequence[OpShape], items: Sequence[Item]) -> Iterator[Quantity]:
+    """Values and bytes of the input and of every line under "Space", of the parameters, and of all these lines together."""
+    first = tensors_of(ops[0]).inputs
+    place = 1 if ops[0].op in ADDED else 0
+    given = items_of(("input", first[place] if place < len(first) else None))
+    for item in (*reversed(items), *given):
+        count, size = prod(item.sizes), prod(item.sizes) * item.item
+        text = f"{times(*item.sizes)} = {count:,} values" if len(item.sizes) > 1 else f"{count:,} values"
+        yield Quantity(item.what, count, "values", text)
+        yield Quantity(item.what, size, "B", f"{text} x {item.item} B = {size:,} B")
+    parameters = [item for item in items if item.what.startswith(PARAMETERS)]
+    for what, parts in (("parameters", parameters), ("total", items)):
+        if len(parts) > 1:
+            counts, sizes = [prod(item.sizes) for item in parts], [prod(item.sizes) * item.item for item in parts]
+            for unit, of, each in (("values", "", counts), ("B", "B of ", sizes)):
+                terms = " + ".join(f"{one:,} {of}{item.what}" for one, item in zip(each, parts, strict=True))
+                yield Quantity(what, sum(each), unit, f"{terms} = {sum(each):,} {unit}")
 
 
 def _work(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:

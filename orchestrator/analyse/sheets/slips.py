@@ -1,4 +1,6 @@
-"""Which likely slips make a hand value differ from the layer's. Only slips that reproduce the value exactly are named.
+"""What a hand value is: a figure of the layer (operations, values, bytes), or what likely slips make of one.
+
+Only slips that reproduce the value exactly are named, and none for a value that is a figure of the layer.
 
 Every sheet lists the ways to work its layer: the right one and those with a slip. Each is combined with: the batch left
 out, MAC against FLOP, bias left out or counted, backward counted, and at most one factor that is off by one.
@@ -6,7 +8,7 @@ out, MAC against FLOP, bias left out or counted, backward counted, and at most o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -14,6 +16,15 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.flops.formulas import times
 from perfctl.orchestrator.analyse.sheets.layers import Facts
+from perfctl.orchestrator.analyse.sheets.sheet import Quantity
+
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
+NOT_OPERATIONS = ", not operations"
+ROUNDED_FROM = 100
+"""A value of fewer KiB is not taken for a rounded one: too many values would do."""
+IN_WORDS = {
+    "MAC": "multiply-adds", "FLOP": "FLOPs", "elementwise FLOP": "elementwise FLOPs", "B": "bytes", "values": "values",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,36 +33,87 @@ class Finding:
 
     value: int
     right: int
+    """What the layer has, in ``unit``: multiply-adds where the value counts operations."""
     exact: bool
     slips: tuple[str, ...]
     """Empty when the value is right; otherwise the slips that together give it, or the nearest value."""
     worked: str
     others: tuple[tuple[str, ...], ...] = ()
+    unit: str = "MAC"
+    quantity: str = ""
+    """Which figure of the layer the value is, or was meant to be; "" for operations of the forward pass."""
+    also: tuple[str, ...] = ()
+    """Other figures of the layer with this value."""
 
 
 class _Candidate(NamedTuple):
     value: int
     slips: tuple[str, ...]
     worked: str
+    right: int | None = None
+    """Of a figure that counts no operations, in ``unit``."""
+    unit: str = "MAC"
+    quantity: str = ""
 
 
-def check(value: int, facts: Facts) -> Finding:
-    """Explain ``value`` as a number of operations (or of values) of a layer."""
-    candidates = sorted(_candidates(facts), key=lambda found: len(found.slips))
+def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> Finding:
+    """Explain ``value`` as one of a layer's ``figures``; without them it was meant as a number of its operations."""
+    for hits in (_hits(value, figures), _rounded(value, figures)):
+        if hits:
+            (said, hit), *rest = hits
+            return Finding(
+                value, value, True, (), hit.worked, unit=hit.unit, quantity=said, also=tuple(name for name, _ in rest)
+            )
+    if facts is None:
+        return _nearest(value, figures, ())
+    candidates = sorted(_candidates(facts, bool(figures)), key=lambda found: len(found.slips))
     same = [found for found in candidates if found.value == value]
     same = same or [found for found in _off_by_one(facts) if found.value == value]
     if same:
         exact = same[0]
         alike = [found.slips for found in same if len(found.slips) == len(exact.slips) and found.slips != exact.slips]
-        return Finding(value, facts.macs, True, exact.slips, exact.worked, tuple(dict.fromkeys(alike)))
-    nearest = min(candidates, key=lambda found: abs(found.value - value))
-    return Finding(value, facts.macs, False, nearest.slips, nearest.worked)
+        right, others = facts.macs if exact.right is None else exact.right, tuple(dict.fromkeys(alike))
+        return Finding(value, right, True, exact.slips, exact.worked, others, exact.unit, exact.quantity)
+    return _nearest(value, figures, candidates, facts.macs)
+
+
+def _nearest(value: int, figures: Sequence[Quantity], candidates: Sequence[_Candidate], macs: int = 0) -> Finding:
+    """A figure rather than what a slip makes, where both are as near. KiB are left out: small values would all be near them."""
+    near = [_Candidate(one.value, (), one.worked, one.value, one.unit, one.what) for one in figures]
+    near += [found for found in candidates if not found.worked.endswith(" KiB")]
+    best = min(near, key=lambda found: abs(found.value - value))
+    right = macs if best.right is None else best.right
+    return Finding(value, right, False, best.slips, best.worked, (), best.unit, best.quantity)
+
+
+def _hits(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantity]]:
+    """(name, figure) of those that are ``value``: in their own unit first, then bytes in KiB and MiB."""
+    same = [one for one in figures if one.value == value]
+    found = {f"{one.what}, in {IN_WORDS[one.unit]}": one for one in same}
+    for unit, size in UNITS.items():
+        for one in figures:
+            if one.unit == "B" and one.value == value * size:
+                worked = f"{one.worked} = {value:,} {unit}"
+                found.setdefault(f"{one.what}, in {unit}", Quantity(one.what, value, unit, worked))
+    return list(found.items())
+
+
+def _rounded(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantity]]:
+    """Those that are ``value`` as rounded KiB."""
+    size = UNITS["KiB"]
+    return [
+        (f"{one.what}, in KiB, rounded", Quantity(one.what, value, "KiB", f"{one.worked} = {one.value / size:,.1f} KiB"))
+        for one in figures if one.unit == "B" and value >= ROUNDED_FROM and round(one.value / size) == value
+    ]  # fmt: skip
 
 
 def explain(finding: Finding, layer: str = "") -> str:
     """The finding in a few sentences. ``layer``: its name, where the sentence must say it."""
     value = f"{finding.value:,}"
-    right = f"{finding.right:,} MAC = {2 * finding.right:,} FLOP"
+    right = _right(finding)
+    if finding.exact and finding.quantity and not finding.slips:
+        also = f" So are: {'; '.join(finding.also)}." if finding.also else ""
+        return f"{value} is right: {finding.quantity}. {finding.worked}.{also}"
     if finding.exact and not finding.slips:
         more = f" These are multiply-adds; in FLOP: {2 * finding.right:,}." if finding.value == finding.right else ""
         return f"{value} is right: {finding.worked}.{more}"
@@ -60,8 +122,19 @@ def explain(finding: Finding, layer: str = "") -> str:
         count = {1: "one slip", 2: "two slips", 3: "three slips"}.get(len(finding.slips), f"{len(finding.slips)} slips")
         others = "".join(f"; or {_joined(slips)}" for slips in finding.others[:3])
         return f"{yours} comes from {count}: {_joined(finding.slips)}{others}. {finding.worked}. Right is {right}."
+    if finding.quantity and not finding.slips:
+        named = f"{finding.quantity}, in {IN_WORDS[finding.unit]}: {finding.worked}"
+        return f"{yours} is no figure of the layer, and no usual slip or combination of slips gives it. The nearest is {named}."
     nearest = f"The nearest is {finding.worked}" + (f" ({_joined(finding.slips)})" if finding.slips else "")
     return f"{yours} matches no usual slip or combination of slips. {nearest}. Right is {right}."
+
+
+def _right(finding: Finding) -> str:
+    if finding.unit == "B":
+        return f"{finding.right:,} B = {finding.right / UNITS['KiB']:,.1f} KiB ({finding.quantity})"
+    if finding.unit == "values":
+        return f"{finding.right:,} values ({finding.quantity})"
+    return f"{finding.right:,} MAC = {2 * finding.right:,} FLOP"
 
 
 def _joined(slips: tuple[str, ...]) -> str:
@@ -74,7 +147,7 @@ def _batches(facts: Facts) -> Iterator[tuple[int, tuple[str, ...]]]:
         yield 1, (f"batch of {facts.batch} left out",)
 
 
-def _candidates(facts: Facts) -> Iterator[_Candidate]:
+def _candidates(facts: Facts, anything: bool) -> Iterator[_Candidate]:
     for way, (batch, left), doubled, bias in product(facts.ways, _batches(facts), (1, 2, 4), (False, True)):
         if bias and not way.outputs:
             continue
@@ -90,7 +163,13 @@ def _candidates(facts: Facts) -> Iterator[_Candidate]:
         unit = "MAC" if doubled == 1 else "FLOP"
         yield _Candidate(total, said, f"{text} = {total:,} {unit}")
     yield from _whole_steps(facts)
-    yield from _value_counts(facts)
+    for found in _value_counts(facts):
+        if anything:
+            yield found._replace(slips=tuple(slip for slip in found.slips if not slip.endswith(NOT_OPERATIONS)))
+        else:
+            yield found._replace(right=None, unit="MAC", quantity="")
+    if anything:
+        yield from _bytes(facts)
 
 
 def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
@@ -104,25 +183,45 @@ def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
         yield _Candidate(total, (said, *left), f"{total:,} {'MAC' if doubled == 1 else 'FLOP'}")
 
 
+def _bytes(facts: Facts) -> Iterator[_Candidate]:
+    """The output map alone, and with the parameters, of a way with a slip, in bytes and in KiB."""
+    extra = dict.fromkeys((0, facts.weights + facts.biases))
+    for way, (batch, left), more in product(facts.ways, _batches(facts), extra):
+        slips, outputs, quantity = (*way.slips, *left), batch * way.outputs, "total" if more else "output map"
+        size, right = (outputs + more) * facts.item, (facts.batch * facts.ways[0].outputs + more) * facts.item
+        if not (slips and outputs and size):
+            continue
+        values = f"({more:,} parameters + {outputs:,} output values)" if more else f"{outputs:,} output values"
+        text = f"{values} x {facts.item} B = {size:,} B"
+        yield _Candidate(size, slips, text, right, "B", quantity)
+        if size % UNITS["KiB"] == 0:
+            kib = size // UNITS["KiB"]
+            yield _Candidate(kib, slips, f"{text} = {kib:,} KiB", right, "B", quantity)
+
+
 def _value_counts(facts: Facts) -> Iterator[_Candidate]:
-    weights, biases = facts.weights, facts.biases
+    weights, biases, right = facts.weights, facts.biases, facts.batch * facts.ways[0].outputs
     if weights:
-        yield _Candidate(weights, ("weights, not operations",), f"{weights:,} weights")
+        text = f"{weights:,} weights"
+        yield _Candidate(weights, (f"weights{NOT_OPERATIONS}",), text, weights, "values", "weights")
         if biases:
-            text = f"{weights:,} weights + {biases:,} biases = {weights + biases:,} values"
-            yield _Candidate(weights + biases, ("weights and biases, not operations",), text)
+            both = weights + biases
+            text = f"{text} + {biases:,} biases = {both:,} values"
+            yield _Candidate(both, (f"weights and biases{NOT_OPERATIONS}",), text, both, "values", "parameters")
     for way, (batch, left) in product(facts.ways, _batches(facts)):
         outputs, said = batch * way.outputs, (*way.slips, *left)
         if not outputs:
             continue
+        all_right = (weights + biases + right, "values", "total")
         whole, text = weights + biases + outputs, f"{weights:,} weights + {biases:,} biases"
         text += f" + {outputs:,} outputs = {whole:,} values"
-        yield _Candidate(whole, (*said, "values, not operations"), text)
+        yield _Candidate(whole, (*said, f"values{NOT_OPERATIONS}"), text, *all_right)
         if biases:
             less = weights + outputs
             text = f"{weights:,} weights + {outputs:,} outputs = {less:,} values"
-            yield _Candidate(less, (*said, "values, not operations", "bias left out"), text)
-        yield _Candidate(outputs, (*said, "output values, not operations"), f"{outputs:,} output values")
+            yield _Candidate(less, (*said, f"values{NOT_OPERATIONS}", "bias left out"), text, *all_right)
+        text = f"{outputs:,} output values"
+        yield _Candidate(outputs, (*said, f"output values{NOT_OPERATIONS}"), text, right, "values", "output map")
 
 
 def _off_by_one(facts: Facts) -> Iterator[_Candidate]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,8 +20,8 @@ def estimate(
     model: Annotated[
         str,
         typer.Argument(
-            help="mnist_cnn, unet, lstm, torchvision:NAME, timm:NAME, hf:NAME, torchaudio:NAME, diffusers:CLASS, config.json, "
-            "resnet:depth=26,width=32, package.module:factory, file.py:factory."
+            help="mnist_cnn, mnist_cnn:conv2=32,128,5,1, unet, lstm, torchvision:NAME, timm:NAME, hf:NAME, torchaudio:NAME, "
+            "diffusers:CLASS, config.json, resnet:depth=26,width=32, package.module:factory, file.py:factory."
         ),
     ],
     inputs: Annotated[
@@ -37,8 +38,11 @@ def estimate(
         str | None, typer.Option(help="sgd, momentum, adam, adamw, adadelta, rmsprop; default: the workload's own.")
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Dotted path of one layer; (model) for the model itself.")] = None,
-    sheet: Annotated[bool, typer.Option("--sheet", help="Show how the layer is worked out, line by line.")] = False,
-    form: Annotated[str, typer.Option("--format", help="Format of the sheet: text, markdown or html.")] = "text",
+    sheet: Annotated[
+        bool,
+        typer.Option("--sheet", help="Work out --layer line by line; without it, a line a layer."),
+    ] = False,
+    form: Annotated[str, typer.Option("--format", help="Format of the sheet: text, markdown, latex or html.")] = "text",
     check: Annotated[int | None, typer.Option(help="Your own value for the layer: which slip explains it?")] = None,
     memory: Annotated[
         str | None, typer.Option(help="Device memory (8GiB): show what a step needs and the largest batch that fits.")
@@ -56,6 +60,7 @@ def estimate(
     from perfctl.orchestrator.actions.estimate import Request, check_value, estimate_model
     from perfctl.orchestrator.report import estimate as estimate_view
     from perfctl.orchestrator.report.estimate import FORMS
+    from perfctl.orchestrator.report.network_sheet import FORMS as NETWORK_FORMS
 
     if form not in FORMS:
         raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
@@ -66,7 +71,14 @@ def estimate(
     )
     one_layer = sheet or check is not None
     found = estimate_model(request, sizes, limit=None if one_layer else limit)
-    if one_layer:
+    if sheet and layer is None and check is None:
+        networks = found.network_sheets()
+        if as_json:
+            batches_said = {size: asdict(one) for size, one in networks.items()}
+            console.as_json({"model": model, "batches": batches_said, "problems": list(found.problems)})
+        else:
+            console.result(NETWORK_FORMS[form](model, networks).rstrip("\n"))
+    elif one_layer:
         sheets = found.sheets(layer)
         findings = check_value(check, sheets) if check is not None else {}
         if as_json:
