@@ -62,12 +62,13 @@ def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
 
 
 def _is_nsys(process: Path) -> bool:
-    """Whether it is an nsys that is not a zombie."""
+    """Whether it is an nsys that records, or may: not a zombie, and not one that only reads a report."""
     try:
-        name, stat = ((process / file).read_text(errors="replace") for file in ("comm", "stat"))
+        name, stat, words = ((process / file).read_text(errors="replace") for file in ("comm", "stat", "cmdline"))
     except OSError:
         return False
-    return name.startswith("nsys") and stat.rpartition(")")[2].split()[0] != "Z"
+    reads = not {"stats", "export", "analyze", "--version"}.isdisjoint(words.split("\0")[1:2])
+    return name.startswith("nsys") and stat.rpartition(")")[2].split()[0] != "Z" and not reads
 
 
 WINDOW = "perfctl:window"

@@ -200,12 +200,13 @@ def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_
     assert "`out`" in str(caught.value)
 
 
-def machine(folder: Path, name: str, state: str = "S") -> tuple[Path, Path]:
+def machine(folder: Path, name: str, state: str = "S", does: str = "profile") -> tuple[Path, Path]:
     """(shared memory with nsys's file in it, /proc with one process)."""
     shared, processes = folder / "shm", folder / "proc"
     (processes / "7").mkdir(parents=True)
     (processes / "7" / "comm").write_text(f"{name}\n")
     (processes / "7" / "stat").write_text(f"7 ({name}) {state} 1 7 7 0\n")
+    (processes / "7" / "cmdline").write_text(f"/usr/bin/{name}\0{does}\0x\0")
     (processes / "meminfo").touch()
     shared.mkdir()
     for file in ("NSys-2022.4.2.1", "sem.other"):
@@ -213,9 +214,9 @@ def machine(folder: Path, name: str, state: str = "S") -> tuple[Path, Path]:
     return shared, processes
 
 
-@pytest.mark.parametrize(("name", "state"), [("bash", "S"), ("nsys", "Z")])
-def test_what_a_killed_nsys_left_in_shared_memory_is_removed_where_none_runs(tmp_path, name, state):
-    shared, processes = machine(tmp_path, name, state)
+@pytest.mark.parametrize(("name", "state"), [("bash", "S"), ("nsys", "Z"), ("nsys", "S")])
+def test_what_a_killed_nsys_left_in_shared_memory_is_removed_where_none_records(tmp_path, name, state):
+    shared, processes = machine(tmp_path, name, state, "stats" if (name, state) == ("nsys", "S") else "profile")
     assert nsys.clear(shared, processes).startswith(f"removed {shared}/NSys-2022.4.2.1, ")
     assert [path.name for path in shared.iterdir()] == ["sem.other"]
     assert nsys.clear(shared, processes) is None

@@ -129,5 +129,6 @@ def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(make_request,
     processes.assert_gone_within(60.0)
     said, _ = driver.communicate(timeout=600.0)
     assert said.startswith("" if number == signal.SIGKILL else f"interrupted by {int(number)}")
-    # Nothing is in the way of the next run.
-    assert run(Nsys(whole=True), make_request(python=make_program("/bin/true")), processes)[0].exit_code == 0
+    # Nothing stays in the way of the next run; an nsys of another test may be, for a moment.
+    again = (run(Nsys(whole=True), make_request(python=make_program("/bin/true")), processes)[0] for _ in range(3))
+    assert any(outcome.exit_code == 0 for outcome in again)
