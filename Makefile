@@ -32,8 +32,8 @@ docs: $(VENV)/.docs ## The documentation as a site: build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 accuracy: $(VENV)/.peers ## Pen and paper against published counts and other counters: one table
-	$(BIN)/python scripts/accuracy.py
-	$(BIN)/python scripts/accuracy_named.py
+	$(BIN)/python scripts/accuracy/accuracy.py
+	$(BIN)/python scripts/accuracy/accuracy_named.py
 
 algorithms: $(VENV)/.test ## Kernel names and predicted grids against public measurements: one table
 	$(BIN)/python scripts/neusight.py

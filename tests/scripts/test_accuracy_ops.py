@@ -10,8 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.analyse.predict.operations import Operation
-from scripts import accuracy_ops_model as ops
-from scripts.accuracy_ops_model import LAUNCH, Chip, Parts, Rows, Shared, _all, _matrix, learn, seconds, sustained_rate
+from scripts.accuracy import accuracy_ops_model as ops
+from scripts.accuracy.accuracy_ops_model import (
+    LAUNCH,
+    Chip,
+    Parts,
+    Rows,
+    Shared,
+    _all,
+    _matrix,
+    learn,
+    seconds,
+    sustained_rate,
+)
 
 BIG = ops.Chip("big", 14e12, 900e9, 80, 250, 12)
 SMALL = ops.Chip("small", 8e12, 300e9, 40, 70, 12)

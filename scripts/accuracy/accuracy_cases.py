@@ -1,4 +1,4 @@
-"""References of scripts/accuracy.py: published figures, hand values, and how each model is built."""
+"""References of scripts/accuracy/accuracy.py: published figures, hand values, and how each model is built."""
 
 from __future__ import annotations
 

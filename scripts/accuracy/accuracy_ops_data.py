@@ -1,4 +1,4 @@
-"""Input of scripts/accuracy_ops.py: NeuSight's measured operations, device figures, and the results of its paper."""
+"""Input of scripts/accuracy/accuracy_ops.py: NeuSight's measured operations, device figures, and the results of its paper."""
 
 from __future__ import annotations
 

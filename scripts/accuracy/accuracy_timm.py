@@ -1,6 +1,6 @@
 """Accuracy of predicted training steps on timm's published benchmark: 800 networks on an RTX 3090, mixed precision.
 
-    python scripts/accuracy_timm.py [--shared ../shared] [--layout nchw|nhwc] [--traces FILE] [--jobs N]
+    python scripts/accuracy/accuracy_timm.py [--shared ../shared] [--layout nchw|nhwc] [--traces FILE] [--jobs N]
 
 Published by huggingface/pytorch-image-models (results/benchmark-train-amp-*-rtx3090.csv): step time at the batch that fits.
 Every architecture is built without weights, on meta tensors, and its forward pass traced, which takes some minutes; the
@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy_line import Line
-from accuracy_steps import beside, by_boosting, by_factor, by_line, held_out, percent, spelled
+from accuracy_steps import Line, beside, by_boosting, by_factor, by_line, held_out, percent, spelled
 
 from perfctl.orchestrator.analyse.hardware.machines import named
 from perfctl.orchestrator.analyse.predict.fit import table
@@ -39,7 +38,7 @@ from perfctl.orchestrator.analyse.predict.trees_fit import folds
 from perfctl.workloads.tracing.recorder import trace
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
-KEPT = Path(__file__).resolve().parents[1] / "build" / "accuracy" / "timm_works.json.gz"
+KEPT = Path(__file__).resolve().parents[2] / "build" / "accuracy" / "timm_works.json.gz"
 TRACED_AT = 2
 """Batch of the trace: normalisation over 1x1 maps needs two samples."""
 SEED = 3
@@ -182,7 +181,7 @@ def _lines(modules: list[str], found: list[Measured], layout: str, published_row
 def main() -> int:
     """Print the lines; return 1 when one misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/timm")
     parser.add_argument("--layout", choices=("nchw", "nhwc"), default="nchw")
     parser.add_argument("--traces", type=Path, default=KEPT, help="where traced operations are kept")

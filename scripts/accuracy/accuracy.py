@@ -1,7 +1,7 @@
 """Accuracy and speed of ``perfctl estimate``, and accuracy of ``perfctl predict``: one table of comparisons with published figures,
 hand values, peers, and measured times that no fit saw.
 
-    python scripts/accuracy.py [--shared ../shared] [--all] [--without-detection] [--without-times]
+    python scripts/accuracy/accuracy.py [--shared ../shared] [--all] [--without-detection] [--without-times]
 
 Nothing is downloaded: models are built without weights, on meta tensors, except the detection models, whose sizes
 depend on data, and the models for the peers: these run on the CPU. Peers (fvcore, torchinfo) are used
@@ -30,8 +30,8 @@ import accuracy_cases as cases
 import accuracy_timm
 import torch
 from accuracy_detection import detected
-from accuracy_line import Line
 from accuracy_peers import side_by_side
+from accuracy_steps import Line
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.actions import estimate as estimation
@@ -245,7 +245,7 @@ def times(shared: Path) -> list[Line]:
 def main() -> int:
     """Print the table; return 1 when a line misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/peers")
     parser.add_argument("--all", action="store_true", help="a line for every model too")
     parser.add_argument("--without-detection", action="store_true", help="leave out the slow part")

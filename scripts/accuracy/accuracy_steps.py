@@ -1,4 +1,4 @@
-"""Comparison of predicted steps with held-out measurements, shared by the accuracy scripts of whole steps."""
+"""A line of the table of ``make accuracy``, and the comparison of predicted steps with held-out measurements."""
 
 from __future__ import annotations
 
@@ -14,6 +14,22 @@ from perfctl.orchestrator.analyse.predict.step_model import HEADROOM
 
 Folds = Sequence[tuple[Any, Any]]
 """(places to learn from, places held out)."""
+
+
+@dataclass
+class Line:
+    """What was measured, the result and the target."""
+
+    what: str
+    reached: str
+    wanted: str
+    """Empty: stands beside another line, and nothing is wanted."""
+    good: bool
+    note: str = ""
+
+    def text(self) -> str:
+        mark = "" if not self.wanted else "yes" if self.good else "NO"
+        return f"{self.what:62}{self.reached:>14}{self.wanted:>14}{mark:>5}  {self.note}".rstrip()
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Models that libraries name, against torch's FlopCounterMode on the same model and inputs, forward and backward: one table.
 
-    python scripts/accuracy_named.py [NAME ...]
+    python scripts/accuracy/accuracy_named.py [NAME ...]
 
 Nothing is downloaded: models have their default configs, no weights, and tensors on the meta device. 1 multiply-add is 2 FLOPs in
 both. Exits 1 when a difference over 1 % is not explained. Needs perfctl[timm] and perfctl[hf].
@@ -8,6 +8,7 @@ both. Exits 1 when a difference over 1 % is not explained. Needs perfctl[timm] a
 
 from __future__ import annotations
 
+import argparse
 import sys
 import warnings
 from typing import Any
@@ -85,4 +86,6 @@ def main(names: tuple[str, ...]) -> int:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
-    sys.exit(main(tuple(sys.argv[1:]) or NAMES))
+    parser = argparse.ArgumentParser(description="Compare perfctl's FLOPs with torch's counter on models that libraries name.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="timm:resnet50, hf:bert, ...; all of the table when none is given")
+    sys.exit(main(tuple(parser.parse_args().names) or NAMES))

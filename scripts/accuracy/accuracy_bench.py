@@ -1,6 +1,6 @@
 """Accuracy of predicted steps for networks measured on a CPU by ``perfctl bench``: tests/data/bench-cpu.
 
-    python scripts/accuracy_bench.py [--file bench.json] [--seed 3]
+    python scripts/accuracy/accuracy_bench.py [--file bench.json] [--seed 3]
 
 The split is fixed: five folds by model (no batch size of a held-out model is seen), then each family left out. Each
 figure is shown with, on the same split, a line through GMACs, the roofline as it is, and the roofline times one factor.
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy_line import Line
-from accuracy_steps import beside, by_factor, by_line, held_out, leaving_out, percent, spelled
+from accuracy_steps import Line, beside, by_factor, by_line, held_out, leaving_out, percent, spelled
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine, of_measured
 from perfctl.orchestrator.analyse.predict.bench import measured_of
@@ -27,7 +26,7 @@ from perfctl.orchestrator.analyse.predict.trees_fit import folds
 from perfctl.parsers.own.bench import read_points
 from perfctl.workloads.models.plan import plan
 
-DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "bench-cpu"
+DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "bench-cpu"
 SEED = 3
 LITERATURE = "published: NeuSight 0.1 to 28 % on other networks and GPUs (neusight/summary/nvidia_train.csv)"
 

@@ -1,6 +1,6 @@
 """Accuracy of the predicted time of one operation on NeuSight's public measurements: one table.
 
-    python scripts/accuracy_ops.py [--shared ../shared]
+    python scripts/accuracy/accuracy_ops.py [--shared ../shared]
 
 Conv2d and Linear, forward, fp32, cuDNN 8.9, on V100, T4 and A100 (sitar-lab/NeuSight, MIT). Two questions: shapes that
 were not measured, on a GPU that was (five folds by shape, seeded); and a GPU that was not measured. Kernel names and grids
@@ -190,7 +190,7 @@ def table_left_out(every: dict[str, dict[str, Table]], rates: dict[str, float]) 
 def main() -> int:
     """Print the table; return 1 when a line misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/neusight")
     folder = parser.parse_args().shared / "datasets" / "neusight"
     if not (folder / "op_samples").is_dir():
