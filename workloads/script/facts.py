@@ -13,7 +13,7 @@ from torch import nn
 from torch.autograd.profiler import profile
 
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Gap
+from perfctl.records.report import SAMPLES_PER_STEP, Gap
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.run.setup import tf32_is_on
@@ -75,7 +75,8 @@ class Facts:
             record.batch_size,
             {shape[0] for step, shape in self.inputs.items() if step is not None and shape},
         )
-        if asked is not None and leading and leading != {asked}:
+        several = any(one.name == SAMPLES_PER_STEP for one in record.summaries)  # they say how the batch size fits
+        if asked is not None and leading and leading != {asked} and not several:
             seen = ", ".join(map(str, sorted(leading)))
             reason = f"the requested batch size is {asked}, but the first dimension of the model's input is {seen}"
             record.gaps.append(Gap("batch_size", "ambiguous", reason))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -102,6 +103,10 @@ def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return isinstance(target, int) or str(target).startswith("cuda")
 
 
+class _Depth(threading.local):
+    steps = 0
+
+
 class Optimizers:
     """Watches all optimizers, including later ones.
 
@@ -115,7 +120,7 @@ class Optimizers:
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Those stepped by another one (sharded optimizers)."""
-        self._depth = 0
+        self._depth = _Depth()
         self._captured: list[str] = []
         """Classes of those that stepped during the capture of a CUDA graph, whose replays call no Python code."""
         self._active = False
@@ -144,18 +149,18 @@ class Optimizers:
         def step(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not self._active:
                 return inner(*args, **kwargs)
-            if self._depth:
+            if self._depth.steps:
                 self._inner.add(args[0])
             else:
                 self._began()
-            self._depth += 1
+            self._depth.steps += 1
             try:
                 result = inner(*args, **kwargs)
             finally:
-                self._depth -= 1
-                if not self._depth:
+                self._depth.steps -= 1
+                if not self._depth.steps:
                     self._left()
-            if not self._depth:
+            if not self._depth.steps:
                 self._stepped(args[0])
             return result
 

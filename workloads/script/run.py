@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import functools
 import os
 import runpy
 import signal
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 from zipfile import is_zipfile
 
 from perfctl.workloads.run.options import as_flags
@@ -171,6 +172,7 @@ def run_script(arguments: Sequence[str]) -> int:
         watch.start()
 
     after_import("torch", arm)
+    _watch_exit(keeper)
     atexit.register(end_as_interrupted)  # before the script registers handlers, so that those run first
     set_up(options.command)
     try:
@@ -183,6 +185,18 @@ def run_script(arguments: Sequence[str]) -> int:
         raise
     keeper.end(None)
     return 0
+
+
+def _watch_exit(keeper: Keeper) -> None:
+    """Finish the record where the script ends itself with ``os._exit``, which runs no exit handlers."""
+    exit_at_once = os._exit
+
+    @functools.wraps(exit_at_once)
+    def recorded(status: int) -> NoReturn:
+        keeper.end_at_once(status)
+        exit_at_once(status)
+
+    os._exit = recorded
 
 
 def _hide_own_frames() -> None:

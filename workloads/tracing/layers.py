@@ -136,6 +136,11 @@ class Names:
         known = self._known.get(id(module))
         return known.name if known is not None and known.module() is module else None
 
+    def is_part(self, module: nn.Module) -> bool:
+        """Whether it has a name, and belongs to a larger model."""
+        name = self.known(module)
+        return name is not None and name not in self._roots
+
     def holder(self, parameter: torch.Tensor) -> str | None:
         found = self._holders.get(id(parameter))
         if found is None:

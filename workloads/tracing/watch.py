@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from functools import partial
 from typing import Any
@@ -32,6 +33,15 @@ COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
 
+ELSEWHERE = "another thread runs its forward, as DataParallel does, and operators of one thread are recorded"
+
+
+class _Own(threading.local):
+    entered = False
+    depth = 0
+    """Modules that another thread than the recorded one is calling."""
+
+
 class Dispatch(TorchDispatchMode):
     """Passes every operator to the recorder after it ran."""
 
@@ -41,6 +51,8 @@ class Dispatch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self.plans: dict[Any, OpPlan] = {}
+        self.ended = False
+        """The recorder ended in another thread than it began, where this mode cannot be removed."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -49,7 +61,7 @@ class Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if TracingContext.try_get() is not None:  # torch.compile is tracing: nothing is computed
+        if self.ended or TracingContext.try_get() is not None:  # torch.compile is tracing: nothing is computed
             return func(*args, **kwargs)
         recorder = self.recorder
         if isinstance(func, HigherOrderOperator):
@@ -135,6 +147,10 @@ class Recorder:
         self._own: int | None = None
         """The newest node's number of a torch.autograd.Function."""
         self._dispatch = Dispatch(self)
+        self._own = _Own()
+        """Whether this is the thread that is recorded: modes and the stack of modules belong to one."""
+        self._elsewhere: dict[str, None] = {}
+        """Parts of the running model whose forward another thread runs."""
         self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
         self._handles: list[Any] = []
         self._attention: Any = None
@@ -152,8 +168,9 @@ class Recorder:
 
     @property
     def gaps(self) -> list[Gap]:
-        """One gap per compiled region that ran, whose operations cannot be recorded."""
-        return [Gap("layer shapes", "not_available", composites.COMPILED, name) for name in self._regions]
+        """One gap per part whose operations cannot be recorded: compiled regions, and what other threads run."""
+        reasons = {**dict.fromkeys(self._regions, composites.COMPILED), **dict.fromkeys(self._elsewhere, ELSEWHERE)}
+        return [Gap("layer shapes", "not_available", reason, name) for name, reason in reasons.items()]
 
     @property
     def data_dependent(self) -> tuple[str, ...]:
@@ -176,10 +193,14 @@ class Recorder:
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
+        self._own.entered = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._region is None:
+        """May be called in another thread than ``__enter__``, which may have ended."""
+        if not self._own.entered:
+            self._dispatch.ended = True
+        elif self._region is None:
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for handle in self._handles:
             handle.remove()
@@ -191,6 +212,8 @@ class Recorder:
 
     def _attend(self, *args: Any, **kwargs: Any) -> Any:
         above = self.places.top
+        if not self._is_recorded_here():
+            return self._attention(*args, **kwargs)
         if above.call is not None or any(map(is_nested, (*args, *kwargs.values()))):
             return self._attention(*args, **kwargs)
         call = Call()
@@ -259,6 +282,11 @@ class Recorder:
     def enter(self, module: torch.nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
+        if not self._is_recorded_here():
+            self._own.depth += 1
+            if self._own.depth == 1 and ("_is_replica" in module.__dict__ or self.names.is_part(module)):
+                self._elsewhere[self.names.find(module, None, roots=False) or type(module).__name__] = None
+            return
         self.places.push(self.places.frame_for(module))
         self._before.append(self.dispatched)
         if self._region is None and not self._uncompiled and composites.is_compiled(module):
@@ -272,6 +300,9 @@ class Recorder:
     def leave(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
         """Global forward hook; ``rest``: (kwargs, output), or (None,) after an exception."""
         if torch.compiler.is_compiling():
+            return
+        if not self._is_recorded_here():
+            self._own.depth -= 1
             return
         if self._region is module:
             self._region = None
@@ -294,6 +325,10 @@ class Recorder:
             self._note_call(frame, frame.call)
         if path is not None and path not in self._outputs:
             self._outputs[path] = next(map(operations.shape_of, tensors_in(output)), None)
+
+    def _is_recorded_here(self) -> bool:
+        """Whether this is the recorded thread, or autograd's, which repeats forward work of checkpointing."""
+        return self._own.entered or current_task() != -1
 
     def _ran_unseen(self, module: torch.nn.Module, frame: Frame, args: Any, output: Any) -> None:
         """A module that gave a new tensor without any operator that could be seen: its work is unknown, not 0."""
