@@ -18,6 +18,7 @@ from torch import Tensor
 
 from perfctl.records.report import Gap, Step
 from perfctl.workloads.spec import Options, WorkloadError, writing
+from perfctl.workloads.tracing.versions import range_functions
 
 
 class Clock:
@@ -148,10 +149,12 @@ def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]
         activities.append(torch.profiler.ProfilerActivity.CUDA)
         torch.cuda.synchronize()
     how = _of_all_threads() if all_threads else {}
-    profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True, **how)
-    profiler.start()
+    memory = hasattr(torch.profiler.profile, "add_metadata_json")  # torch 1.9 and later; 1.8.1 never ends with it
+    profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=memory, **how)
+    profiler.__enter__()  # torch 1.8 has neither start nor stop
     _everywhere.append(bool(how))
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    rank_is_known = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not rank_is_known and hasattr(profiler, "add_metadata_json"):
         # HTA needs a rank; torch sets those of a distributed program.
         profiler.add_metadata_json("distributedInfo", json.dumps({"rank": 0}))
     try:
@@ -162,7 +165,7 @@ def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]
                 torch.cuda.synchronize()
         finally:
             _everywhere.pop()
-            profiler.stop()
+            profiler.__exit__(None, None, None)
             with writing(trace, "trace") as part:
                 _export(profiler, part)
 
@@ -189,8 +192,7 @@ def _of_all_threads() -> dict[str, Any]:
 
 _everywhere: list[bool] = []
 """Whether the running window records all threads; each is then told that no profiler runs in it."""
-_enter: Any = torch._C._autograd._record_function_with_args_enter
-_leave: Any = torch._C._autograd._record_function_with_args_exit
+_enter, _leave = range_functions()
 _is_listening: Any = torch._C._autograd._profiler_enabled
 """Whether torch.profiler records this thread; also right for autograd's threads."""
 

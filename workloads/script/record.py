@@ -44,7 +44,7 @@ class Keeper:
         self.name = utf8(options.command.name)
         template = options.template()
         given: dict[str, Any] = {"command": utf8(shlex.join(options.command.words))}
-        given |= {field: getattr(options, field) for field in ("steps", "warmup", "batch_env", "batch_size")}
+        given.update((field, getattr(options, field)) for field in ("steps", "warmup", "batch_env", "batch_size"))
         variant = None if template is None else utf8(template)
         self.record = Record(self.name, options.batch_size, None, None, None, variant=variant, options=given)
         self._process = os.getpid()

@@ -34,6 +34,10 @@ class _Token:
 class _Here(threading.local):
     def __init__(self) -> None:
         self.token = _Token()
+        me = threading.get_ident()
+        known = (one for one in threading.enumerate() if one.ident == me)
+        self.can_lead = any(not isinstance(one, threading._DummyThread) for one in known)
+        """Not autograd's own threads, in which checkpointing repeats forward work."""
         self.calls: list[Any] = []
         """Modules that this thread is calling, outermost first."""
 
@@ -68,7 +72,7 @@ class Lead:
             self._several = self._several or bool(self._callers)
             self._callers.add(token)
         lead = self._lead() if self._lead is not None else None
-        if lead is not token and not self._should_take_over(token, lead, called):
+        if lead is not token and not (self.here.can_lead and self._should_take_over(token, lead, called)):
             self._other_calls += called and self.fixed
             return False
         self._events += 1

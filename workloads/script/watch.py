@@ -23,7 +23,7 @@ from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.script.facts import SCRIPTS_OWN, Facts, OtherProfilers, ranks
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.phases import Optimizers, Phases, call_after, is_capturing
+from perfctl.workloads.script.phases import Optimizers, Phases, call_after
 from perfctl.workloads.script.record import Keeper, say, why_fewer
 from perfctl.workloads.script.samples import Samples
 from perfctl.workloads.script.shapes import StepRecorder, shapes_in
@@ -31,8 +31,9 @@ from perfctl.workloads.script.steps import StepMarker
 from perfctl.workloads.script.threads import Lead
 from perfctl.workloads.spec import Options, WorkloadError, first_line
 from perfctl.workloads.tracing.composites import ModuleHooks, Region, is_wrapper, prepare_for_compiled, watch_compile
-from perfctl.workloads.tracing.gradients import current_task, tensors_in
+from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.tracing.versions import current_task, is_capturing, is_compiling, watch_backward
 
 
 class MeasuredSteps:
@@ -177,7 +178,8 @@ class ScriptWatch:
         self._hooks.install()
         if self._options.window == "torch":
             self._others.start()
-        self._undo = [call_after(torch.autograd, "backward", self._backward_ended), watch_compile()]
+        watched = watch_backward()
+        self._undo = [call_after(torch.autograd, "backward", self._backward_ended), watched, watch_compile()]
         os.register_at_fork(after_in_child=self._forked)
 
     def end(self) -> str:
@@ -198,7 +200,7 @@ class ScriptWatch:
 
     @_spared
     def _before_call(self, module: nn.Module, arguments: Any) -> None:
-        if torch.compiler.is_compiling() or current_task() != -1:
+        if is_compiling() or current_task() != -1:
             return
         calls = self._lead.here.calls
         calls.append(module)
@@ -223,7 +225,7 @@ class ScriptWatch:
     def _after_call(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
         """``rest``: (kwargs, result), or (None,) after an exception."""
         calls = self._lead.here.calls
-        if torch.compiler.is_compiling() or all(running is not module for running in calls):
+        if is_compiling() or all(running is not module for running in calls):
             return
         while calls.pop() is not module:
             pass
@@ -265,7 +267,7 @@ class ScriptWatch:
     @_spared
     def _backward_ended(self, *_: object) -> None:
         self._facts.trained = True
-        if not self._lead.leads(trains=True):
+        if current_task() != -1 or not self._lead.leads(trains=True):  # -1: not within another (checkpointing)
             return
         self._samples.passed_backward()
         if self._marker.ends_with_backward and self._window is not None:
@@ -354,7 +356,7 @@ class ScriptWatch:
         self._recorder.fill(record)
         record.gaps += self._lead.gaps()
         self._samples.fill(record)
-        record.environment |= {"step_ends_with": self._marker.in_words()} | ranks()
+        record.environment.update({"step_ends_with": self._marker.in_words(), **ranks()})
         self._facts.fill(record)
 
     def _stop(self) -> None:

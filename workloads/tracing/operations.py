@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
 
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.workloads.tracing.composites import kind_of
 
-Attributes = tuple[tuple[str, Any], ...]
+Attributes = Tuple[Tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
-Extractor = Callable[[tuple[Any, ...], dict[str, Any]], Attributes]
+Extractor = Callable[[Tuple[Any, ...], Dict[str, Any]], Attributes]
 """From the arguments of an operator to what its formula needs."""
 
 BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
@@ -66,6 +66,8 @@ def plan_for(func: Any) -> OpPlan:
 
 def _decomposes(func: Any) -> bool:
     try:
+        if not hasattr(func, "_can_decompose"):  # before torch 2.6
+            return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
         return bool(func._can_decompose())
     except RuntimeError:  # prim::layout is in no table
         return False
@@ -89,11 +91,14 @@ def _sizes(value: torch.Tensor) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
 
 
+_JAGGED = getattr(torch, "jagged", None)  # torch 2.2 and later
+
+
 def shape_of(value: torch.Tensor) -> tuple[int, ...]:
     """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the rest is equal."""
     if not value.is_nested:
         return tuple(value.shape)
-    if value.layout is torch.jagged:
+    if value.layout is _JAGGED:
         return tuple(value.values().shape)
     sizes = _sizes(value)
     rest = {size[1:] for size in sizes}
@@ -106,7 +111,7 @@ def shape_of(value: torch.Tensor) -> tuple[int, ...]:
 
 _PAIRED = ("aten.bmm", "aten.matmul", "aten.mm")
 """Products of which each part of one nested tensor meets its own of the other."""
-_Shapes = tuple[tuple[int, ...] | None, ...]
+_Shapes = Tuple[Optional[Tuple[int, ...]], ...]
 
 
 def components(
@@ -115,7 +120,7 @@ def components(
     """(inputs, outputs) of each product that one operator runs: several for two nested tensors, else one."""
     if name not in _PAIRED or not all(map(is_nested, args[:2])):
         return [(tuple(inputs), tuple(outputs))]
-    parts = zip(*(_sizes(value) for value in (*args[:2], result)), strict=True)
+    parts = zip(*(_sizes(value) for value in (*args[:2], result)))
     return [((left, right), (product,)) for left, right, product in parts]
 
 
@@ -134,7 +139,7 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     return stored
 
 
-_DENSE = (torch.strided, torch.jagged, torch._mkldnn)  # type: ignore[attr-defined]
+_DENSE = (torch.strided, _JAGGED, torch._mkldnn)  # type: ignore[attr-defined]
 
 
 def _stored(value: torch.Tensor) -> int:
@@ -229,13 +234,15 @@ ATTRIBUTES: dict[str, Extractor] = {
     )
     for name in names.split()
 }
-ATTRIBUTES |= {
-    "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
-    "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
-}
+ATTRIBUTES.update(
+    {
+        "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
+        "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
+    }
+)
 """Operation -> extractor, where the formula needs more than shapes."""
 
-Note = tuple[Any, ...]
+Note = Tuple[Any, ...]
 """layer, kind, functional, op, direction, role, recompute, inputs, outputs, dtypes, attributes: hashable."""
 
 
@@ -257,8 +264,8 @@ def _op_shape(note: Note, entry: list[int], own: dict[str, int]) -> OpShape:
     layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = note
     marks = {"functional": functional, "role": role, "recompute": recompute or None}
     extra: dict[str, object] = {name: _json(value) for name, value in attributes}
-    extra |= {name: value for name, value in marks.items() if value is not None}
-    dtypes = tuple(str(dtype).removeprefix("torch.") for dtype in types)
+    extra.update((name, value) for name, value in marks.items() if value is not None)
+    dtypes = tuple(str(dtype).replace("torch.", "") for dtype in types)
     return OpShape(
         layer, kind, op, direction, inputs, outputs, dtypes, extra,
         parameters=own.get(layer, 0) if kind else 0, calls=entry[1], position=entry[0],

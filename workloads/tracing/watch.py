@@ -20,10 +20,11 @@ from perfctl.records.report import Gap
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import composites, operations
 from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
-from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
+from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.layers import Frame, Names, Places
 from perfctl.workloads.tracing.memory import Live, storage_of
 from perfctl.workloads.tracing.operations import OpPlan, is_nested
+from perfctl.workloads.tracing.versions import current_task, is_compiling, next_number
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
@@ -33,10 +34,11 @@ COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
 
+_tracing_context: Any = getattr(TracingContext, "try_get", TracingContext.get)  # another name before torch 2.2
 ELSEWHERE = "another thread runs its forward, as DataParallel does, and operators of one thread are recorded"
 
 
-class _Own(threading.local):
+class _Thread(threading.local):
     entered = False
     depth = 0
     """Modules that another thread than the recorded one is calling."""
@@ -61,7 +63,7 @@ class Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.ended or TracingContext.try_get() is not None:  # torch.compile is tracing: nothing is computed
+        if self.ended or _tracing_context() is not None:  # torch.compile is tracing: nothing is computed
             return func(*args, **kwargs)
         recorder = self.recorder
         if isinstance(func, HigherOrderOperator):
@@ -147,7 +149,7 @@ class Recorder:
         self._own: int | None = None
         """The newest node's number of a torch.autograd.Function."""
         self._dispatch = Dispatch(self)
-        self._own = _Own()
+        self._thread = _Thread()
         """Whether this is the thread that is recorded: modes and the stack of modules belong to one."""
         self._elsewhere: dict[str, None] = {}
         """Parts of the running model whose forward another thread runs."""
@@ -187,25 +189,27 @@ class Recorder:
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ]
         # The fused encoder path exists only on CPU and GPU in eval: disable it, so that all devices run the same operators.
-        self._fast_path = torch.backends.mha.get_fastpath_enabled()
-        if self.model is not None:  # a user's script must give the same results to the bit
+        if hasattr(torch.backends, "mha"):  # torch 2.2 and later
+            self._fast_path = torch.backends.mha.get_fastpath_enabled()
+        if self.model is not None and hasattr(torch.backends, "mha"):  # a user's script must give the same results to the bit
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
-        self._own.entered = True
+        self._thread.entered = True
         return self
 
     def __exit__(self, *_: object) -> None:
         """May be called in another thread than ``__enter__``, which may have ended."""
-        if not self._own.entered:
+        if not self._thread.entered:
             self._dispatch.ended = True
         elif self._region is None:
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for handle in self._handles:
             handle.remove()
         self._hooks.remove()
-        torch.backends.mha.set_fastpath_enabled(self._fast_path)
+        if hasattr(torch.backends, "mha"):
+            torch.backends.mha.set_fastpath_enabled(self._fast_path)
         torch.nn.functional.scaled_dot_product_attention = self._attention
         self.names.unfollow(self._learn)
         del self.places.stack[1:]
@@ -228,7 +232,7 @@ class Recorder:
             # Checkpointing ends a recomputation once everything saved exists again: on the math path in the middle of
             # attention, on a fused path after it. Attention is one operation, so it counts as a whole.
             if output is not None or recompute:
-                given = {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}
+                given = {**dict(zip(_ATTENTION, args)), **kwargs}
                 composites.describe_attention(call, given, output)
                 self._note_call(frame, call)
         return output
@@ -280,11 +284,11 @@ class Recorder:
         self._weights.update((storage._cdata, None) for storage in storages)
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         if not self._is_recorded_here():
-            self._own.depth += 1
-            if self._own.depth == 1 and ("_is_replica" in module.__dict__ or self.names.is_part(module)):
+            self._thread.depth += 1
+            if self._thread.depth == 1 and ("_is_replica" in module.__dict__ or self.names.is_part(module)):
                 self._elsewhere[self.names.find(module, None, roots=False) or type(module).__name__] = None
             return
         self.places.push(self.places.frame_for(module))
@@ -299,10 +303,10 @@ class Recorder:
 
     def leave(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
         """Global forward hook; ``rest``: (kwargs, output), or (None,) after an exception."""
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         if not self._is_recorded_here():
-            self._own.depth -= 1
+            self._thread.depth -= 1
             return
         if self._region is module:
             self._region = None
@@ -328,7 +332,7 @@ class Recorder:
 
     def _is_recorded_here(self) -> bool:
         """Whether this is the recorded thread, or autograd's, which repeats forward work of checkpointing."""
-        return self._own.entered or current_task() != -1
+        return self._thread.entered or current_task() != -1
 
     def _ran_unseen(self, module: torch.nn.Module, frame: Frame, args: Any, output: Any) -> None:
         """A module that gave a new tensor without any operator that could be seen: its work is unknown, not 0."""
