@@ -21,10 +21,12 @@ IDLE_AFTER = 3
 class _Token:
     """Lives as long as its thread. Thread ids are no good: the system gives those of ended threads to new ones."""
 
-    __slots__ = ("__weakref__", "row", "seen", "trains")
+    __slots__ = ("__weakref__", "calls", "row", "seen", "trains")
 
     def __init__(self) -> None:
         self.trains = False
+        self.calls: list[Any] = []
+        """Modules that the thread is calling, outermost first."""
         self.row = 0
         """Calls since the lead's last event."""
         self.seen = -1
@@ -38,8 +40,10 @@ class _Here(threading.local):
         known = (one for one in threading.enumerate() if one.ident == me)
         self.can_lead = any(not isinstance(one, threading._DummyThread) for one in known)
         """Not autograd's own threads, in which checkpointing repeats forward work."""
-        self.calls: list[Any] = []
-        """Modules that this thread is calling, outermost first."""
+
+    @property
+    def calls(self) -> list[Any]:
+        return self.token.calls
 
 
 class Lead:
@@ -49,7 +53,7 @@ class Lead:
         """``taken_over``: called in the new lead, with whether the one before had ended."""
         self.here = _Here()
         self.fixed = False
-        """Steps are being measured: only a thread that ended is replaced."""
+        """Steps are being measured: only a thread that ended or is idle is replaced."""
         self._taken_over = taken_over
         self._lead: weakref.ref[_Token] | None = None
         self._callers: weakref.WeakSet[_Token] = weakref.WeakSet()
@@ -86,14 +90,12 @@ class Lead:
     def _should_take_over(self, token: _Token, lead: _Token | None, called: bool) -> bool:
         if lead is None:
             return True
-        if self.fixed:
-            return False
-        if token.trains != lead.trains:
+        if token.trains != lead.trains and (lead.trains or not self.fixed):
             return token.trains
         if token.seen != self._events:
             token.seen, token.row = self._events, 0
         token.row += called
-        return token.row > IDLE_AFTER
+        return token.row > IDLE_AFTER and not lead.calls
 
     def gaps(self) -> list[Gap]:
         """What is to be said of calls of models by other threads during the measured steps."""

@@ -66,11 +66,14 @@ class MeasuredSteps:
         self._began = self._clock.mark()
         self._begin_step()
 
-    def go_on_here(self) -> None:
-        """The thread that opened the window has ended; from now on this one runs the steps."""
+    def go_on_here(self, was_idle: bool) -> None:
+        """The thread that ran the steps has ended, or ``was_idle``: then its step did not, and begins anew in this one."""
         self.phases.close_all()
         self._ranges.push(_WINDOW)
-        self._ranges.push(f"{RANGE_PREFIX}step:{self.done}")
+        if was_idle:
+            self._begin_step()
+        else:
+            self._ranges.push(f"{RANGE_PREFIX}step:{self.done}")
 
     def next_step(self) -> None:
         """End a step and begin the next. Open phases belong to the one that ended."""
@@ -284,7 +287,7 @@ class ScriptWatch:
     def _taken_over(self, from_dead: bool) -> None:
         """Another thread leads from now on. What a thread that still lives did was not the script's steps."""
         if self._window is not None:
-            self._window.go_on_here()
+            self._window.go_on_here(was_idle=not from_dead)
             return
         self._recorder.stop()
         if not from_dead:

@@ -212,7 +212,8 @@ class ModuleHooks:
         self._handles, self._end = [], []
         if self in INSTALLED:
             INSTALLED.remove(self)
-        _PATCHED.update()
+        if not HAS_ALWAYS:
+            _PATCHED.update()
 
     def _come_back(self, module: nn.Module, *rest: Any) -> None:
         self._take_away()

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional
 from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -69,6 +70,8 @@ class Dispatch(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             recorder.dispatched += 1
             return self._higher_order(func, args, kwargs)
+        if FakeTensor in types:  # shapes that DTensor works out before it computes: the next mode answers
+            return func(*args, **kwargs)
         if operations.computes_itself(types):  # a tensor made of tensors: the operators on those come here
             return NotImplemented
         plan = self.plans.get(func)

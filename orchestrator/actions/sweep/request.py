@@ -142,7 +142,7 @@ def _program(
     typed = read_program(command, asked.batch_env, asked.batches)
     program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:
-        messages.note(f"{typed.python} has no perfctl: {program.name} runs under perfctl's own, {program.python}")
+        messages.note(f"{typed.python} has no torch: {program.name} runs under perfctl's own, {program.python}")
     return program
 
 

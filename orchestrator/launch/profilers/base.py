@@ -31,6 +31,8 @@ class RunRequest:
     """The interpreter that runs the workload."""
     program: Program | None = None
     """The user's program to run instead; None for a built-in workload."""
+    annotator: Path | None = None
+    """The file that an interpreter without perfctl starts; None where perfctl is installed."""
 
     @property
     def has_ranks(self) -> bool:
@@ -50,7 +52,8 @@ class RunRequest:
         return (
             *(() if self.has_ranks else under),
             self.python, *(program.flags if program else ()),
-            "-m", "perfctl.workloads", *(() if program else (self.workload,)),
+            *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
+            *(() if program else (self.workload,)),
             "--batch", str(self.batch_size),
             "--record", str(self.paths.workload_record),
             "--annotate", annotate,

@@ -6,6 +6,7 @@ A second command exports it as CSV, which needs no NVIDIA software to read: raw 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -238,7 +239,8 @@ class Ncu:
         )  # fmt: skip
         argv = request.workload_command(annotate="nvtx", window="cuda", under=profile)
         table = as_table(report, request.paths.report(".csv"))
-        others = (request.python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
+        own = request.python if request.annotator is None else sys.executable
+        others = (own, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
         exported = (table, others) if request.has_ranks else (table,)
         return Command(argv, "profile"), *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
