@@ -17,7 +17,17 @@ from perfctl import __version__
 from perfctl.orchestrator.launch import annotator
 from tests.workloads.started import start
 
-NEWER = {"removeprefix", "removesuffix", "UTC", "pairwise", "cache", "is_relative_to", "readlink", "co_positions", "batched"}
+NEWER = {
+    "removeprefix",
+    "removesuffix",
+    "UTC",
+    "pairwise",
+    "cache",
+    "is_relative_to",
+    "readlink",
+    "co_positions",
+    "batched",
+}
 """Names of the standard library that Python 3.8 lacks."""
 AFTER_CHECK = {("layers", "co_positions")}
 """Uses of them that ask for the version first."""

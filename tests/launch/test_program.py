@@ -140,7 +140,7 @@ def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here: 
 
 def said(python: str, torch: str) -> str:
     """Shell lines of an interpreter that has these."""
-    return f"echo '{{\"python\": {python}, \"torch\": {torch}, \"module\": true, \"perfctl\": null}}'\n"
+    return f'echo \'{{"python": {python}, "torch": {torch}, "module": true, "perfctl": null}}\'\n'
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,9 @@ def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_n
 
 
 def test_an_interpreter_in_an_image_needs_perfctl(here: Path) -> None:
-    fake = executable(here / "python9", "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n")
+    fake = executable(
+        here / "python9", "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n"
+    )
     with pytest.raises(ToolMissing, match="cannot import perfctl, which must run inside the profiled process"):
         interpreter.check(read(str(fake), "train.py", "{batch}"), __version__, ("env",))
 

@@ -183,7 +183,7 @@ def _export(profiler: torch.profiler.profile, path: Path) -> None:
 
 
 def _of_all_threads() -> dict[str, Any]:
-    """Arguments for torch.profiler to record every thread, and to be stopped by any (torch 2.7 and later)."""
+    """Arguments for torch.profiler to record every thread, and to be stopped by any; empty for versions that cannot (2.4)."""
     try:
         return {"experimental_config": torch._C._profiler._ExperimentalConfig(profile_all_threads=True)}
     except (AttributeError, TypeError):

@@ -68,7 +68,8 @@ class MemoryWatch:
         if amount is not None:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:
-            self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"not in /proc ({moment})"))
+            where = "/proc" if quantity.startswith("host") else "this version of torch"
+            self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"not in {where} ({moment})"))
 
 
 def in_file(path: str, pattern: str) -> str | None:

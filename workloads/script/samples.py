@@ -52,7 +52,12 @@ class Samples:
         """``optimizers``: how many of them make a step."""
         if measured:
             self._steps.append(self._of_step(optimizers))
-        self._before, self._calls = self._calls, []
+        self._before = self._calls
+        self.forget()
+
+    def forget(self) -> None:
+        """What came since the last step belongs to none."""
+        self._calls = []
         self._inferred = self._inferences = self._passes = 0
 
     def _of_step(self, optimizers: int) -> tuple[int | None, int]:

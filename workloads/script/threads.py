@@ -95,7 +95,10 @@ class Lead:
         if token.seen != self._events:
             token.seen, token.row = self._events, 0
         token.row += called
-        return token.row > IDLE_AFTER and not lead.calls
+        if token.row <= IDLE_AFTER or lead.calls:
+            return False
+        self._other_calls -= (token.row - 1) * self.fixed  # those before this one belong to no step
+        return True
 
     def gaps(self) -> list[Gap]:
         """What is to be said of calls of models by other threads during the measured steps."""

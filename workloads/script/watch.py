@@ -286,6 +286,8 @@ class ScriptWatch:
 
     def _taken_over(self, from_dead: bool) -> None:
         """Another thread leads from now on. What a thread that still lives did was not the script's steps."""
+        if not from_dead:
+            self._samples.forget()
         if self._window is not None:
             self._window.go_on_here(was_idle=not from_dead)
             return

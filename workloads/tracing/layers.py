@@ -48,6 +48,8 @@ def called_as(module: object) -> str | None:
         is_local = parts[:1] and parts[0] in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
         if parts and not is_local and _resolve(frame.f_globals, parts) is not module:
             return None
+    if not parts:
+        return None
     parts = parts[:-1] if parts[-1] in ("__call__", "forward") else parts
     name = ".".join(parts[1:] if parts and parts[0] in ("self", "cls") else parts)
     return None if not name or name in _GENERIC else name

@@ -105,11 +105,9 @@ def is_capturing() -> bool:
     return torch.cuda.is_initialized() and getattr(torch.cuda, "is_current_stream_capturing", _never)()
 
 
-def free_and_total() -> tuple[int, int]:
-    """Bytes of the current GPU that are free, and all of them."""
-    if hasattr(torch.cuda, "mem_get_info"):  # torch 1.11 and later
-        return torch.cuda.mem_get_info()
-    return torch.cuda.cudart().cudaMemGetInfo(torch.cuda.current_device())  # type: ignore[attr-defined,no-any-return]
+def free_and_total() -> tuple[int | None, int | None]:
+    """Bytes of the current GPU that are free, and all of them; None where torch cannot tell (before 1.11)."""
+    return torch.cuda.mem_get_info() if hasattr(torch.cuda, "mem_get_info") else (None, None)
 
 
 def range_functions() -> tuple[Callable[[str], Any], Callable[[Any], None]]:
@@ -162,4 +160,3 @@ class PatchedCalls:
 
 HIDDEN: dict[int, list[Any]] = {}
 """Hooks that are hidden while the module with this id runs."""
-

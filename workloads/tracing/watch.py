@@ -194,7 +194,9 @@ class Recorder:
         # The fused encoder path exists only on CPU and GPU in eval: disable it, so that all devices run the same operators.
         if hasattr(torch.backends, "mha"):  # torch 2.2 and later
             self._fast_path = torch.backends.mha.get_fastpath_enabled()
-        if self.model is not None and hasattr(torch.backends, "mha"):  # a user's script must give the same results to the bit
+        if self.model is not None and hasattr(
+            torch.backends, "mha"
+        ):  # a user's script must give the same results to the bit
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend

@@ -14,9 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from perfctl import __version__
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import annotator
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process import run as process_run
@@ -89,8 +87,6 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     with ExitStack() as held:
         held.enter_context(devices.hold(request.reserved()))
         request.folder.mkdir(parents=True, exist_ok=True)
-        if request.annotator is not None:
-            annotator.write(request.annotator, __version__)
         if request.alongside:
             join(request)
         else:

@@ -167,7 +167,9 @@ def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
 
 
 def test_fewer_steps_than_requested_are_said_and_are_no_failure(ended):
-    assert gaps(ended["few steps"])["step"].startswith("few steps.py ended after 1 of 2 measured steps. Give it more data")
+    assert gaps(ended["few steps"])["step"].startswith(
+        "few steps.py ended after 1 of 2 measured steps. Give it more data"
+    )
     assert "perfctl: few steps.py ended after 1 of 2 measured steps" in ended["few steps"].err
     said = "profiles itself.py: the script runs torch.profiler itself, and two cannot run at once"
     assert gaps(ended["profiles itself"])["step"].startswith(said)

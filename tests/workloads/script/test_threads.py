@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -35,7 +34,8 @@ SCRIPT_OF = {
     "warmed up in a thread": "aside(call, 1); train(8)",
     "warmed up in a pool": "pool = ThreadPoolExecutor(1); list(pool.map(call, range(4)))\n"
     "print(sum(call(n) for n in range(16)))",
-    "forward in a thread": "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nfor _ in range(16):\n    out = []; sgd.zero_grad(); aside(lambda: out.append(model(x)))\n"
+    "forward in a thread": "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nfor _ in range(16):\n"
+    "    out = []; sgd.zero_grad(); aside(lambda: out.append(model(x)))\n"
     "    out[0].mean().backward(); sgd.step()\nprint(out[0].sum().item())",
     "trained in a thread": "aside(train, 8)",
     "a thread for each call": "out = []\nfor n in range(10): aside(lambda: out.append(call(n)))\nprint(sum(out))",
@@ -90,7 +90,9 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
         return
     assert run.record["status"] == ("partial" if name.endswith("3") else "ok"), run.record["reason"]
     assert run.steps == 3
-    assert run.record["mode"] == ("train" if run.record["environment"]["step_ends_with"] == "the optimizer's step" else "infer")
+    assert run.record["mode"] == (
+        "train" if run.record["environment"]["step_ends_with"] == "the optimizer's step" else "infer"
+    )
     if name.endswith("3"):
         assert run.record["reason"] == "script.py ended with exit code 3"
 
