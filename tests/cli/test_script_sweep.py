@@ -157,14 +157,11 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
     words = ("--", str(other), "train.py", "--batch-size", "{batch}")
     said = perfctl("dlprof", "-b", "2", "--device", "cuda", "--dry-run", *words)
     command = shlex.split(said.out)
-    assert said.code == 0, said.err
     at = command.index(str(other))
-    assert Path(command[at + 1]).name == "annotator.pyz"
-    assert command[at + 2 : at + 4] == ["--batch", "2"]
+    assert (Path(command[at + 1]).name, *command[at + 2 : at + 4]) == ("annotator.pyz", "--batch", "2")
     assert perfctl("torch", "-b", "2", "--device", "cpu", "--steps", "2", "--warmup", "1", *words).code == 0
     (made,) = (folder / "perfctl-runs").glob("torch-*/annotator.pyz")
-    record = json.loads((made.parent / "b2" / "workload.json").read_text())
-    assert {op["layer"] for op in record["ops"]} >= LAYERS
+    assert {op["layer"] for op in json.loads((made.parent / "b2" / "workload.json").read_text())["ops"]} >= LAYERS
 
 
 @pytest.mark.parametrize(
