@@ -26,9 +26,11 @@ from typing import Any
 import torch
 
 from perfctl.records.paper import MemoryTrace, ModuleSeen, OpShape
+from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import composites
+from perfctl.workloads.tracing.autocast import Autocast
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
 from perfctl.workloads.tracing.watch import Recorder
@@ -55,6 +57,7 @@ class Traced:
     memory: MemoryTrace | None
     data_dependent: tuple[str, ...] = ()
     input_bytes: int = 0
+    precision: str = "fp32"
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:
@@ -131,7 +134,7 @@ def make_optimizer(model: torch.nn.Module, optimizer: str | tuple[str, dict[str,
 def trace(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, mode: str = "train", grad: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None, loss: Callable[[Any], Any] | None = None,
-    held: tuple[Any, ...] = (), memory: bool = False,
+    held: tuple[Any, ...] = (), memory: bool = False, precision: str = "fp32",
 ) -> Traced:  # fmt: skip
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
 
@@ -143,22 +146,39 @@ def trace(
     """
     model.train(mode == "train")
     backward = (mode == "train") if grad is None else grad
+    chosen = PRECISIONS[precision]
+    if chosen.weights is not None:
+        model, inputs = model.to(getattr(torch, chosen.weights)), cast_inputs(inputs, chosen.weights)
+    autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast)) if chosen.autocast else None
     stepper = make_optimizer(model, optimizer) if backward else None
     live = _adopting(model, inputs, held) if memory else None
-    step = partial(_step, model, inputs, backward, stepper, loss, live)
-    recorder, problem = _attempt(model, live, step)
+    step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
+    recorder, problem = _attempt(model, live, step, autocast)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
-        recorder, problem = _attempt(model, live, step)
+        recorder, problem = _attempt(model, live, step, autocast)
     lives = live.trace(problem is None) if live is not None else None
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(inputs))
-    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size)
+    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
+
+
+def cast_inputs(inputs: Any, dtype: str) -> Any:
+    """The inputs of a model that was cast whole: those of float32 are cast, too."""
+    if isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32:
+        return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
+    if isinstance(inputs, (tuple, list)):
+        return type(inputs)([cast_inputs(item, dtype) for item in inputs])
+    return {name: cast_inputs(item, dtype) for name, item in inputs.items()} if isinstance(inputs, dict) else inputs
+
+
+def _device_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
+    first = next(iter((*model.parameters(), *tensors_in(inputs))), None)
+    return first.device.type if first is not None else "cpu"
 
 
 def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, ...]) -> Live:
-    first = next(iter((*model.parameters(), *inputs)), None)
-    live = Live(first.device.type if first is not None else "cpu")
+    live = Live(_device_of(model, inputs))
     existing = (("parameter", model.parameters()), ("buffer", model.buffers()), ("input", (*inputs, *held)))
     for category, tensors in existing:
         for tensor in tensors:
@@ -169,16 +189,17 @@ def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, 
 
 def _step(
     model: torch.nn.Module, inputs: tuple[Any, ...], backward: bool, stepper: Any,
-    loss: Callable[[Any], Any] | None, live: Live | None,
+    loss: Callable[[Any], Any] | None, live: Live | None, autocast: Autocast | None,
 ) -> None:  # fmt: skip
     if stepper is not None:
         stepper.zero_grad()
-    with nullcontext() if backward else torch.no_grad():
-        output = model(*inputs)
     ends: list[Any] = []
-    if backward and loss is not None:
-        ends = [loss(output)]
-    elif backward:
+    with autocast.region() if autocast is not None else nullcontext():
+        with nullcontext() if backward else torch.no_grad():
+            output = model(*inputs)
+        if backward and loss is not None:
+            ends = [loss(output)]
+    if backward and loss is None:
         ends = [end for end in tensors_in(output) if end.requires_grad]
     if live is not None:
         live.forward_done()
@@ -192,11 +213,13 @@ def _step(
         stepper.step()
 
 
-def _attempt(model: torch.nn.Module, live: Live | None, step: Callable[[], None]) -> tuple[Recorder, str | None]:
+def _attempt(
+    model: torch.nn.Module, live: Live | None, step: Callable[[], None], autocast: Autocast | None
+) -> tuple[Recorder, str | None]:
     """(recorder, where and why the step ended early)."""
-    recorder = Recorder(model, live, uncompiled=True)
+    recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
     try:
-        with composites.uncompiled(), recorder:
+        with composites.uncompiled(), recorder, autocast or nullcontext():
             step()
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
