@@ -147,8 +147,9 @@ def trace(
     model.train(mode == "train")
     backward = (mode == "train") if grad is None else grad
     chosen = PRECISIONS[precision]
+    inputs = cast_inputs(inputs, chosen.weights)
     if chosen.weights is not None:
-        model, inputs = model.to(getattr(torch, chosen.weights)), cast_inputs(inputs, chosen.weights)
+        model.to(getattr(torch, chosen.weights))
     autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast)) if chosen.autocast else None
     stepper = make_optimizer(model, optimizer) if backward else None
     live = _adopting(model, inputs, held) if memory else None
@@ -163,8 +164,10 @@ def trace(
     return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
 
 
-def cast_inputs(inputs: Any, dtype: str) -> Any:
-    """The inputs of a model that was cast whole: those of float32 are cast, too."""
+def cast_inputs(inputs: Any, dtype: str | None) -> Any:
+    """The inputs of a model that was cast whole: those of float32 are cast, too. None leaves them as they are."""
+    if dtype is None:
+        return inputs
     if isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32:
         return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
     if isinstance(inputs, (tuple, list)):
