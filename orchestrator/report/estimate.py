@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
+from perfctl.orchestrator.analyse.flops.types import types_of_products
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import Fit, Memory
 from perfctl.orchestrator.analyse.sheets.layers import Line
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from perfctl.records.paper import ModuleSeen
 
 MIB = 1024 * 1024
+NAMED = 8
+"""Layers that one line lists."""
 WIDTH = 110
 """Columns of text beside each other; wider ones go below each other."""
 HEADS = ("", "formula", "numbers", "result")
@@ -129,7 +132,18 @@ def types_text(found: Estimate) -> str:
     )  # fmt: skip
     casts = found.casts
     said = f"casts                 {casts.calls:,}: {casts.read_bytes:,} B read, {casts.write_bytes:,} B written; in the bytes above"
-    return "\n".join([*columns(heads, rows), *([said] if casts.calls else [])])
+    lines = [*columns(heads, rows), *([said] if casts.calls else [])]
+    if found.precision == "fp8":
+        named = types_of_products(found.ops).items()
+        left = [layer or "(model)" for (layer, kind), name in named if kind == "Linear" and "fp8" not in name]
+        if left:
+            more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+            lines.append(
+                f"Linear, not in fp8    {', '.join(left[:NAMED])}{more}: rows, inputs or outputs are no multiple of 16"
+            )
+        elif all(row.type != "fp8" for row in found.types):
+            lines.append("no product in fp8     the model has no nn.Linear")
+    return "\n".join(lines)
 
 
 def types_json(found: Estimate) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import composites
-from perfctl.workloads.tracing.autocast import Autocast
+from perfctl.workloads.tracing.autocast import Autocast, AutocastRefused
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
 from perfctl.workloads.tracing.watch import Recorder
@@ -150,7 +150,9 @@ def trace(
     inputs = cast_inputs(inputs, chosen.weights)
     if chosen.weights is not None:
         model.to(getattr(torch, chosen.weights))
-    autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast)) if chosen.autocast else None
+    autocast = None
+    if chosen.autocast is not None:
+        autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8")
     stepper = make_optimizer(model, optimizer) if backward else None
     live = _adopting(model, inputs, held) if memory else None
     step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
@@ -227,7 +229,8 @@ def _attempt(
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
         module = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
-        if module.startswith(f"{__package__}.") and module != __name__:
+        ours = module.startswith(f"{__package__}.") and module != __name__
+        if ours and not isinstance(error, AutocastRefused):
             place = recorder.failed_in or "the model"
             return recorder, f"{place}: perfctl could not follow it ({type(error).__name__}: {first_line(error)})"
         return recorder, explain(error, recorder.failed_in)

@@ -73,7 +73,8 @@ def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeW
         if op.direction == "optimizer":
             continue
         name, parts = type_of(op, precision), parts_of(op)
-        mine, rest = sums[name], sums["fp32" if name == "tf32" else name]  # a bias is added in fp32
+        # The bias of a product is added to its result.
+        mine, rest = sums[name], sums[SHORT.get(op.dtypes[-1], name) if name in ("tf32", "fp8") else name]
         side = "forward" if op.direction == "forward" and not op.attributes.get("recompute") else "backward"
         if parts is None:
             tensors = tensors_of(op)
