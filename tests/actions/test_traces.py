@@ -189,6 +189,17 @@ def test_a_damaged_or_foreign_file_is_as_good_as_none(what: str, cache: Path) ->
     assert all(json.loads(gzip.decompress(path.read_bytes()))["key"] in path.name for path in entries(cache))
 
 
+def test_an_entry_that_another_user_made_is_not_read(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = kept_traces(Request("mnist_cnn"))
+    assert one is not None
+    one.made_from(())
+    one.put(str, "mine", 1)
+    assert one.get(str, 1) == "mine"
+    assert {path.stat().st_mode & 0o777 for path in (cache,)} == {0o700}
+    monkeypatch.setattr(kept.os, "geteuid", lambda: os.getuid() + 1)
+    assert one.get(str, 1) is None
+
+
 def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do_no_harm(cache: Path) -> None:
     request = Request("mlp:depth=2,width=5")
     traced = estimate_model(request)
