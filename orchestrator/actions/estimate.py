@@ -212,14 +212,17 @@ class Session:
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
-        memory, kept = self.request.memory if memory is None else memory, self._kept
+        return from_trace(self._traced(batch, self.request.memory if memory is None else memory), self.request.gpu)
+
+    def _traced(self, batch: int, memory: bool) -> Traced:
+        kept = self._kept
         traced = kept.get(Traced, batch, memory) if kept is not None else None
         if traced is None:
             with as_perfctl_error():
                 traced = self._trace(batch, memory)
             if kept is not None and not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
                 kept.put(Traced, traced, batch, memory)
-        return from_trace(traced, self.request.gpu)
+        return traced
 
     def _trace(self, batch: int, memory: bool) -> Traced:
         from perfctl.workloads.tracing import recorder
@@ -244,10 +247,10 @@ class Session:
         """The largest batch size whose step needs at most ``limit`` bytes, found by tracing."""
 
         def needed(batch: int) -> int:
-            found = self.at(batch, memory=True)
+            found = self._traced(batch, memory=True)
             if found.problem is not None or found.memory is None:
                 raise PartlyDone(f"batch {batch}: {found.problem}", None)
-            return found.memory.needed
+            return memory_of(found.memory, self.request.gpu).needed
 
         return largest_batch(limit, needed)
 

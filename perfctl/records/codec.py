@@ -25,6 +25,8 @@ class _Codec(NamedTuple):
     decode: Callable[[Any], Any]
     takes: Callable[[Any], bool]
     """Whether a value is of this type, as far as a union must tell its members apart."""
+    plain: type | None = None
+    """The type, where JSON has it."""
 
 
 def encode(value: Any, kind: Any) -> Any:
@@ -74,7 +76,7 @@ def _exactly(kind: type) -> _Codec:
     def same(value: Any) -> Any:
         return value if type(value) is kind else _check(value, kind)
 
-    return _Codec(same, same, lambda value: type(value) is kind)
+    return _Codec(same, same, lambda value: type(value) is kind, kind)
 
 
 def _dataclass(kind: Any) -> _Codec:
@@ -107,10 +109,15 @@ def _record(kind: type, parts: list[_Codec], values: Callable[[Any], Any], make:
 
 
 def _many(kind: type, part: _Codec) -> _Codec:
+    only = {part.plain}  # most sequences are shapes: looking at all types at once is twice as fast
+
+    def decode_it(data: Any) -> Any:
+        if set(map(type, _check(data, list))) == only:
+            return kind(data)
+        return kind([part.decode(one) for one in data])
+
     return _Codec(
-        lambda value: [part.encode(one) for one in _check(value, kind)],
-        lambda data: kind([part.decode(one) for one in _check(data, list)]),
-        lambda value: type(value) is kind,
+        lambda value: [part.encode(one) for one in _check(value, kind)], decode_it, lambda value: type(value) is kind
     )
 
 
