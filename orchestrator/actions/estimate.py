@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,11 +10,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.actions.traces.kept import Kept
+from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import Fit, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.records.paper import Traced
 from perfctl.records.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
+    from perfctl.workloads.models.find import Source
 
 
 def estimate(
@@ -72,7 +77,7 @@ def estimate(
     return from_trace(traced)
 
 
-def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
+def from_trace(traced: Traced, gpu: tuple[int, int] | None = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute capability, for memory."""
     ops = tuple(on_paper(op) for op in traced.ops)
     memory = memory_of(traced.memory, gpu) if traced.memory is not None else None
@@ -163,38 +168,88 @@ def need_torch() -> None:
         raise ToolMissing("estimates need torch, which is not installed", "pip install 'perfctl[torch]'")
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a model that a request names, beside the model itself."""
+
+    name: str
+    """The request's, or the full specification of a network of a family."""
+    inputs: tuple[InputShape, ...]
+    notes: tuple[str, ...]
+    """What was taken where the request leaves a choice: the config of a name, the size of the inputs."""
+    optimizer: tuple[str, dict[str, object]] | None
+    """Class name and settings, of a built-in workload."""
+
+
 class Session:
-    """One model, built once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
+    """One model, built at most once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
 
-    def __init__(self, request: Request) -> None:
-        from perfctl.workloads.models import find
-
-        self.request = request
+    def __init__(self, request: Request, kept: Kept | None = None) -> None:
+        """``kept``: traces of earlier calls; the model is built when one is not among them."""
+        self.request, self._kept = request, kept
+        self._source: Source | None = None
         shapes = tuple(read_input(text) for text in request.inputs)
-        self.source = find.find(request.model, request.device, request.own, request.seq)
-        if request.seq is not None and (shapes or self.source.sequence is None):
+        facts = kept.get(Facts, "facts") if kept is not None else None
+        self.facts = facts or self._facts(shapes)
+
+    def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
+        source, request = self.source, self.request
+        if request.seq is not None and (shapes or source.sequence is None):
             why = "`inputs` gives the shapes" if shapes else f"{request.model} takes no sequence whose length is known"
             raise UsageError(f"`seq` {request.seq}: {why}", "Leave `seq` out")
-        self.shapes = shapes or tuple(
-            InputShape(sizes, 0, dtype) for sizes, dtype in zip(self.source.shapes, self.source.dtypes, strict=True)
-        )
-        if not self.shapes:
+        known = zip(source.shapes, source.dtypes, strict=True)
+        shapes = shapes or tuple(InputShape(sizes, 0, dtype) for sizes, dtype in known)
+        if not shapes:
             remedy = "Give the shape of one sample: `inputs` 3x224x224"
             raise UsageError(f"{request.model}: the shape of its input is not known", remedy)
+        notes = tuple(note for note in source.notes if not (request.inputs and note.startswith("inputs: ")))
+        facts = Facts(source.name, shapes, notes, source.optimizer)
+        if self._kept is not None:
+            self._kept.put(Facts, facts, "facts")
+        return facts
+
+    @property
+    def source(self) -> Source:
+        """The model, built at first use."""
+        from perfctl.workloads.models import find
+
+        if self._source is None:
+            request = self.request
+            self._source = find.find(request.model, request.device, request.own, request.seq)
+            if self._kept is not None:
+                self._kept.made_from(self._source.files)
+        return self._source
+
+    @property
+    def is_built(self) -> bool:
+        return self._source is not None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken where the request leaves a choice; of the inputs nothing where it gives their shapes."""
-        taken = [note for note in self.source.notes if not (self.request.inputs and note.startswith("inputs: "))]
         said = PRECISIONS[self.request.precision].said
-        return (*taken, *([f"{self.request.precision}: {said}"] if said else []))
+        return (*self.facts.notes, *([f"{self.request.precision}: {said}"] if said else []))
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
+        return from_trace(self._traced(batch, self.request.memory if memory is None else memory), self.request.gpu)
+
+    def _traced(self, batch: int, memory: bool) -> Traced:
+        kept = self._kept
+        traced = kept.get(Traced, batch, memory) if kept is not None else None
+        if traced is None:
+            with as_perfctl_error():
+                traced = self._trace(batch, memory)
+            if kept is not None and not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
+                kept.put(Traced, traced, batch, memory)
+        return traced
+
+    def _trace(self, batch: int, memory: bool) -> Traced:
         from perfctl.workloads.tracing import recorder
 
         source, request = self.source, self.request
-        sizes, dtypes = [shape.at(batch) for shape in self.shapes], [shape.dtype for shape in self.shapes]
+        given = self.facts.inputs
+        sizes, dtypes = [shape.at(batch) for shape in given], [shape.dtype for shape in given]
         inputs = recorder.make_inputs(sizes, dtypes, request.device)
         loss: Callable[[Any], Any] | None = None
         held: tuple[Any, ...] = ()
@@ -204,23 +259,28 @@ class Session:
             held = recorder.cast_inputs(held, PRECISIONS[request.precision].weights)
             loss = _with_target(source.loss, held[0])
         source.model.zero_grad(set_to_none=True)
-        optimizer, memory = request.optimizer or source.optimizer, request.memory if memory is None else memory
-        traced = recorder.trace(
+        optimizer = request.optimizer or source.optimizer
+        return recorder.trace(
             source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory,
             precision=request.precision,
         )  # fmt: skip
-        return from_trace(traced, request.gpu)
 
     def largest(self, limit: int) -> Fit:
         """The largest batch size whose step needs at most ``limit`` bytes, found by tracing."""
 
         def needed(batch: int) -> int:
-            found = self.at(batch, memory=True)
+            found = self._traced(batch, memory=True)
             if found.problem is not None or found.memory is None:
                 raise PartlyDone(f"batch {batch}: {found.problem}", None)
-            return found.memory.needed
+            return memory_of(found.memory, self.request.gpu).needed
 
         return largest_batch(limit, needed)
+
+
+_OF_THE_MACHINE = re.compile(
+    r"\b(Import|ModuleNotFound|Memory|OS|Timeout|Permission|FileNotFound|Connection|URL)Error\b"
+)
+"""Errors that another day, or another package, may cure: a trace that ended in one is not kept."""
 
 
 def _with_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
@@ -235,17 +295,24 @@ def without_driver_warning() -> Iterator[None]:
         yield
 
 
-def open_session(request: Request) -> Session:
-    """Build the model. Raises ToolMissing without torch, UsageError when there is no such model, PerfctlError when its
-    own code fails."""
+@contextmanager
+def as_perfctl_error() -> Iterator[None]:
+    """In the block, a ModelError becomes a PerfctlError when the model's own code failed, else a UsageError."""
     from perfctl.workloads.models.find import ModelError
 
-    need_torch()
     try:
-        return Session(request)
+        yield
     except ModelError as error:
         kind = PerfctlError if error.raised else UsageError
         raise kind(error.message, error.remedy) from error
+
+
+def open_session(request: Request) -> Session:
+    """The model, ready to be estimated; traces of earlier calls are taken. Raises ToolMissing without torch, UsageError
+    when there is no such model, PerfctlError when its own code fails."""
+    need_torch()
+    with as_perfctl_error():
+        return Session(request, kept_traces(request))
 
 
 @lru_cache(maxsize=8)

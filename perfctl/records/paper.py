@@ -197,3 +197,17 @@ class ModuleSeen:
     parameter_bytes: int
     buffer_bytes: int
     called: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One step of a model as it was traced: shapes, and no FLOPs yet."""
+
+    ops: tuple[OpShape, ...]
+    modules: tuple[ModuleSeen, ...]
+    problem: str | None
+    """Where and why the step ended early, in one line; None when it was complete."""
+    memory: MemoryTrace | None
+    data_dependent: tuple[str, ...] = ()
+    input_bytes: int = 0
+    precision: str = "fp32"

@@ -137,13 +137,15 @@ def _said(library: str, name: str, settings: Settings) -> str:
     return f"{library}:{name}{':' if more else ''}{more}"
 
 
-def _source(model: torch.nn.Module, name: str, taken: inputs.Inputs | None, *notes: str) -> Source:
+def _source(
+    model: torch.nn.Module, name: str, taken: inputs.Inputs | None, *notes: str, files: tuple[Path, ...] | None = ()
+) -> Source:
     if taken is None:
-        return Source(model, name, notes=tuple(filter(None, notes)))
+        return Source(model, name, notes=tuple(filter(None, notes)), files=files)
     if taken.names:
         _call_by_name(model, taken.names)
     both = tuple(filter(None, (*notes, taken.note)))
-    return Source(model, name, taken.shapes, taken.dtypes, notes=both, sequence=taken.sequence)
+    return Source(model, name, taken.shapes, taken.dtypes, notes=both, sequence=taken.sequence, files=files)
 
 
 def _call_by_name(model: torch.nn.Module, names: tuple[str, ...]) -> None:
@@ -209,7 +211,7 @@ def _transformers(name: str, settings: Settings, device: str, seq: int | None) -
     library.logging.set_verbosity_error()
     said, settings = _said("hf", name, settings), dict(settings)
     wanted = settings.pop("class", None)
-    raw, where = _hf_config(name, library.CONFIG_MAPPING)
+    raw, where, files = _hf_config(name, library.CONFIG_MAPPING)
     kind = raw.get("model_type")
     if kind not in library.CONFIG_MAPPING:
         what = (
@@ -233,7 +235,7 @@ def _transformers(name: str, settings: Settings, device: str, seq: int | None) -
     model = build_model(lambda: made._from_config(config), said, device, _SETTING)
     head = f"{type(model).__name__}{'' if architecture else ', without a head (class=NAME takes another)'}"
     random = f"random parts off, so that every layer counts: {', '.join(off)}" if off else ""
-    return _source(model, said, inputs.of_transformers(model, seq), f"model: {head}, from {where}", random)
+    return _source(model, said, inputs.of_transformers(model, seq), f"model: {head}, from {where}", random, files=files)
 
 
 _RANDOM = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "apply_spec_augment")
@@ -281,26 +283,28 @@ def _in_one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _hf_config(name: str, known: Mapping[str, Any]) -> tuple[Settings, str]:
-    """(The config, where it comes from). Raises ModelError."""
+def _hf_config(name: str, known: Mapping[str, Any]) -> tuple[Settings, str, tuple[Path, ...] | None]:
+    """(The config, where it comes from, its files or None where it came over the network). Raises ModelError."""
     path = config_file(name)
     if path is not None:
-        return read_config(path), str(path)
+        return read_config(path), str(path), (path,)
     if name in known:
-        return {"model_type": name}, f"the default config of the architecture '{name}', not of a trained model"
+        return {"model_type": name}, f"the default config of the architecture '{name}', not of a trained model", ()
     if not _HUB_NAME.fullmatch(name) or Path(name).is_dir() or name.endswith(".json"):
         raise ModelError(
             f"hf:{name}: there is no config.json", "Give a config.json, a folder with one, or a name of the hub"
         )
-    return _hub_config(name, known), f"config.json of {name} on the hub"
+    found, files = _hub_config(name, known)
+    return found, f"config.json of {name} on the hub", files
 
 
-def _hub_config(name: str, known: Iterable[str]) -> Settings:
-    """config.json of a model on the hub, from the local cache or the network. No other file is ever loaded."""
+def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, ...] | None]:
+    """config.json of a model on the hub, from the local cache (its files) or the network. No other file is ever loaded."""
     hub = importlib.import_module("huggingface_hub")
     cached = hub.try_to_load_from_cache(name, "config.json")
     if isinstance(cached, str):
-        return read_config(Path(cached))
+        # models--NAME/snapshots/REVISION/config.json; refs/main names the revision
+        return read_config(Path(cached)), (Path(cached), Path(cached).parents[2] / "refs" / "main")
     base = name.rpartition("/")[2].lower()
     near = max((kind for kind in known if re.match(rf"{re.escape(kind)}(?![a-z])", base)), key=len, default=None)
     default = f", or hf:{near} for the default config of that architecture" if near else ""
@@ -317,7 +321,7 @@ def _hub_config(name: str, known: Iterable[str]) -> Settings:
     if not isinstance(found, dict):
         text = f"hf:{name}: the hub has no config.json of that name that may be read (HTTP {answer.status_code})"
         raise ModelError(text, remedy)
-    return found
+    return found, None
 
 
 def _torchaudio(name: str, settings: Settings, device: str, seq: int | None) -> Source:
@@ -347,7 +351,8 @@ def _diffusers(name: str, settings: Settings, device: str, seq: int | None) -> S
     where = str(path) if path is not None else f"the default config of {wanted}, not of a trained model"
     given = {key: value for key, value in raw.items() if not key.startswith("_")} | settings
     model = build_model(lambda: made(**given), said, device, _SETTING)
-    return _source(model, said, inputs.of_diffusers(model, seq), f"model: {wanted}, from {where}")
+    files = () if path is None else (path,)
+    return _source(model, said, inputs.of_diffusers(model, seq), f"model: {wanted}, from {where}", files=files)
 
 
 LIBRARIES: Mapping[str, Callable[[str, Settings, str, int | None], Source]] = {

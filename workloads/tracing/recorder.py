@@ -18,14 +18,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from traceback import walk_tb
 from typing import Any
 
 import torch
 
-from perfctl.records.paper import MemoryTrace, ModuleSeen, OpShape
+from perfctl.records.paper import Traced
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
@@ -46,18 +45,6 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {"lr": 0.01}),
 }
 """Name of an optimizer -> class in torch.optim and settings; learning rates do not affect counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    ops: tuple[OpShape, ...]
-    modules: tuple[ModuleSeen, ...]
-    problem: str | None
-    """Where and why the step ended early, in one line; None when it was complete."""
-    memory: MemoryTrace | None
-    data_dependent: tuple[str, ...] = ()
-    input_bytes: int = 0
-    precision: str = "fp32"
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:

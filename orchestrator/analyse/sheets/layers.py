@@ -48,6 +48,8 @@ class Way:
     outputs: int
     names: tuple[tuple[str, int], ...] = ()
     """(name, size) of factors, or products of neighbours, that may be off by one."""
+    shape: Shape = ()
+    """Sizes whose product is ``outputs``; empty where they are not told apart."""
 
     @property
     def macs(self) -> int:
@@ -247,7 +249,9 @@ def _way(slips: tuple[str, ...], weight: Shape, positions: Shape) -> Way:
         (f"the {_map(weight[2:])} kernel", prod(weight[2:])), (f"{weight[1]} input channels", weight[1]),
         (f"one side of {positions[0]}", positions[0]), (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
     )  # fmt: skip
-    return Way(slips, ((weight[0], *weight[1:], *positions),), weight[0] * prod(positions), names)
+    return Way(
+        slips, ((weight[0], *weight[1:], *positions),), weight[0] * prod(positions), names, (weight[0], *positions)
+    )
 
 
 def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> tuple[Way, ...]:
