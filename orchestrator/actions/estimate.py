@@ -42,7 +42,8 @@ def estimate(
     loss: output -> scalar; None starts backward from a given gradient of the output.
     device: "meta" needs no data and no memory; None runs a copy of the model where its parameters are, which models
         that look at their data need. The model itself is not changed. Sparse and strided nested tensors and quantized
-        layers exist with values only: a model with one of them runs as with None.
+        layers exist with values only: a model with one of them runs as with None, and so does one with a jagged tensor
+        that stops on meta.
     memory: also follow which tensors are alive when (``Estimate.memory``, bytes).
 
     Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could not be counted makes
@@ -61,6 +62,8 @@ def estimate(
     traced = recorder.trace(
         worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory
     )
+    if traced.problem is not None and device == "meta" and recorder.holds_jagged(inputs):
+        return estimate(model, inputs, mode=mode, grad=grad, optimizer=optimizer, loss=loss, device=None, memory=memory)
     return from_trace(traced)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional
+import torch.utils.flop_counter  # attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
 from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
 from torch.nn.parameter import is_lazy
@@ -28,6 +29,11 @@ _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "s
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
 """Settings of an optimizer that change its work."""
 _ADDS = ("aten.add", "aten.addmm", "aten.baddbmm", "aten.add_", "aten.sub")
+_VALUES_ONLY = ("svdvals", "eigvalsh", "matrix_norm", "norm", "cond", "matrix_rank")
+"""Functions of torch.linalg that take singular values or eigenvalues, and vectors only for a gradient.
+
+torch 2.14 makes the vectors in any dispatch mode (_may_require_fw_or_bw_grad), so a trace would see work that no run does.
+"""
 COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
@@ -138,6 +144,8 @@ class Recorder:
         self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
         self._handles: list[Any] = []
         self._attention: Any = None
+        self._linalg: dict[str, Any] = {}
+        self._values_only = False
         self._fast_path = True
 
     @property
@@ -175,6 +183,9 @@ class Recorder:
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
+        self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
+        for name, function in self._linalg.items():
+            setattr(torch.linalg, name, partial(self._values_of, function))
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -186,6 +197,8 @@ class Recorder:
         self._hooks.remove()
         torch.backends.mha.set_fastpath_enabled(self._fast_path)
         torch.nn.functional.scaled_dot_product_attention = self._attention
+        for name, function in self._linalg.items():
+            setattr(torch.linalg, name, function)
         self.names.unfollow(self._learn)
         del self.places.stack[1:]
 
@@ -209,6 +222,14 @@ class Recorder:
                 composites.describe_attention(call, given, output)
                 self._note_call(frame, call)
         return output
+
+    def _values_of(self, function: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function of _VALUES_ONLY; without a gradient it is recorded as it runs outside of a trace, without vectors."""
+        self._values_only = not (torch.is_grad_enabled() and given.requires_grad)
+        try:
+            return function(given, *args, **kwargs)
+        finally:
+            self._values_only = False
 
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """FlexAttention: the whole square of scores, whatever the block mask says; its own operators are not recorded."""
@@ -354,6 +375,8 @@ class Recorder:
         attributes = plan.attributes(args, kwargs) if plan.attributes else ()
         if self._has_zeros and any(self._is_zero(value) for value in args):
             attributes = (*attributes, ("zero", True))
+        if self._values_only:
+            attributes = (*attributes, ("compute_uv", False), ("compute_v", False))
         if stored := operations.stored_values(args):
             attributes = (*attributes, *stored)
             self._dynamic[plan.name] = None
