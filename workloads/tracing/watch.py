@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
@@ -183,9 +183,10 @@ class Recorder:
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
-        self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
+        if self._uncompiled:  # torch.compile looks up the functions of torch.linalg
+            self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
         for name, function in self._linalg.items():
-            setattr(torch.linalg, name, partial(self._values_of, function))
+            setattr(torch.linalg, name, update_wrapper(partial(self._values_of, function), function))
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         return self
 
