@@ -49,7 +49,8 @@ def estimate(
     loss: output -> scalar; None starts backward from a given gradient of the output.
     device: "meta" needs no data and no memory; None runs a copy of the model where its parameters are, which models
         that look at their data need. The model itself is not changed. Sparse and strided nested tensors and quantized
-        layers exist with values only: a model with one of them runs as with None.
+        layers exist with values only: a model with one of them runs as with None, and so does one with a jagged tensor
+        that stops on meta.
     memory: also follow which tensors are alive when (``Estimate.memory``, bytes).
     precision: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (torch.autocast of CUDA around forward and loss), "bf16-true" or
         "fp16-true" (a copy cast whole), "fp8" (assumptions: PRECISIONS in :mod:`perfctl.records.precision`). FLOPs and bytes
@@ -74,6 +75,11 @@ def estimate(
         worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory,
         precision=precision,
     )  # fmt: skip
+    if traced.problem is not None and device == "meta" and recorder.holds_jagged(inputs):
+        return estimate(
+            model, inputs, mode=mode, grad=grad, optimizer=optimizer, loss=loss, device=None, memory=memory,
+            precision=precision,
+        )  # fmt: skip
     return from_trace(traced)
 
 

@@ -164,26 +164,41 @@ def _one_sequence() -> Iterator[None]:
     """During the block, transformers takes each sample for one whole sequence, as it is here, without looking at values.
 
     Seen in transformers 5.23: its decoders compare position_ids, to find several sequences packed into one sample, and look
-    whether a padding mask is all true. Here the answers are None and yes; tensors without data have no values to look at.
+    whether a padding mask is all true; its encoders warn of padding tokens, and detection models look in training whether all
+    activations are finite. Here the answers are None, yes, no warning, yes; tensors without data have no values to look at.
     A mask does not change the multiply-adds: the whole square of scores is counted.
     """
-    masks = sys.modules.get("transformers.masking_utils")
-    known = {name: getattr(masks, name) for name in ("find_packed_sequence_indices", *_PADDED) if hasattr(masks, name)}
-    for name, looks in known.items():
-        setattr(masks, name, partial(_without_padding, looks) if name in _PADDED else _not_packed)
+    import torch
+
+    masks, models = (sys.modules.get(f"transformers.{name}") for name in ("masking_utils", "modeling_utils"))
+    base = getattr(models, "PreTrainedModel", None)
+    wanted: list[tuple[Any, str, Callable[[Any], Callable[..., Any]]]] = [
+        (torch, "isfinite", lambda looks: partial(_finite, looks)),
+        (base, "warn_if_padding_and_no_attention_mask", lambda warns: _no_answer),
+        (masks, "find_packed_sequence_indices", lambda looks: _no_answer),
+        *((masks, name, lambda looks: partial(_without_padding, looks)) for name in _PADDED),
+    ]
+    known = [(owner, name, getattr(owner, name), make) for owner, name, make in wanted if hasattr(owner, name)]
+    for owner, name, looks, make in known:
+        setattr(owner, name, make(looks))
     try:
         yield
     finally:
-        for name, looks in known.items():
-            setattr(masks, name, looks)
+        for owner, name, looks, _ in known:
+            setattr(owner, name, looks)
 
 
 _PADDED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
 """Functions of transformers that look into a padding mask, their first parameter."""
 
 
-def _not_packed(position_ids: Any) -> None:
+def _no_answer(*_: Any) -> None:
     return None
+
+
+def _finite(looks: Callable[..., Any], value: torch.Tensor) -> Any:
+    """Whether each value is finite: yes, where the tensor has no values."""
+    return looks(value.new_zeros((1,), device="cpu")).expand(value.shape) if value.is_meta else looks(value)
 
 
 def _without_padding(looks: Callable[..., Any], padding_mask: Any, *more: Any, **named: Any) -> Any:

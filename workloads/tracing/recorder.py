@@ -80,6 +80,11 @@ def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
     return odd or any(type(module).__module__.startswith("torch.ao.nn.quantized") for module in model.modules())
 
 
+def holds_jagged(inputs: Any) -> bool:
+    """Whether a jagged nested tensor with values is among the inputs: some of its operators exist with values only."""
+    return any(tensor.layout is torch.jagged and tensor.device.type != "meta" for tensor in tensors_in(inputs))
+
+
 def make_inputs(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str) -> tuple[Any, ...]:
     """Tensors of zeros (without data on meta); ``shapes`` include the batch dimension."""
     both = zip(shapes, dtypes, strict=True)
@@ -215,13 +220,20 @@ def _attempt(
             step()
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
-        module = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
-        ours = module.startswith(f"{__package__}.") and module != __name__
+        places = [
+            (frame.f_globals.get("__name__", ""), frame.f_code.co_name) for frame, _ in walk_tb(error.__traceback__)
+        ]
+        module, function = places[-1]
+        ours = module.startswith(f"{__package__}.") and module != __name__ and function not in _PASSED_ON
         if ours and not isinstance(error, AutocastRefused):
             place = recorder.failed_in or "the model"
             return recorder, f"{place}: perfctl could not follow it ({type(error).__name__}: {first_line(error)})"
         return recorder, explain(error, recorder.failed_in)
     return recorder, None
+
+
+_PASSED_ON = ("_attend", "flex_attend", "run")
+"""Functions of this package that call what the model called: its errors are the model's."""
 
 
 def explain(error: BaseException, path: str | None) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
 import torch.nn.functional
+import torch.utils.flop_counter  # attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
 from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
 from torch.nn.parameter import is_lazy
@@ -30,6 +31,11 @@ _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dam
 """Settings of an optimizer that change its work."""
 _ADDS = ("aten.add", "aten.addmm", "aten._scaled_mm", "aten.baddbmm", "aten.add_", "aten.sub")
 _CAST = "aten._to_copy"
+_VALUES_ONLY = ("svdvals", "eigvalsh", "matrix_norm", "norm", "cond", "matrix_rank")
+"""Functions of torch.linalg that take singular values or eigenvalues, and vectors only for a gradient.
+
+torch 2.14 makes the vectors in any dispatch mode (_may_require_fw_or_bw_grad), so a trace would see work that no run does.
+"""
 COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
@@ -144,6 +150,8 @@ class Recorder:
         self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
         self._handles: list[Any] = []
         self._attention: Any = None
+        self._linalg: dict[str, Any] = {}
+        self._values_only = False
         self._fast_path = True
 
     @property
@@ -181,6 +189,10 @@ class Recorder:
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
+        if self._uncompiled:  # torch.compile looks up the functions of torch.linalg
+            self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
+        for name, function in self._linalg.items():
+            setattr(torch.linalg, name, update_wrapper(partial(self._values_of, function), function))
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -192,6 +204,8 @@ class Recorder:
         self._hooks.remove()
         torch.backends.mha.set_fastpath_enabled(self._fast_path)
         torch.nn.functional.scaled_dot_product_attention = self._attention
+        for name, function in self._linalg.items():
+            setattr(torch.linalg, name, function)
         self.names.unfollow(self._learn)
         del self.places.stack[1:]
 
@@ -215,6 +229,14 @@ class Recorder:
                 composites.describe_attention(call, given, output)
                 self._note_cast_call(frame, call)
         return output
+
+    def _values_of(self, function: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function of _VALUES_ONLY; without a gradient it is recorded as it runs outside of a trace, without vectors."""
+        self._values_only = not (torch.is_grad_enabled() and given.requires_grad)
+        try:
+            return function(given, *args, **kwargs)
+        finally:
+            self._values_only = False
 
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """FlexAttention: the whole square of scores, whatever the block mask says; its own operators are not recorded."""
@@ -360,6 +382,8 @@ class Recorder:
         attributes = plan.attributes(args, kwargs) if plan.attributes else ()
         if self._has_zeros and any(self._is_zero(value) for value in args):
             attributes = (*attributes, ("zero", True))
+        if self._values_only:
+            attributes = (*attributes, ("compute_uv", False), ("compute_v", False))
         if stored := operations.stored_values(args):
             attributes = (*attributes, *stored)
             self._dynamic[plan.name] = None
