@@ -111,10 +111,11 @@ class Submitted:
 def submit(folder: Path, tasks: Sequence[int] | None = None) -> Submitted:
     """Submit the array, or only some ``tasks`` of it, and the gather job after it.
 
-    Raises UsageError for a task that there is not, or that is in the queue already; ToolMissing without Slurm;
-    PerfctlError when sbatch refuses.
+    Raises UsageError for scripts of another scheduler, a task that there is not, or one that is in the queue already;
+    ToolMissing without Slurm; PerfctlError when sbatch refuses.
     """
     plan = read_plan(folder)
+    cluster_status.check_is_for_slurm(plan, has_tasks=tasks is not None)
     count = len(plan.tasks)
     for number in tasks or ():
         if not 0 <= number < count:

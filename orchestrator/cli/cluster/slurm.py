@@ -231,14 +231,16 @@ def submit(
 def status(folder: Folder, as_json: options.Json = False) -> None:
     """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue, never sacct."""
     from perfctl.orchestrator.actions.sweep.slurm import status as run
-    from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN
+    from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN, summary
 
     found = run(folder, console)
     if as_json:
         tasks = [_record(state) for state in found.tasks]
-        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, "repeat": found.repeat})
+        counted = {"summary": summary(found.tasks), "repeat": found.repeat}
+        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, **counted})
         return
     _table(found.tasks)
+    console.result(summary(found.tasks))
     for state in found.tasks:
         if state.log and state.state in (*REPEAT, UNKNOWN):
             console.result(f"Last lines of {found.plan.log(state.task)}:")

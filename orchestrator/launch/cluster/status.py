@@ -5,11 +5,12 @@ from __future__ import annotations
 import getpass
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Task
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.outcome import tail
@@ -68,6 +69,22 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
     return array, gather
 
 
+_OTHERS = {"PBS": "qsub", "BSUB": "bsub"}
+"""Directive of another scheduler -> its command."""
+
+
+def check_is_for_slurm(plan: Plan, *, has_tasks: bool) -> None:
+    """Raises UsageError for an array that sbatch would take for a single job: one of another scheduler, or (unless
+    ``has_tasks``) one without --array. sbatch reads #PBS lines, too, and not the array in them."""
+    text = plan.array.read_text(encoding="utf-8", errors="replace")
+    if found := re.search(r"^#(PBS|BSUB)\s", text, re.MULTILINE):
+        said = f"{plan.array} is for {_OTHERS[found[1]]}, not for Slurm"
+        raise UsageError(said, "Submit it with the commands in its first lines, or render it without `template`")
+    if not has_tasks and not re.search(r"^#SBATCH\s+(?:--array[= ]|-a)", text, re.MULTILINE):
+        remedy = "Put one back (--array=0-N), render it again with `force`, or name the tasks in `tasks`"
+        raise UsageError(f"{plan.array} has no #SBATCH --array line: it is one job, not an array", remedy)
+
+
 def cancel(jobs: Sequence[str]) -> None:
     """Raises PerfctlError when scancel fails."""
     if jobs:
@@ -123,6 +140,16 @@ class TaskState:
     """Stage and time of a running task, reason of a waiting or failed one; None for nothing."""
     log: tuple[str, ...] = ()
     """Last lines of the log of a failed task."""
+
+
+ORDER = (WHOLE, PARTIAL, RUNNING, WAITING, FAILED, MISSING, UNKNOWN)
+
+
+def summary(found: Sequence[TaskState]) -> str:
+    """One line: how many tasks there are, and in which state, as in "6 tasks: 4 whole, 1 running, 1 failed"."""
+    counts = Counter(one.state for one in found)
+    parts = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+    return f"{len(found)} {'task' if len(found) == 1 else 'tasks'}: {parts}"
 
 
 def states(plan: Plan, jobs: Sequence[Queued] | None) -> list[TaskState]:

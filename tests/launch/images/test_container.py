@@ -48,7 +48,7 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
     command = Command(("nsys", "profile", "python3", "x.py"), "profile", {"LC_ALL": "C"})
     wrapped = SIF.wrap(command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study"))
     assert wrapped.argv == (
-        "apptainer", "exec", "--nv", "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
+        "apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--nv", "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
         "--pwd", "/home/ada/study", "/images/x.sif", "nsys", "profile", "python3", "x.py",
     )  # fmt: skip
     assert wrapped.environment == {"LC_ALL": "C", "APPTAINERENV_LC_ALL": "C", "SINGULARITYENV_LC_ALL": "C"}
@@ -57,7 +57,7 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
 
 def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound() -> None:
     prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
-    assert prefix == ("apptainer", "exec", "--pwd", "/", "/images/x.sif")
+    assert prefix == ("apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--pwd", "/", "/images/x.sif")
     with pytest.raises(UsageError, match="cannot be bound into an image"):
         SIF.prefix([Path("/out/a:b")])
 
