@@ -38,6 +38,11 @@ class Queued:
     nodes: str
 
     @property
+    def name(self) -> str:
+        """As scancel takes it."""
+        return self.array if self.task is None else f"{self.array}_{self.task}"
+
+    @property
     def waits(self) -> bool:
         return self.state in ("PENDING", "REQUEUED", "SUSPENDED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
@@ -85,10 +90,43 @@ def check_is_for_slurm(plan: Plan, *, has_tasks: bool) -> None:
         raise UsageError(f"{plan.array} has no #SBATCH --array line: it is one job, not an array", remedy)
 
 
-def cancel(jobs: Sequence[str]) -> None:
-    """Raises PerfctlError when scancel fails."""
-    if jobs:
-        _ask("scancel", *dict.fromkeys(jobs))
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What a cancellation did."""
+
+    tasks: int
+    """Tasks that are gone: they waited, had not begun to profile, or had been told to stop before."""
+    told: int
+    """Tasks whose profiler was told to stop: they write their reports and end by themselves."""
+    gathers: int
+
+
+def cancel(plan: Plan, jobs: Sequence[Queued]) -> Cancelled:
+    """Take the plan's jobs out of the queue. A running profiler is told to stop by a signal to the job script alone:
+    a plain scancel signals every process of the job, and the report is lost. Raises PerfctlError when scancel fails."""
+    by_number = {task.number: task for task in plan.tasks}
+    told = [
+        job for job in jobs
+        if job.state == "RUNNING" and job.task in by_number and _profiles(plan, by_number[job.task])
+    ]  # fmt: skip
+    rest = [job for job in jobs if job not in told]
+    if rest:
+        _ask("scancel", *dict.fromkeys(job.name for job in rest))
+    if told:
+        _ask("scancel", "--batch", "--signal=USR1", *(job.name for job in told))
+    gathers = sum(job.task is None for job in rest)
+    return Cancelled(len(rest) - gathers, len(told), gathers)
+
+
+def _profiles(plan: Plan, task: Task) -> bool:
+    """Whether its profiler was started, and not told to stop yet."""
+    events = _events(plan, task)
+    return bool(_stages(plan, task)) and bool(events) and "started on" in events[-1]
+
+
+def _stages(plan: Plan, task: Task) -> list[str]:
+    """What perfctl has begun since the task's last start, such as profile and export."""
+    return _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
 
 
 def _limit(plan: Plan) -> str:
@@ -164,7 +202,7 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
         left = f"its job is still in the queue ({own[0].state.lower()}) and will skip complete runs" if own else None
         return TaskState(task, WHOLE, left)
     if job := next((job for job in own if not job.waits), None):
-        stages = _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
+        stages = _stages(plan, task)
         return TaskState(
             task, RUNNING, f"{stages[-1] if stages else 'starting'}, {job.used} on {job.nodes or 'a node'}"
         )
