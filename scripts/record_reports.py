@@ -287,10 +287,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", default="16,32,64,128,256")
     parser.add_argument("--size", type=int, default=4096, help="rows and columns of the matrix products; default: 4096")
     parser.add_argument("--only", help="steps to run, commas between; default: all")
-    parser.add_argument("--device", choices=("cuda", "cpu"), help="of torch and nsys; default: cuda where a GPU answers")
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), help="of torch and nsys; default: cuda where a GPU answers"
+    )
     parser.add_argument("--wheels", type=Path, help="folder of wheels to install from; default: .whl in the checkout")
     parser.add_argument("--budget", type=float, default=500.0, help="seconds for everything; default: 500")
-    parser.add_argument("--download", type=Path, metavar="FOLDER", help="only fetch wheels for a machine without network")
+    parser.add_argument(
+        "--download", type=Path, metavar="FOLDER", help="only fetch wheels for a machine without network"
+    )
     parser.add_argument("--python", default="3.12", help="with --download: Python of that machine; default: 3.12")
     asked = parser.parse_args()
     if asked.out is None and asked.download is None:

@@ -6,8 +6,11 @@ ncu runs the program, on the CPU where it was told cuda, and "counts" what mnist
 from __future__ import annotations
 
 import sys
+import uuid
 from pathlib import Path
 
+UUID = f"GPU-{uuid.uuid4()}"
+"""Of the GPU that nvidia-smi shows; another perfctl on this machine may hold that of another test."""
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "recorded-cpu" / "nsys" / "b16" / "report.sqlite"
 
 _BEGIN = """#!{python} -SE
@@ -24,7 +27,7 @@ def program():
 """
 _NCU = (
     _BEGIN
-    + r'''
+    + r"""
 METRICS = ["smsp__sass_thread_inst_executed_op_%s_pred_on" % (w + o) for w in "fhd" for o in ("add", "mul", "fma")]
 METRICS += ["sm__inst_executed_pipe_tensor", "gpu__time_duration", "dram__bytes_read", "dram__bytes_write",
             "sm__ops_path_tensor_src_fp16_dst_fp32", "sm__ops_path_tensor_src_tf32_dst_fp32"]
@@ -63,7 +66,7 @@ else:
     with open(value("--export").replace("%%", "%"), "wb") as out:
         out.write(b"NVR\0" + json.dumps({"metrics": value("--metrics").split(","), "batch": batch, "by": os.uname().nodename}).encode())
     print("==PROF== Report: " + value("--export"))
-'''
+"""
 )
 _NSYS = (
     _BEGIN
@@ -84,7 +87,7 @@ _SMI = (
     _BEGIN
     + r"""
 KNOWN = dict(name="NVIDIA H100 80GB HBM3", driver_version="580.159.04", compute_cap="9.0", index="0",
-             uuid="GPU-12345678-1234-1234-1234-123456789abc")
+             uuid="{uuid}")
 KNOWN["memory.total"] = "81559 MiB"
 if "--list-gpus" in words:
     print("GPU 0: %s (UUID: %s)" % (KNOWN["name"], KNOWN["uuid"]))
@@ -99,6 +102,10 @@ def put(folder: Path) -> Path:
     folder.mkdir()
     for name, text in (("ncu", _NCU), ("nsys", _NSYS), ("nvidia-smi", _SMI)):
         path = folder / name
-        path.write_text(text.replace("{python}", sys.executable).replace("{recorded!r}", repr(str(RECORDED))))
+        path.write_text(
+            text.replace("{python}", sys.executable)
+            .replace("{recorded!r}", repr(str(RECORDED)))
+            .replace("{uuid}", UUID)
+        )
         path.chmod(0o755)
     return folder
