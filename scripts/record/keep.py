@@ -41,7 +41,7 @@ class Masks:
         host = socket.gethostname()
         found = {str(path): f"<{name}>" for name, path in folders.items()}
         found |= {str(path.resolve()): f"<{name}>" for name, path in folders.items()}
-        found |= {name: "<host>" for name in (host, host.partition(".")[0], os.environ.get("HOSTNAME", ""))}
+        found |= dict.fromkeys((host, host.partition(".")[0], os.environ.get("HOSTNAME", "")), "<host>")
         user = getpass.getuser()
         found |= {user: "<user>"} if user not in ("root", "user", "ubuntu", "nobody") else {}
         values = (value for name, value in environment.items() if _SECRET.search(name))

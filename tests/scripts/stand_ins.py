@@ -46,7 +46,8 @@ elif "--import" in words:
     names = kept["metrics"]
     ranges = ["perfctl:window", "perfctl:step:0", "perfctl:phase:forward", "conv2:forward"]
     nvtx = '7  ' + "  ".join('""<default domain>:%s:none:none:none:none:none:none""' % name for name in ranges) + " "
-    head = ["ID", "Process ID", "Process Name", "Host Name", "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
+    head = ["ID", "Process ID", "Process Name", "Host Name",
+            "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
             "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg", "Kernel Name", "Context", "Stream",
             "Block Size", "Grid Size", "Device", "CC", "device__attribute_display_name", *names]
     units = [""] * 14 + ["ns" if "time" in name else "byte" if "bytes" in name else "inst" for name in names]
@@ -64,7 +65,8 @@ else:
     if code: sys.exit(code)
     batch = int(run[run.index("--batch") + 1])
     with open(value("--export").replace("%%", "%"), "wb") as out:
-        out.write(b"NVR\0" + json.dumps({"metrics": value("--metrics").split(","), "batch": batch, "by": os.uname().nodename}).encode())
+        kept = {"metrics": value("--metrics").split(","), "batch": batch, "by": os.uname().nodename}
+        out.write(b"NVR\0" + json.dumps(kept).encode())
     print("==PROF== Report: " + value("--export"))
 """
 )

@@ -286,7 +286,9 @@ def cancel(folder: Folder) -> None:
 
     done = run(folder)
     if done.told:
-        console.result(f"Told {_count(done.told, 'task')} to stop: each writes its report and ends. Again ends them at once")
+        console.result(
+            f"Told {_count(done.told, 'task')} to stop: each writes its report and ends. Again ends them at once"
+        )
     if done.tasks or done.gathers:
         console.result(f"Cancelled {_count(done.tasks, 'task')} and {_count(done.gathers, 'gather job')}")
     if done.told or done.tasks or done.gathers:

@@ -112,8 +112,13 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         "directives": [
             *_job_options("gather-", plan, "gather.log"),
             *_options(
-                ntasks=1, partition=site.gather_partition or site.partition, account=site.account, qos=site.qos,
-                time=site.gather_time or site.time, mem=site.gather_mem, cpus_per_task=site.gather_cpus,
+                ntasks=1,
+                partition=site.gather_partition or site.partition,
+                account=site.account,
+                qos=site.qos,
+                time=site.gather_time or site.time,
+                mem=site.gather_mem,
+                cpus_per_task=site.gather_cpus,
             ),
         ],
         "store": facts["store"],

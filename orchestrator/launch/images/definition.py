@@ -12,8 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import perfctl
-
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.script import one_line, render_template
 from perfctl.orchestrator.launch.images.run import RUNTIMES
@@ -26,6 +24,8 @@ EXTRAS = ("torch", "ncu", "nvml")
 KEPT = ("torch", "torchvision", "torchaudio", "triton", "numpy")
 """Packages of a base image that pip must leave as they are: NVIDIA's torch is built against its own."""
 
+_CHECKOUT = Path(__file__).resolve().parents[3]
+"""The checkout where perfctl runs from one; else a folder without a pyproject.toml."""
 _PLACE = "/opt/perfctl-install"
 """Folder inside the image that holds the files to install from; removed after the installation."""
 _REMEDY = "Write it on one line"
@@ -98,9 +98,8 @@ def check_extras(extras: Iterable[str]) -> None:
 def own_source() -> Path | None:
     """The checkout or wheel that this perfctl comes from; None for a release from a package index. Raises UsageError when
     it came from elsewhere, such as a wheel that is gone."""
-    beside = Path(perfctl.__file__).resolve().parent.parent
-    if (beside / "pyproject.toml").is_file() and (beside / "orchestrator").is_dir():
-        return beside
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return _CHECKOUT
     try:
         origin = metadata.distribution("perfctl").read_text("direct_url.json")
     except metadata.PackageNotFoundError:

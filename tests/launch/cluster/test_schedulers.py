@@ -100,7 +100,9 @@ def test_without_an_array_index_nothing_runs(tmp_path: Path, name: str | None) -
     path = script(tmp_path, Site(template=name), perfctl=["touch", "began"], device="cpu")
     for index in ({}, {"LSB_JOBINDEX": "0"}):  # what LSF sets outside of arrays
         environment = {"PATH": "/usr/bin:/bin", **index}
-        done = subprocess.run(["bash", path], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", path], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode != 0
         assert "no array index" in done.stderr
     assert not list(tmp_path.glob("task-*")) and not (tmp_path / "began").exists()

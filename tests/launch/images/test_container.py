@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import perfctl
 from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, reject_placement
 from perfctl.orchestrator.actions.sweep.request import program_words
 from perfctl.orchestrator.cli.main import run
@@ -51,7 +50,8 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
     command = Command(("nsys", "profile", "python3", "x.py"), "profile", {"LC_ALL": "C"})
     wrapped = SIF.wrap(command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study"))
     assert wrapped.argv == (
-        "apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--nv", "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
+        "apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--nv",
+        "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
         "--pwd", "/home/ada/study", "/images/x.sif", "nsys", "profile", "python3", "x.py",
     )  # fmt: skip
     assert wrapped.environment == {"LC_ALL": "C", "APPTAINERENV_LC_ALL": "C", "SINGULARITYENV_LC_ALL": "C"}
@@ -187,7 +187,7 @@ def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
 ) -> None:
     """A checkout where it runs from one; else a wheel or folder that pip recorded (PEP 610); else the release."""
     assert definition.own_source() == Path(__file__).resolve().parents[3]
-    monkeypatch.setattr(perfctl, "__file__", str(tmp_path / "site-packages" / "perfctl" / "__init__.py"))
+    monkeypatch.setattr(definition, "_CHECKOUT", tmp_path / "site-packages" / "perfctl")
     wheel = tmp_path / "a b" / "perfctl-1.2.3-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.touch()
@@ -197,10 +197,10 @@ def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
     origin["url"] = wheel.as_uri()
     assert definition.own_source() == wheel
     wheel.unlink()
-    with pytest.raises(UsageError, match="perfctl-1.2.3.*which is not on this machine"):
+    with pytest.raises(UsageError, match=r"perfctl-1\.2\.3.*which is not on this machine"):
         definition.own_source()
     origin["url"] = "git+https://site.example/perfctl"
-    with pytest.raises(UsageError, match="site.example"):
+    with pytest.raises(UsageError, match="git"):
         definition.own_source()
     installed.read_text = lambda name: None
     assert definition.own_source() is None
