@@ -113,7 +113,10 @@ def steps(batches: str, device: str, gemm: Path, size: int) -> list[Step]:
             Step(f"ncu-{precision}", ("ncu", *one, "--precision", precision), 70, store="more")
             for precision in ("tf32", "bf16", "fp16")
         ),
-        Step("ncu-launches", ("ncu", *one, "--launch-skip", "0", "--launch-count", "40"), 70, store="more"),
+        Step(
+            "ncu-configurations",
+            ("ncu", *one, "--launch-count", "1", "--tool-args", "--filter-mode per-launch-config"), 70, store="more",
+        ),
         Step("ncu-application-replay", ("ncu", *one, "--replay-mode", "application"), 90, store="more"),
         Step("ncu-warm", ("ncu", *one, "--cache-control", "none", "--clock-control", "none"), 70, store="more"),
         Step(

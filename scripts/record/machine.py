@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import re
@@ -12,13 +11,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT = ("sqlite-utils", "typer", "rich", "jinja2", "psutil", "nvidia-ml-py")
 """What --download fetches: small, and rarely there. numpy, pandas, matplotlib and torch come with every GPU image."""
-MODULES = {"sqlite-utils": "sqlite_utils", "nvidia-ml-py": "pynvml"}
-"""Package -> module, where the names differ."""
 OPTIONAL = ("torchvision", "nvidia-ml-py")
 TOOL_FOLDERS = (
     "/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda/nsight-compute-*",
@@ -41,14 +39,18 @@ def install(site: Path, wheels: Path | None, limit_s: float) -> list[str]:
         target = site / package.replace(".", "/")
         shutil.copytree(ROOT / folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     done = [f"perfctl {project['project']['version']} from this checkout"]
+    wanted = [*project["project"]["dependencies"], "torch>=2.4", *OPTIONAL]
+    missing = lacking(wanted)
     if wheels is not None:
-        found = sorted(map(str, wheels.glob("*.whl")))
-        if not found:
+        files = sorted(wheels.glob("*.whl"))
+        if not files:
             raise CannotRecord(f"{wheels} holds no wheels: fill it with --download where there is a network")
-        pip(site, ["--no-index", "--no-deps", "--upgrade", *found], limit_s)
+        names = {file: _canonical(file.name.partition("-")[0]) for file in files}
+        found = [str(file) for file, name in names.items() if name in missing or _version(name) is None]
+        if found:
+            pip(site, ["--no-index", "--no-deps", *found], limit_s)
         done.append(f"{len(found)} wheels from {wheels.name}")
-    wanted = [re.split(r"[><=\[ ;]", line)[0] for line in project["project"]["dependencies"]]
-    missing = lacking([*wanted, "torch", *OPTIONAL], site)
+        missing = [name for name in missing if name not in names.values()]
     if needed := [name for name in missing if name not in OPTIONAL]:
         try:
             pip(site, needed, limit_s)
@@ -60,13 +62,27 @@ def install(site: Path, wheels: Path | None, limit_s: float) -> list[str]:
     return done
 
 
-def lacking(names: Iterable[str], site: Path) -> list[str]:
-    """Those that neither this interpreter nor ``site`` has."""
-    modules = {name: MODULES.get(name, name) for name in names}
-    return [
-        name for name, module in modules.items()
-        if not (site / module).exists() and importlib.util.find_spec(module) is None
-    ]  # fmt: skip
+def lacking(requirements: Iterable[str]) -> list[str]:
+    """Names of those (as in "numpy>=1.26") that this interpreter does not have, or only in an older version."""
+    split = (re.fullmatch(r"([\w.-]+)(?:>=([\d.]+))?.*", line) for line in requirements)
+    wanted = [(_canonical(found[1]), _numbers(found[2] or "0")) for found in split if found is not None]
+    return [name for name, least in wanted if (version := _version(name)) is None or version < least]
+
+
+def _version(name: str) -> tuple[int, ...] | None:
+    """Of an installed package; None when it is not there."""
+    try:
+        return _numbers(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:3]))
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def pip(site: Path, words: list[str], limit_s: float) -> None:
