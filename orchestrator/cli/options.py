@@ -188,9 +188,16 @@ class SiteOptions:
     array_limit: Annotated[int | None, typer.Option(min=1, help="Tasks that may run at the same time.")] = None
     stop_before: Annotated[
         int | None,
-        typer.Option(min=1, help="Seconds before the time limit at which the profiler is stopped. Default: 60."),
+        typer.Option(
+            min=1,
+            help="Seconds before the time limit at which the profiler is told to stop and write its report. Default: "
+            "300 for nsys, ncu and dlprof, 60 for others, at most a quarter of --time.",
+        ),
     ] = None
     module: Annotated[Texts, typer.Option(help="Module to load; may be repeated.")] = None
+    module_purge: Annotated[
+        Switch, typer.Option(help="module purge before the first module. Default: on, where a module is loaded.")
+    ] = None
     before: Annotated[Texts, typer.Option(help="Shell line before the profiler; may be repeated.")] = None
     after: Annotated[
         Texts, typer.Option(help="Shell line after the profiler, also when it fails; may be repeated.")
@@ -207,6 +214,13 @@ class SiteOptions:
         Text, typer.Option(help="How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.")
     ] = None
     gather_partition: Annotated[Text, typer.Option(help="Partition of the gather job. Default: --partition.")] = None
+    gather_time: Annotated[Text, typer.Option(help="Time limit of the gather job. Default: --time.")] = None
+    gather_mem: Annotated[Text, typer.Option(help="Memory of the gather job. Default: the partition's.")] = None
+    gather_cpus: Annotated[int | None, typer.Option(min=1, help="Cores of the gather job. Default: 1.")] = None
+    gather_module: Annotated[
+        Texts,
+        typer.Option(help="Module of the gather job; may be repeated. Default: those of --module, without CUDA's."),
+    ] = None
     template: Annotated[
         Text, typer.Option(help="Your site's template of the array script; pbs and lsf are built in.")
     ] = None

@@ -139,7 +139,7 @@ def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     outer = os.environ.get(watchdog.VARIABLE)
     own = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
     if command.in_image:
-        own = images_run.image_environment(own) | images_run.tmpdir_binds(folder)
+        own = images_run.passed_on() | images_run.image_environment(own) | images_run.tmpdir_binds(folder)
     return {**os.environ, **command.environment, **own}
 
 
