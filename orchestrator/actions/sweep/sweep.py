@@ -18,7 +18,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import ncu as profilers_ncu
+from perfctl.orchestrator.launch.profilers import counters
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
@@ -240,10 +240,10 @@ class CostEstimate:
         with tempfile.TemporaryDirectory(prefix="perfctl-cost-") as folder:
             one = replace(options, batches=(batch,), steps=1, out=Path(folder))
             kernels = _one_step(sweep_request(self.plain, one, arguments, program, messages=messages), messages)
-        steps = options.steps or _default_steps(request)
+        steps = options.steps or Ncu.steps
         layers = self.ncu.layers
-        counters = len(profilers_ncu.metrics(self.ncu.metrics))
-        cost = replay_cost(kernels, layers=layers, steps=steps, counters=counters)
+        asked = counters.choose(self.ncu.metrics, request.visible).names
+        cost = replay_cost(kernels, layers=layers, steps=steps, counters=len(asked))
         if not cost.launches:
             names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
             nowhere = f"`layer`: no launch of the step is in {', '.join(layers)}"
@@ -262,10 +262,3 @@ def _one_step(request: SweepRequest, messages: Messages) -> list[Kernel]:
         raise RunFailed(f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why")
     record = read_run_record(result.folder) or {}
     return list(parsers.parse(result.folder / str(record["artifact"])).kernels)
-
-
-def _default_steps(request: SweepRequest) -> int:
-    from perfctl.workloads.script.options import parse
-    from perfctl.workloads.spec import Options
-
-    return Options(batch_size=1).steps if request.program is None else parse(("--", "-m", "any")).steps

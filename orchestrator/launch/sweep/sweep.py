@@ -207,7 +207,7 @@ def _start(
     return process_run.run(
         command, cwd=Path.cwd(), stdout=stdout, stderr=stderr, timeout_s=request.timeout_s, scratch=paths.scratch,
         temporary=request.scratch, grace_s=request.grace_s, on_tick=listener.tick,
-        sampling=None if number else request.sampling(asked, command),
+        sampling=None if number else request.sampling(asked, command), stall=request.stall(command),
     )  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def _write_record(
             "artifact": artifact.name if made else None,
             "artifact_bytes": size(artifact) if made else None,
             "commands": [command.argv for command in commands],
-            "environment": request.facts(),
+            "environment": request.facts(commands),
         },
     )
 
