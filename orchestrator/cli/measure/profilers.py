@@ -85,7 +85,7 @@ def ncu(
         typer.Option(
             metavar="MODE",
             help="kernel, application (the program runs once a pass), range or app-range (the window as one, with "
-            "collectives and without layers).",
+            "collectives; no layers and no FADD, FMUL, FFMA).",
         ),
     ] = "kernel",
     clock_control: Annotated[str, typer.Option(help="base (locked clocks), none, or boost (newer ncu).")] = "base",
@@ -279,6 +279,7 @@ def listening(request: SweepRequest) -> Iterator[SweepListener]:
     if request.alongside:
         yield SweepListener(
             started=lambda batch, stage: console.note(f"batch {batch}: {stage}"),
+            noted=console.note,
             finished=lambda result: console.note(_line(result, request.repeat)),
             stopped=lambda result: console.note(_line(result, request.repeat)),
         )
@@ -287,6 +288,7 @@ def listening(request: SweepRequest) -> Iterator[SweepListener]:
         yield SweepListener(
             started=lambda batch, stage: bar.stage(f"batch {batch}: {stage}"),
             tick=bar.tick,
+            noted=console.note,
             finished=lambda result: bar.done(_line(result, request.repeat), ran=not result.skipped),
             known=lambda result, run_id: console.note(
                 f"batch {result.batch_size}: the same report is in the store already, as run {run_id}"

@@ -22,8 +22,8 @@ _WRITERS = re.compile(r"(?:.*/)?(?:nsys|ncu)|\[\"(?:nsys|ncu)\".*")
 """A word that starts such a tool, or the list of words with which each rank of a launcher does."""
 BYTES_PER_S = 2 * 2**20
 """Assumed speed at which a tool turns what it recorded into a report, on a slow file system."""
-LONGEST_S = 1800.0
-"""No grace is longer, however much there is to write."""
+LONGEST_S = 900.0
+"""No grace is longer, however much there is to write, and none is extended further."""
 
 
 @dataclass(slots=True)
@@ -34,6 +34,8 @@ class Movement:
     """Folders; what is in them counts at any depth."""
     without: tuple[Path, ...] = ()
     """Files that do not count."""
+    by_date: bool = True
+    """Whether a file that keeps its size but has a new date counts as changed."""
     last: float = field(default_factory=time.monotonic)
     _seen: tuple[int, int, int] = field(init=False, default=(0, 0, 0))
 
@@ -61,7 +63,7 @@ class Movement:
                     with suppress(OSError):
                         facts = path.stat(follow_symlinks=False)
                         files, total, newest = files + 1, total + facts.st_size, max(newest, facts.st_mtime_ns)
-        return files, total, newest
+        return files, total, newest if self.by_date else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def run(
                 end = _wait(child, signals, timeout_s, on_tick, tell_watchdog, stuck)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
-            reports = Movement(places, (stdout, stderr, *samples))
+            reports = Movement(places, (stdout, stderr, *samples), by_date=False)
             _end(child, members, signals, *_patience(command, grace_s, reports, running=ended is None))
         finally:
             if child.poll() is None:

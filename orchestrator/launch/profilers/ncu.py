@@ -44,7 +44,7 @@ def kernel_filter(asked: str | None) -> str:
         return f"{_REGEX}^{without}(?=.*(?:{asked.removeprefix(_REGEX)}))"
     if re.search(COMMUNICATION, asked, re.IGNORECASE):
         problem = f"`kernel_name`: {asked} waits for other GPUs, and ncu would replay it on one: it never ends"
-        raise UsageError(problem, "perfctl nsys times it; `replay_mode` range counts the whole window")
+        raise UsageError(problem, "perfctl nsys times it; `replay_mode` range measures the window with it")
     return asked
 
 
@@ -176,7 +176,8 @@ class Ncu:
     layers: tuple[str, ...] = ()
     """Only launches of these layers and their sublayers; empty for all."""
     replay_mode: str = "kernel"
-    """One of REPLAY_MODES. range and app-range give one result for the whole window, collectives included."""
+    """One of REPLAY_MODES. range and app-range give one result for the whole window, collectives included, but of hardware
+    counters only: ncu refuses SASS metrics there (2022.3 and 2024.1)."""
     graph_profiling: str | None = None
     """node or graph: each kernel of a CUDA graph, or the graph as one; None for ncu's default, node."""
     section: tuple[str, ...] = ()
@@ -208,6 +209,12 @@ class Ncu:
         if self.replay_mode in _APART and (self.kernel_name or self.layers):
             problem = f"`replay_mode` {self.replay_mode} measures the window as one: no kernel or layer can be chosen"
             raise UsageError(problem, "Leave `kernel_name` and `layers` out")
+        if self.replay_mode in _APART and (self.metrics in counters.SETS or "__sass_" in self.metrics):
+            problem = (
+                f"`replay_mode` {self.replay_mode} cannot count FADD, FMUL and FFMA: ncu refuses SASS metrics in ranges"
+            )
+            remedy = "Name others in `metrics`, for example dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
+            raise UsageError(problem, remedy)
         tool_args.check("ncu", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
@@ -227,7 +234,7 @@ class Ncu:
             "--export", str(report.with_name(name)).replace("%", "%%"),
             "--nvtx",
             "--target-processes", "all",
-            "--profile-from-start", "off",
+            *(("--profile-from-start", "off") if by_kernel else ()),  # a range is what cudaProfilerStart and Stop enclose
             "--clock-control", self.clock_control,
             "--cache-control", self.cache_control,
             *(() if self.replay_mode == "kernel" else ("--replay-mode", self.replay_mode)),
@@ -250,7 +257,8 @@ class Ncu:
         others = (request.python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
         exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
-        first = Command(argv, "profile", facts=facts, stall=Stall(STALL_S, after=PROFILING))
+        note = None if choice.queried else f"counters: {choice.reason}"
+        first = Command(argv, "profile", facts=facts, note=note, stall=Stall(STALL_S, after=PROFILING))
         return first, *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
 
     def artifact(self, paths: RunPaths) -> Path:

@@ -169,6 +169,8 @@ class Listener:
     """(batch size, stage) before each process."""
     tick: Callable[[float], None] = lambda seconds: None
     """Seconds since the process started, about once a second."""
+    noted: Callable[[str], None] = lambda text: None
+    """What the user should know of a run that starts now."""
     finished: Callable[[RunResult], None] = lambda result: None
     stopped: Callable[[RunResult], None] = lambda result: None
     """The result of a run that was stopped; Interrupted is raised next."""

@@ -110,6 +110,7 @@ def _run_side_by_side(
     def work(batch: int, place: Place, post: parallel.Post) -> RunResult:
         posting = Listener(
             started=lambda batch, stage: post(partial(listener.started, batch, f"{stage} on {place.label}")),
+            noted=lambda text: post(partial(listener.noted, text)),
             finished=lambda result: post(partial(listener.finished, result)),
             stopped=lambda result: post(partial(listener.stopped, result)),
         )
@@ -156,6 +157,8 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
     commands = request.commands(asked)
+    for note in filter(None, (command.note for command in commands)):
+        listener.noted(f"batch {asked.batch_size}: {note}")
     outcomes: list[Outcome] = []
     stop: process_run.Stopped | None = None
     for command in commands:
