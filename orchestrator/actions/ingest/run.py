@@ -18,6 +18,8 @@ from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.analyse.kernels.repeats import read_first_pass, with_repeats
+from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
 from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
@@ -106,6 +108,8 @@ def _whole_report(
     report = with_samples(report, folder / "samples.csv")
     container = {str(name): str(value) for name, value in _dictionary(record.get("environment")).items()}
     report = replace(report, environment={**report.environment, **container})
+    if (folder / LAUNCHES).is_file() and record["profiler"] == "ncu":
+        report = _with_repeats(report, folder / LAUNCHES)
     if report.environment.get("ncu:not_replayed"):
         why = "kernels that wait for other GPUs (NCCL and the like) were left out: a replay of one would never end"
         report = replace(report, gaps=(*report.gaps, Gap("collective", "not_collected", why)))
@@ -114,6 +118,14 @@ def _whole_report(
     names = ", ".join(map(str, layers))  # launches that the profiler was told to leave out are not zero
     gap = Gap("kernel", "not_collected", f"ncu was told to count only in these layers: {names}")
     return replace(report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap)), own
+
+
+def _with_repeats(report: Report, path: Path) -> Report:
+    try:
+        return with_repeats(report, read_first_pass(read_json(path) or {}))
+    except (KeyError, TypeError, ValueError):
+        why = f"{path.name} cannot be read: the launches that repeat another are left out"
+        return replace(report, gaps=(*report.gaps, Gap("counter", "unreadable", why)))
 
 
 def _dictionary(value: object) -> dict[str, Any]:

@@ -102,6 +102,14 @@ def ncu(
     ranks: Annotated[
         str, typer.Option(metavar="0|all", help="Ranks of a launcher to count; the others run as usual.")
     ] = "0",
+    launches: Annotated[
+        str,
+        typer.Option(
+            metavar="all|distinct",
+            help="distinct: replay one of the layers that have the same kernels, grids and shapes, and mark the others' "
+            "counts as taken from it; a plain step before finds them.",
+        ),
+    ] = "all",
     estimate_cost: Annotated[
         bool, typer.Option("--estimate-cost", help="Run one plain step and say what ncu would replay; count nothing.")
     ] = False,
@@ -131,6 +139,7 @@ def ncu(
         section=tuple(section or ()),
         section_set=section_set,
         all_ranks=ranks == "all",
+        launches=launches,
         extra=split(tool_args),
     )
     if not estimate_cost:

@@ -94,6 +94,8 @@ class Command:
     """Called before the retry to remove obstacles; returns a sentence about them, None when there were none."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What was chosen for this command and why, for the run's record: name -> value."""
+    brings: Mapping[str, Path] = field(default_factory=dict)
+    """Files to copy into the run's folder before it starts: name there -> file."""
     note: str | None = None
     """What the user should know before it starts; None for nothing."""
     stall: Stall | None = None

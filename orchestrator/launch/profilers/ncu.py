@@ -17,7 +17,7 @@ from perfctl.orchestrator.launch.profilers import counters, tool_args
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 from perfctl.workloads.spec import RANK
 
 COMMUNICATION = (
@@ -133,6 +133,20 @@ _CAUSES = {
 """Pattern in ncu's output -> cause and remedy."""
 
 
+FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
+"""Folder in a sweep's folder with what the plain step of each batch size launched."""
+LAUNCHES = "launches.json"
+"""Its file in the folder of a run."""
+
+
+def left_out(path: Path) -> tuple[str, ...]:
+    """Options that leave out the layers that repeat another, from the file of the first pass. Only launches whose innermost
+    range it is: a layer's range encloses those of the layers inside it."""
+    twins = (read_json(path) or {}).get("twins") or ()
+    names = (f"{escaped(f'{row[0]}:{row[1]}')}]" for row in twins)
+    return tuple(word for name in names for word in ("--nvtx-exclude", name))
+
+
 _NEEDED = {
     **dict.fromkeys(("--export", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"),
     **dict.fromkeys(("--import", "-i", "--open-in-ui"), "it reads a report instead of making one"),
@@ -184,6 +198,11 @@ class Ncu:
     """Sections of ncu to collect besides, for its own window: SpeedOfLight, ..."""
     section_set: str | None = None
     """A set of sections: basic, detailed, full, roofline."""
+    launches: str = "all"
+    """all, or distinct: of layers with the same kernels, grids and shapes only the first is replayed; a plain step before
+    finds them."""
+    first_pass: Path | None = None
+    """Folder with b16.json and so on, which say what the plain step launched; None without one."""
     all_ranks: bool = False
     """Every rank of a launcher counts; otherwise rank 0 alone, and the others run as usual."""
     extra: tuple[str, ...] = ()
@@ -198,6 +217,7 @@ class Ncu:
             "cache_control": ("all", "none"),
             "replay_mode": REPLAY_MODES,
             "graph_profiling": (None, "node", "graph"),
+            "launches": ("all", "distinct"),
         }
         for field, known in words.items():
             if (value := getattr(self, field)) not in known:
@@ -206,6 +226,8 @@ class Ncu:
             if (number := getattr(self, field)) is not None and number < least:
                 raise UsageError(f"`{field}` must be at least {least}, got {number}")
         kernel_filter(self.kernel_name)
+        if self.launches == "distinct" and (self.all_ranks or self.replay_mode != "kernel"):
+            raise UsageError("`launches` distinct is for kernel replay and one rank", "Use `launches` all")
         if self.replay_mode in _APART and (self.kernel_name or self.layers):
             problem = f"`replay_mode` {self.replay_mode} measures the window as one: no kernel or layer can be chosen"
             raise UsageError(problem, "Leave `kernel_name` and `layers` out")
@@ -229,6 +251,7 @@ class Ncu:
         name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
         choice = counters.choose(self.metrics, request.visible, request.within)
         by_kernel = self.replay_mode not in _APART
+        plan = self.first_pass / f"b{request.batch_size}.json" if self.first_pass else None
         own = (
             "--force-overwrite",
             "--export", str(report.with_name(name)).replace("%", "%%"),
@@ -240,6 +263,7 @@ class Ncu:
             *(() if self.replay_mode == "kernel" else ("--replay-mode", self.replay_mode)),
             "--metrics", ",".join(choice.names),
             *range_options(self.layers),
+            *(left_out(plan) if plan else ()),
             *(("--kernel-name", kernel_filter(self.kernel_name)) if by_kernel else ()),
             *_given("--launch-skip", self.launch_skip),
             *_given("--launch-count", self.launch_count),
@@ -258,7 +282,8 @@ class Ncu:
         # Other locales group digits, ambiguously on the raw page (2022.3).
         exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
         note = None if choice.queried else f"counters: {choice.reason}"
-        first = Command(argv, "profile", facts=facts, note=note, stall=Stall(STALL_S, after=PROFILING))
+        brings = {LAUNCHES: plan} if plan else {}
+        first = Command(argv, "profile", facts=facts, note=note, brings=brings, stall=Stall(STALL_S, after=PROFILING))
         return first, *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
 
     def artifact(self, paths: RunPaths) -> Path:

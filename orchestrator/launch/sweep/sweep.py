@@ -157,6 +157,8 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
     commands = request.commands(asked)
+    for name, file in (item for command in commands for item in command.brings.items()):
+        shutil.copyfile(file, paths.part / name)
     for note in filter(None, (command.note for command in commands)):
         listener.noted(f"batch {asked.batch_size}: {note}")
     outcomes: list[Outcome] = []
