@@ -196,8 +196,9 @@ def workload_errors(name: str) -> Iterator[None]:
 
 def _unknown(workload: str, words: Sequence[str]) -> UsageError:
     said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
-    if words[0] in WORKLOADS or words[0].partition(":")[0] in WORKLOADS:
-        return UsageError(said, f"Name a built-in workload with `workload` {words[0]}")
+    if words[0].partition(":")[0] in WORKLOADS:
+        problem = f"'{words[0]}' is a built-in workload and stands where an option belongs"
+        return UsageError(problem, f"Name it with `workload` {words[0]}")
     if not words[0].startswith("-"):
         return UsageError(said, "A program of your own goes after --: -- python train.py --batch-size {batch}")
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))

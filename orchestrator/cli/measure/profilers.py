@@ -276,8 +276,11 @@ def print_commands(request: SweepRequest, *, as_json: bool) -> None:
         found = [{"batch_size": batch, "stage": one.stage, "argv": one.argv} for batch, one in planned(request)]
         console.as_json(found)
         return
-    for _, command in planned(request):
+    commands = [command for _, command in planned(request)]
+    for command in commands:
         console.result(printable(command))
+    for note in dict.fromkeys(command.note for command in commands if command.note):
+        console.note(note)
 
 
 @contextmanager

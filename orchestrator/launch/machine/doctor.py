@@ -107,7 +107,9 @@ def _permissions() -> Iterator[Finding]:
         yield Finding("GPU counters", OK, "for all")
     else:
         yield Finding("GPU counters", OK if root else WARNING, "for root", None if root else _COUNTERS)
-    yield from _device_files()
+    if allowed is not None:  # Debian's ncu 2022.3 makes device files without a driver
+        yield from _device_files()
+        yield _locks()
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
         detail = "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
         yield Finding("DCGM", WARNING, "running", detail)
@@ -119,10 +121,6 @@ def _permissions() -> Iterator[Finding]:
         yield Finding("ncu lock file", OK, str(lock), detail)
     else:
         yield Finding("ncu lock file", OK, "none of another user")
-    if devices.shared_folder() is None:
-        yield Finding("GPU locks", WARNING, str(devices.SHARED), _LOCKS)
-    else:
-        yield Finding("GPU locks", OK, f"{devices.SHARED}, for all users")
     paranoid = next(iter(_lines(Path("/proc/sys/kernel/perf_event_paranoid"))), "")
     if paranoid.lstrip("-").isdecimal() and int(paranoid) > _MOST_PARANOID:
         yield Finding("CPU sampling", OK, "not allowed", _SAMPLING)
@@ -152,6 +150,13 @@ def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
         yield Finding("GPU device files", WARNING, str(closed[0]), detail)
     elif files:
         yield Finding("GPU device files", OK, "readable and writable")
+
+
+def _locks() -> Finding:
+    """Whether users of one GPU can see one another's runs."""
+    if devices.SHARED.exists() and devices.shared_folder() is None:
+        return Finding("GPU locks", WARNING, str(devices.SHARED), _LOCKS)
+    return Finding("GPU locks", OK, f"{devices.SHARED}, for all users")
 
 
 def _group_of(path: Path) -> str:
@@ -211,7 +216,7 @@ def _surroundings() -> Iterator[Finding]:
 
 def _what_works(states: dict[str, str]) -> Iterator[Finding]:
     """One finding per profiler: what it can do here, or what to use instead."""
-    gpu = any(name.startswith("GPU ") and name != "GPU counters" and state == OK for name, state in states.items())
+    gpu = any(re.fullmatch(r"GPU \d+", name) and state == OK for name, state in states.items())
     if states["torch"] == MISSING:
         for name in ("perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
