@@ -137,3 +137,28 @@ def test_the_counts_are_those_of_a_run_that_replays_every_launch(node: Path) -> 
     values = [{layer: value for layer, (value, _) in counted(run.store).items()} for run in (distinct, whole)]
     assert values[0] == values[1]
     assert "block.9" not in values[1], "the collective is never replayed"
+
+
+def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of a launcher's run: rank 0 has a report, rank 1 the record of a program that ran as usual."""
+    done = sweep(Ncu(), SweepOptions(batches=(4,), device="cuda"))
+    folder = done.runs[0].folder
+    record = json.loads((folder / "run.json").read_text())
+    record["commands"][0] += ["--under", "[]", "--under-rank", "0"]
+    record["environment"]["ncu:not_replayed"] = "nccl"
+    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "workload.rank1.json").write_text((folder / "workload.json").read_text())
+    store = node / "ranks.db"
+    assert run(["ingest", str(folder), "--store", str(store)]) == 0
+    assert "run 1" in capsys.readouterr().out
+    with sqlite3.connect(store) as connection:
+        assert connection.execute("SELECT status, variant FROM run ORDER BY id").fetchall() == [
+            ("ok", "rank 0 of 2"), ("ok", "rank 1 of 2"),
+        ]  # fmt: skip
+        gaps = connection.execute("SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id").fetchall()
+    of_collectives = [row[:3] for row in gaps if "a replay of one would never end" in row[3]]
+    of_rank_1 = [row[:3] for row in gaps if "only rank 0 ran under ncu" in row[3]]
+    assert of_collectives == [(1, "collective", "not_collected")]
+    assert of_rank_1 == [(2, "kernel", "not_collected")]

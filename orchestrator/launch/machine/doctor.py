@@ -137,7 +137,7 @@ _LOCKS = (
 )
 _MOST_PARANOID = 2
 """Highest kernel.perf_event_paranoid at which nsys can sample the CPU of a user's own processes."""
-_SAMPLING = "perfctl does not need it; for nsys --tool-args '--sample=process-tree' type: sudo sysctl kernel.perf_event_paranoid=2"
+_SAMPLING = "perfctl does not need it; for nsys --tool-args='--sample=process-tree' type: sudo sysctl kernel.perf_event_paranoid=2"
 
 
 def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
