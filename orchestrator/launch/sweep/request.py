@@ -100,8 +100,8 @@ class SweepRequest:
         return own.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
 
     def stall(self, command: Command) -> Stall | None:
-        """When a run of ``command`` counts as stuck; None for never."""
-        if self.stall_s is None:
+        """When a run of ``command`` counts as stuck; None for never, as for exports, which may write at their end only."""
+        if self.stall_s is None or command.needs is not None:
             return command.stall
         return Stall(self.stall_s) if self.stall_s else None
 
