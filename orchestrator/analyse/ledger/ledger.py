@@ -11,6 +11,7 @@ from statistics import fmean
 from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.analyse.kernels.repeats import extrapolated
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
@@ -34,6 +35,14 @@ def guessed(figure: Figure) -> Figure:
     if figure.value is None:
         return figure
     reason = "; ".join(filter(None, ("the layer of some launches was guessed", figure.reason)))
+    return replace(figure, state="estimated", reason=reason)
+
+
+def of_another(figure: Figure) -> Figure:
+    """The count of a launch that ncu did not replay: that of one which it repeats."""
+    if figure.value is None:
+        return figure
+    reason = "; ".join(filter(None, ("counted in a layer of the same kernels, grids and shapes", figure.reason)))
     return replace(figure, state="estimated", reason=reason)
 
 
@@ -243,11 +252,14 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
     if counting.steps is None:
         return {}, missing("not_collected", "the ncu run does not say how many steps it holds")
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
+    environment = counting.run.report.environment
+    repeats = extrapolated(counting.run.report.counters) if "ncu:extrapolated" in environment else frozenset()
     for kernel, key in counting.launches:
         found = counting.flops.get(kernel.launch)
         total = found.total if found else missing("not_collected", "no counters for this launch")
+        total = of_another(total) if kernel.launch in repeats else total
         groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
-    layers = counting.run.report.environment.get("ncu:layers")
+    layers = environment.get("ncu:layers")
     lacking = f"ncu counted in {layers} only (--layer)" if layers else "ncu saw no kernel of it"
     figures = {key: total_of(found, divide_by=counting.steps) for key, found in groups.items()}
     return figures, missing("not_collected", lacking)

@@ -53,7 +53,7 @@ def render(
     post: Annotated[
         list[str] | None, typer.Option(metavar="LINE", help="Shell line before perfctl is installed (repeatable).")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The definition to write.")] = Path("perfctl.def"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The definition to write.")] = Path("perfctl.def"),
     force: console.Force = False,
 ) -> None:
     """Write an Apptainer definition with perfctl and its workloads in it, and say how to build it. Needs no Apptainer."""

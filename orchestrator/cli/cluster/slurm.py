@@ -101,6 +101,8 @@ def _render(
     from perfctl.orchestrator.actions.sweep import slurm as actions
     from perfctl.orchestrator.launch.cluster.plan import with_defaults
 
+    if own.get("tool_args") and len(_names(profilers)) > 1:
+        raise UsageError(f"`tool_args` are of one profiler, and {profilers} are several", "Render each by itself")
     site = with_defaults(typed.site(), (Path.cwd(), Path.home()))
     asked = replace(asked, device="cuda" if asked.device == "auto" else asked.device)
     for_checks = _with_own_python(after) if site.image else after
