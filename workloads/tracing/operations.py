@@ -142,14 +142,11 @@ def _stored(value: torch.Tensor) -> int:
 
 
 def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operator's result; on meta, also of those few that torch has no meta kernel for."""
-    try:
+    """The operator's result; on meta, also of those few that torch has no meta kernel for, or one that refuses types."""
+    shaped = _SHAPED.get(name)
+    if shaped is None or not any(isinstance(value, torch.Tensor) and value.is_meta for value in args):
         return func(*args, **kwargs)
-    except NotImplementedError:
-        shaped = _SHAPED.get(name)
-        if shaped is None or not any(isinstance(value, torch.Tensor) and value.is_meta for value in args):
-            raise
-        return shaped(*args)
+    return shaped(*args, **kwargs)
 
 
 def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -158,7 +155,22 @@ def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch
     return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * longest + 1)
 
 
+def _grouped(
+    left: torch.Tensor, right: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
+) -> torch.Tensor:
+    """Its rows, or the sum over them, are split into groups at ``offs``. torch 2.14's meta kernel takes 16-bit types only."""
+    ends = 0 if offs is None else offs.numel()
+    if left.dim() == right.dim() == 2:
+        shape: tuple[int, ...] = (ends, left.shape[0], right.shape[1])
+    elif left.dim() == right.dim():
+        shape = (*left.shape[:2], right.shape[2])
+    else:
+        shape = (left.shape[-2], right.shape[-1])
+    return left.new_empty(shape, dtype=out_dtype)
+
+
 _SHAPED: dict[str, Callable[..., Any]] = {
+    "aten._grouped_mm": _grouped,
     "aten._ctc_loss": _ctc,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
 }
@@ -166,6 +178,14 @@ _SHAPED: dict[str, Callable[..., Any]] = {
 
 def _at(args: tuple[Any, ...], index: int) -> Any:
     return args[index] if len(args) > index else None
+
+
+def picks_by_mask(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether the size of the result depends on values: of indexing only where an index is a mask."""
+    if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
+        return True
+    indices = _at(args, 1) or ()
+    return any(isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices)
 
 
 def _hashable(value: Any) -> Any:

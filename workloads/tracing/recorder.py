@@ -31,6 +31,7 @@ from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import composites
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
+from perfctl.workloads.tracing.traffic import Watch
 from perfctl.workloads.tracing.watch import Recorder
 
 __all__ = ["Recorder", "Traced", "as_inputs", "make_inputs", "make_optimizer", "trace", "without_data"]
@@ -131,12 +132,12 @@ def make_optimizer(model: torch.nn.Module, optimizer: str | tuple[str, dict[str,
 def trace(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, mode: str = "train", grad: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None, loss: Callable[[Any], Any] | None = None,
-    held: tuple[Any, ...] = (), memory: bool = False,
+    held: tuple[Any, ...] = (), memory: bool = False, watch: Watch | None = None,
 ) -> Traced:  # fmt: skip
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
 
     ``loss`` computes a loss from the output; without it backward starts at the output. ``held``: tensors besides the
-    inputs (the loss's targets), for the memory trace.
+    inputs (the loss's targets), for the memory trace. ``watch``: also counts what is read of weights and a cache.
 
     With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. An exception of the
     model ends the trace: the operations before it are kept, and ``problem`` describes it.
@@ -146,7 +147,7 @@ def trace(
     stepper = make_optimizer(model, optimizer) if backward else None
     live = _adopting(model, inputs, held) if memory else None
     step = partial(_step, model, inputs, backward, stepper, loss, live)
-    recorder, problem = _attempt(model, live, step)
+    recorder, problem = _attempt(model, live, step, watch)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
@@ -192,9 +193,12 @@ def _step(
         stepper.step()
 
 
-def _attempt(model: torch.nn.Module, live: Live | None, step: Callable[[], None]) -> tuple[Recorder, str | None]:
+def _attempt(
+    model: torch.nn.Module, live: Live | None, step: Callable[[], None], watch: Watch | None = None
+) -> tuple[Recorder, str | None]:
     """(recorder, where and why the step ended early)."""
     recorder = Recorder(model, live, uncompiled=True)
+    recorder.watch = watch
     try:
         with composites.uncompiled(), recorder:
             step()
