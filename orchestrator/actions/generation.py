@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.estimate import Request, from_trace, names_of, need_torch, without_driver_warning
@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.analyse.generation import (
     Amounts,
     Cache,
-    LayerWork,
+    Generation,
     Phase,
     add_up,
     amounts,
@@ -22,7 +22,7 @@ from perfctl.orchestrator.analyse.generation import (
     layers_of,
     written_by,
 )
-from perfctl.orchestrator.analyse.memory.estimate import Estimate, part_of
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -34,53 +34,6 @@ CACHE_TYPES: Mapping[str, str | None] = {
     "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8", "none": None,
 }  # fmt: skip
 """Names of types of a cache; "none": no cache, every step runs all tokens so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """One model at one batch size, generating."""
-
-    name: str
-    batch: int
-    prompt: int
-    generate: int
-    phases: tuple[Phase, ...]
-    """Prefill; if there are steps also decode, both together, the first step of decode and its last."""
-    cached: bool
-    """False: there is no cache (``kv_cache`` none)."""
-    cache: Cache | None
-    """None: there is none, or these are parts of a model."""
-    prefill: Estimate
-    """The trace of prefill."""
-    notes: tuple[str, ...]
-    problem: str | None = None
-    """Where and why a trace stopped early; there are no phases then."""
-
-    @property
-    def parameters(self) -> int:
-        return self.prefill.parameters
-
-    @property
-    def active_parameters(self) -> int | None:
-        """Parameters that one token meets; None where the model has no experts."""
-        return self.prefill.active_parameters
-
-    def phase(self, name: str) -> Phase:
-        return next(phase for phase in self.phases if phase.name == name)
-
-    def part(self, layer: str) -> Generation:
-        """Only ``layer`` and what is inside it. Raises UsageError when the model has no such layer."""
-        path = "" if layer == "(model)" else layer
-        prefill = part_of(self.prefill, path)
-        if prefill is None:
-            names = [module.path for module in self.prefill.modules if module.path]
-            raise UsageError(f"`layer`: the model has no '{layer}'", names_of("It has", names))
-
-        def inside(row: LayerWork) -> bool:
-            return not path or row.layer == path or row.layer.startswith(f"{path}.")
-
-        phases = tuple(replace(one, layers=tuple(filter(inside, one.layers))) for one in self.phases)
-        return replace(self, phases=phases, prefill=prefill, cache=self.cache if not path else None)
 
 
 def estimate_generation(request: Request, batches: Sequence[int] = (1,)) -> Mapping[int, Generation]:
@@ -104,6 +57,15 @@ def estimate_generation(request: Request, batches: Sequence[int] = (1,)) -> Mapp
         except ModelError as error:
             raise (PerfctlError if error.raised else UsageError)(error.message, error.remedy) from error
         return {batch: _generation(generator, request, batch) for batch in batches}
+
+
+def part_of_model(found: Generation, layer: str) -> Generation:
+    """Only ``layer`` and what is inside it; "(model)" is all. Raises UsageError when the model has no such layer."""
+    part = found.part("" if layer == "(model)" else layer)
+    if part is None:
+        names = [module.path for module in found.prefill.modules if module.path]
+        raise UsageError(f"`layer`: the model has no '{layer}'", names_of("It has", names))
+    return part
 
 
 def _check(request: Request, batches: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import prod
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.flops.engine import Totals
 from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
+from perfctl.orchestrator.analyse.memory.estimate import Estimate, part_of
 from perfctl.records.paper import CacheTensor, LayerCall, ModuleSeen, Traffic
 
 Amounts = Mapping[tuple[str, str], int]
@@ -137,6 +138,51 @@ class Cache:
     def fixed_bytes(self) -> int:
         """Of one sequence: what does not grow with the tokens."""
         return sum(part.bytes for part in self.parts if not part.grows)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One model at one batch size, generating."""
+
+    name: str
+    batch: int
+    prompt: int
+    generate: int
+    phases: tuple[Phase, ...]
+    """Prefill; if there are steps also decode, both together, the first step of decode and its last."""
+    cached: bool
+    """False: there is no cache (``kv_cache`` none)."""
+    cache: Cache | None
+    """None: there is none, or these are parts of a model."""
+    prefill: Estimate
+    """The trace of prefill."""
+    notes: tuple[str, ...]
+    problem: str | None = None
+    """Where and why a trace stopped early; there are no phases then."""
+
+    @property
+    def parameters(self) -> int:
+        return self.prefill.parameters
+
+    @property
+    def active_parameters(self) -> int | None:
+        """Parameters that one token meets; None where the model has no experts."""
+        return self.prefill.active_parameters
+
+    def phase(self, name: str) -> Phase:
+        return next(phase for phase in self.phases if phase.name == name)
+
+    def part(self, path: str) -> Generation | None:
+        """Only the layer at ``path`` and what is inside it; None when the model has no such layer."""
+        prefill = part_of(self.prefill, path)
+        if prefill is None:
+            return None
+
+        def inside(row: LayerWork) -> bool:
+            return not path or row.layer == path or row.layer.startswith(f"{path}.")
+
+        phases = tuple(replace(one, layers=tuple(filter(inside, one.layers))) for one in self.phases)
+        return replace(self, phases=phases, prefill=prefill, cache=self.cache if not path else None)
 
 
 def amounts(

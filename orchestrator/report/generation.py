@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from perfctl.orchestrator.analyse.generation import MEASURES, Cache, CachePart, LayerWork, Phase, layer_work
+from perfctl.orchestrator.analyse.generation import MEASURES, Cache, CachePart, Generation, LayerWork, Phase, layer_work
 from perfctl.orchestrator.report.estimate import columns, html_page, latex_page, latex_table, mark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from perfctl.orchestrator.actions.generation import Generation
 
 PHASE_HEADS = ("phase", "steps", "tokens", "context", "MAC", "FLOP", "weights read B", "cache read B", "cache written B",
                "FLOP/B")  # fmt: skip

@@ -55,7 +55,7 @@ class Stepper:
                 with composites.uncompiled(), torch.no_grad(), _Running():  # type: ignore[no-untyped-call]
                     output = generator.model.eval()(arguments)
         except MODEL_ERRORS as error:
-            return StepTrace(Traced((), (), recorder.explain(error, None), None))
+            return StepTrace(Traced((), (), recorder.explain(error, ""), None))
         tokens = 1 if self.cached else context
         return self._record(
             generator.arguments(self.batch, tokens, self.prompt, device, after=output, cached=self.cached)

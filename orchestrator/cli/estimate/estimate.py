@@ -116,7 +116,7 @@ def _generation(
     all_rows: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Prefill and decode of a language model."""
-    from perfctl.orchestrator.actions.generation import estimate_generation
+    from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
     from perfctl.orchestrator.report import generation as view
 
     if check is not None:
@@ -124,7 +124,7 @@ def _generation(
     found = dict(estimate_generation(request, sizes))
     whole = {size: one for size, one in found.items() if one.problem is None}
     if layer is not None:
-        whole = {size: one.part(layer) for size, one in whole.items()}
+        whole = {size: part_of_model(one, layer) for size, one in whole.items()}
     if as_json:
         console.as_json(view.as_json(request.model, {**found, **whole}))
     elif sheet and whole:
