@@ -185,7 +185,7 @@ def _notes(generator: Generator, one: Estimate, cache: Cache | None, generate: i
     notes.append(
         "bytes: weights once a step, cache as it is read and written; activations stay on the chip (--all: op by op)"
     )
-    if cache is not None and cache.latent and {part.each for part in cache.parts} == {cache.latent[0]}:
+    if cache is not None and cache.keeps_latent:
         notes.append("latent attention: each step expands the whole compressed cache again, as transformers does; kernels that "
                      "absorb this product into others do less")  # fmt: skip
     if one.experts:

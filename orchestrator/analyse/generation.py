@@ -135,6 +135,16 @@ class Cache:
         return sum(part.bytes for part in self.parts if part.grows)
 
     @property
+    def keeps_latent(self) -> bool:
+        """Whether keys and values are compressed ones of latent attention; an index of them may be kept beside."""
+        kept = {
+            sum(prod(shape) for name, shape in part.tensors if name in ("keys", "values"))
+            for part in self.parts
+            if part.grows
+        }
+        return self.latent is not None and kept == {self.latent[0]}
+
+    @property
     def fixed_bytes(self) -> int:
         """Of one sequence: what does not grow with the tokens."""
         return sum(part.bytes for part in self.parts if not part.grows)

@@ -89,11 +89,12 @@ def cache_lines(cache: Cache) -> list[str]:
         compressed, expanded = cache.latent
         layers, item = sum(part.layers for part in growing), growing[0].item_bytes
         sizes = {name: values * layers * item for name, values in (("compressed", compressed), ("expanded", expanded))}
-        each = {part.each for part in growing}
-        is_kept = "compressed" if each == {compressed} else "expanded" if each == {expanded} else "neither"
+        each = sorted({part.each for part in growing})
+        kept = "compressed" if cache.keeps_latent else "expanded" if each == [expanded] else "neither"
+        more = "" if each in ([compressed], [expanded]) else f", {' or '.join(map(str, each))} values in all"
         lines.append(
             f"latent attention      compressed {compressed:,} values a token and layer = {sizes['compressed']:,} B a token; as keys "
-            f"and values of all heads {expanded:,} = {sizes['expanded']:,} B. This model keeps: {is_kept}"
+            f"and values of all heads {expanded:,} = {sizes['expanded']:,} B. This model keeps: {kept}{more}"
         )
     return lines
 
