@@ -122,15 +122,23 @@ class Request:
     """A built-in workload's own options, as words of a command line; empty takes its defaults."""
     seq: int | None = None
     """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a usual one."""
-
     precision: str = "fp32"
     """A name of PRECISIONS."""
+    prompt: int | None = None
+    """Generation: tokens that go in at once; None: one plain pass, no generation."""
+    generate: int | None = None
+    """Generation: steps of one token after the prompt; None: none."""
+    kv_cache: str | None = None
+    """Generation: type of the cache's values, "none" for no cache; None takes the type that the model keeps."""
 
     def check(self) -> None:
         """Raises UsageError for a mode, optimizer, device, precision or length that is not known."""
         check_precision(self.precision)
         if self.seq is not None and self.seq < 1:
             raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
+        if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
+            name = "generate" if self.generate is not None else "kv_cache"
+            raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
         optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
         known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda")}
         for name, known in known_of.items():
@@ -357,7 +365,7 @@ class ModelEstimate:
             part = part_of(found, _path(layer))
             if part is None:
                 names = [module.path for module in found.modules if module.path]
-                raise UsageError(f"`layer`: the model has no '{layer}'", _names("It has", names))
+                raise UsageError(f"`layer`: the model has no '{layer}'", names_of("It has", names))
             parts[size] = part
         return parts
 
@@ -415,12 +423,12 @@ def _sheet(found: Estimate, layer: str | None) -> Sheet:
 
     names = list(layers_of(found.ops))
     if layer is None and len(names) != 1:
-        raise UsageError("`sheet` and `check` work on one layer", _names("Name it with `layer`; there are", names))
+        raise UsageError("`sheet` and `check` work on one layer", names_of("Name it with `layer`; there are", names))
     path = names[0] if layer is None else _path(layer)
     output = next((module.output for module in found.modules if module.path == path), None)
     worked = sheet_for(found.ops, path, output, found.precision)
     if worked is None:
-        raise UsageError(f"`layer`: '{layer}' computes nothing", _names("Layers", names))
+        raise UsageError(f"`layer`: '{layer}' computes nothing", names_of("Layers", names))
     return worked
 
 
@@ -428,6 +436,6 @@ def _path(layer: str) -> str:
     return "" if layer == "(model)" else layer
 
 
-def _names(said: str, names: list[str]) -> str:
+def names_of(said: str, names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{said}: {', '.join(name or '(model)' for name in names[:_NAMED])}{more}" if names else "Leave `layer` out"

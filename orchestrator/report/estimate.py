@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
+from perfctl.orchestrator.analyse.flops.experts import assumption
 from perfctl.orchestrator.analyse.flops.types import types_of_products
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import Fit, Memory
@@ -86,6 +87,7 @@ def totals_text(found: Estimate) -> str:
     frozen = found.parameters - found.trainable
     lines = [
         f"parameters            {found.parameters:,} (trainable {found.trainable:,}, not trainable {frozen:,})",
+        f"active for a token    {found.active_parameters:,}: of experts only its own" if found.experts else "",
         f"forward               {found.forward}",
         f"backward              {found.backward}" if found.backward.macs or found.backward.at_least else "",
         f"computed again        {found.recompute}" if found.recompute.macs or found.recompute.at_least else "",
@@ -233,7 +235,8 @@ def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str]
             for size, one in found.items()
         ]  # fmt: skip
         parts.append("\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), rows, left=0)))
-    parts.append("\n".join(notes))
+    more = (assumption(first.experts),) if first.experts else ()
+    parts.append("\n".join((*notes, *more)))
     return "\n\n".join(filter(None, parts))
 
 
@@ -244,6 +247,7 @@ def as_json(
     batches = {
         size: {
             "parameters": one.parameters, "trainable": one.trainable, "input_bytes": one.input_bytes,
+            "active_parameters": one.active_parameters, "experts": [layer._asdict() for layer in one.experts],
             "forward": _total_json(one.forward), "backward": _total_json(one.backward),
             "recompute": _total_json(one.recompute), "fused_attention": _total_json(one.fused),
             "integer_macs": one.integer_macs, **types_json(one), "layers": [call._asdict() for call in one.calls],

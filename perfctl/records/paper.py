@@ -69,6 +69,33 @@ def read_op_shape(row: dict[str, Any]) -> OpShape:
     return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
 
 
+class Traffic(NamedTuple):
+    """What one layer reads in one step of tensors that were there before it: weights, and the cache of keys and values."""
+
+    layer: str
+    """Dotted module path."""
+    weight_bytes: int
+    """Each parameter once; of an embedding the rows that are looked up, of experts those that have a token."""
+    cache_values: int
+    """Elements of the cache, each once."""
+    cache_bytes: int
+
+
+class CacheTensor(NamedTuple):
+    """One tensor of a model's cache after a step."""
+
+    name: str
+    """Where it is in the cache: layers.0.keys, 0.1."""
+    layer: str | None
+    """The first layer that read it in the step; None when none did."""
+    before: tuple[int, ...] | None
+    """Shape before the step; None when it was not there."""
+    shape: tuple[int, ...]
+    dtype: str
+    written: bool
+    """False: the step left it as it was (cross-attention's keys)."""
+
+
 class Allocation(NamedTuple):
     """One tensor storage of a traced step, from its first to its last moment. Moments count operations."""
 

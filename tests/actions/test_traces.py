@@ -44,7 +44,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     """The cache, switched on and empty."""
     monkeypatch.delenv(kept.OFF)
     folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.chdir(tmp_path_factory.mktemp("work"))  # what lies beside a factory counts; others write to the checkout
+    monkeypatch.chdir(
+        tmp_path_factory.mktemp("work")
+    )  # what lies beside a factory counts; others write to the checkout
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder / "perfctl" / "traces"
 

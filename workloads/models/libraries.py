@@ -153,14 +153,14 @@ def _call_by_name(model: torch.nn.Module, names: tuple[str, ...]) -> None:
     forward = model.forward
 
     def by_name(*given: Any) -> Any:
-        with _one_sequence():
+        with one_sequence():
             return forward(**dict(zip(names, given, strict=False)))
 
     model.forward = by_name
 
 
 @contextmanager
-def _one_sequence() -> Iterator[None]:
+def one_sequence() -> Iterator[None]:
     """During the block, transformers takes each sample for one whole sequence, as it is here, without looking at values.
 
     Seen in transformers 5.23: its decoders compare position_ids, to find several sequences packed into one sample, and look
@@ -222,6 +222,17 @@ def _timm(name: str, settings: Settings, device: str, seq: int | None) -> Source
 
 
 def _transformers(name: str, settings: Settings, device: str, seq: int | None) -> Source:
+    model, said, notes, files = transformers_model(name, settings, device)
+    return _source(model, said, inputs.of_transformers(model, seq), *notes, files=files)
+
+
+def transformers_model(
+    name: str, settings: Settings, device: str, lists: tuple[str, ...] = ("AutoModel",)
+) -> tuple[torch.nn.Module, str, tuple[str, ...], tuple[Path, ...] | None]:
+    """(A model of transformers, its name as given, what was assumed, the files it is made from). Raises ModelError.
+
+    lists: where its class is looked for when neither ``class=`` nor the config names one.
+    """
     library = _import("transformers")
     library.logging.set_verbosity_error()
     said, settings = _said("hf", name, settings), dict(settings)
@@ -240,17 +251,25 @@ def _transformers(name: str, settings: Settings, device: str, seq: int | None) -
     architecture = wanted or next(iter(raw.get("architectures") or ()), None)
     if architecture:
         made = _lazy(library, lambda: getattr(library, architecture))
-    elif type(config) in library.AutoModel._model_mapping:
-        made = _lazy(library, lambda: library.AutoModel._model_mapping[type(config)])
     else:
-        raise ModelError(f"{said}: transformers names no model without a head for it", f"Say which: {said}:class=NAME")
+        # An encoder-decoder is in the list of decoders too, as its decoder alone.
+        ordered = sorted(lists, key=lambda at: ("Seq2Seq" in at) != bool(getattr(config, "is_encoder_decoder", False)))
+        known = next((at for at in ordered if type(config) in getattr(library, at)._model_mapping), None)
+        if known is None:
+            wanted_kind = "without a head" if lists == ("AutoModel",) else "that generates"
+            raise ModelError(
+                f"{said}: transformers names no model {wanted_kind} for it", f"Say which: {said}:class=NAME"
+            )
+        made = _lazy(library, lambda: getattr(library, known)._model_mapping[type(config)])
     made = made[0] if isinstance(made, tuple) else made
     if made is None or not hasattr(made, "_from_config"):
         raise _unknown(f"transformers {library.__version__} has no model class", str(architecture), dir(library))
     model = build_model(lambda: made._from_config(config), said, device, _SETTING)
-    head = f"{type(model).__name__}{'' if architecture else ', without a head (class=NAME takes another)'}"
+    taken = (
+        "" if architecture else f"{', without a head' if lists == ('AutoModel',) else ''} (class=NAME takes another)"
+    )
     random = f"random parts off, so that every layer counts: {', '.join(off)}" if off else ""
-    return _source(model, said, inputs.of_transformers(model, seq), f"model: {head}, from {where}", random, files=files)
+    return model, said, tuple(filter(None, (f"model: {type(model).__name__}{taken}, from {where}", random))), files
 
 
 _RANDOM = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "apply_spec_augment")

@@ -192,9 +192,24 @@ def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
     return False
 
 
+def _grouped(
+    left: torch.Tensor, right: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
+) -> torch.Tensor:
+    """Its rows, or the sum over them, are split into groups at ``offs``. torch 2.14's meta kernel takes 16-bit types only."""
+    ends = 0 if offs is None else offs.numel()
+    if left.dim() == right.dim() == 2:
+        shape: tuple[int, ...] = (ends, left.shape[0], right.shape[1])
+    elif left.dim() == right.dim():
+        shape = (*left.shape[:2], right.shape[2])
+    else:
+        shape = (left.shape[-2], right.shape[-1])
+    return left.new_empty(shape, dtype=out_dtype)
+
+
 _SHAPED: dict[str, Callable[..., Any]] = {
     "aten.equal": _equal,
     "aten.linalg_lstsq": _least_squares,
+    "aten._grouped_mm": _grouped,
     "aten._ctc_loss": _ctc,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
     "aten._weight_norm_interface_backward": lambda grad, v, g, *_: (torch.empty_like(v), torch.empty_like(g)),
@@ -229,6 +244,14 @@ _TAYLOR = {
                     2.996158913811580e-01, 1.090863719290036),
 }  # fmt: skip
 """Largest 1-norm for which 0, 1, ... 5 products are enough; above the last, the matrix is halved until it is."""
+
+
+def picks_by_mask(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether the size of the result depends on values: of indexing only where an index is a mask."""
+    if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
+        return True
+    indices = _at(args, 1) or ()
+    return any(isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices)
 
 
 def _hashable(value: Any) -> Any:

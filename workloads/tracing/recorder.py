@@ -32,6 +32,7 @@ from perfctl.workloads.tracing import composites
 from perfctl.workloads.tracing.autocast import Autocast, AutocastRefused
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
+from perfctl.workloads.tracing.traffic import Watch
 from perfctl.workloads.tracing.watch import Recorder
 
 __all__ = ["Recorder", "Traced", "as_inputs", "make_inputs", "make_optimizer", "trace", "without_data"]
@@ -127,11 +128,12 @@ def trace(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, mode: str = "train", grad: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None, loss: Callable[[Any], Any] | None = None,
     held: tuple[Any, ...] = (), memory: bool = False, precision: str = "fp32",
+    watch: Watch | None = None,
 ) -> Traced:  # fmt: skip
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
 
     ``loss`` computes a loss from the output; without it backward starts at the output. ``held``: tensors besides the
-    inputs (the loss's targets), for the memory trace.
+    inputs (the loss's targets), for the memory trace. ``watch``: also counts what is read of weights and a cache.
 
     With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. An exception of the
     model ends the trace: the operations before it are kept, and ``problem`` describes it.
@@ -148,7 +150,7 @@ def trace(
     stepper = make_optimizer(model, optimizer) if backward else None
     live = _adopting(model, inputs, held) if memory else None
     step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
-    recorder, problem = _attempt(model, live, step, autocast)
+    recorder, problem = _attempt(model, live, step, autocast, watch)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
@@ -211,10 +213,15 @@ def _step(
 
 
 def _attempt(
-    model: torch.nn.Module, live: Live | None, step: Callable[[], None], autocast: Autocast | None
+    model: torch.nn.Module,
+    live: Live | None,
+    step: Callable[[], None],
+    autocast: Autocast | None,
+    watch: Watch | None = None,
 ) -> tuple[Recorder, str | None]:
     """(recorder, where and why the step ended early)."""
     recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
+    recorder.watch = watch
     try:
         with composites.uncompiled(), recorder, autocast or nullcontext():
             step()

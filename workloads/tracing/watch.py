@@ -25,6 +25,7 @@ from perfctl.workloads.tracing.gradients import current_task, next_number, tenso
 from perfctl.workloads.tracing.layers import Frame, Names, Places
 from perfctl.workloads.tracing.memory import Live, storage_of
 from perfctl.workloads.tracing.operations import OpPlan, is_nested
+from perfctl.workloads.tracing.traffic import Watch
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
@@ -80,6 +81,8 @@ class Dispatch(TorchDispatchMode):
         recorder.numbered = next_number()
         if recorder.live is not None:
             recorder.live.see(result, *recorder.place(), plan.name)
+        if recorder.watch is not None:
+            recorder.watch.see(plan, args, kwargs, result, recorder.place()[0])
         return result
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -125,6 +128,8 @@ class Recorder:
         self._has_zeros = False
         self.model = model
         self.live = live
+        self.watch: Watch | None = None
+        """Counts what is read of weights and of a cache; None: nothing does."""
         self.names = names or Names(model, own="")
         self.places = Places(self.names, roots=model is None)
         self.failed_in: str | None = None
@@ -361,7 +366,7 @@ class Recorder:
             return
         if direction == "backward" and key is None and (plan.name in COPIES or frame.layer in self.places.recurrent):
             return
-        if plan.dynamic:
+        if plan.dynamic and operations.picks_by_mask(plan.name, args):
             self._dynamic[plan.name] = None
         if plan.name == "aten._efficientzerotensor":
             self._has_zeros = True

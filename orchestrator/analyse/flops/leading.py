@@ -7,6 +7,7 @@ Figures in FLOPs become multiply-adds by halves, rounded.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log2, prod
 
 from perfctl.orchestrator.analyse.flops.formulas import (
@@ -47,13 +48,20 @@ def distance_by_product(op: OpShape) -> tuple[Part, ...]:
 
 
 def grouped_product(op: OpShape) -> tuple[Part, ...]:
-    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to rows x K x N."""
+    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to rows x K x N.
+
+    Of the matrices (experts), those with a row are read: as many as there are, or as many as there are rows.
+    """
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     if len(left) == len(right) == 3:
         return part_of(op, worked("G x M x K x N", (*left, right[-1]), macs := prod(left) * right[-1]), macs=macs)
     factors = (left[-2], left[-1], right[-1])
     letters = "M x K x N, the rows of all groups together"
-    return part_of(op, worked(letters, factors, prod(factors)), macs=prod(factors))
+    part = part_of(op, worked(letters, factors, prod(factors)), macs=prod(factors))[0]
+    if len(right) == 3 and left[0] < right[0]:
+        size = tensors_of(op).read(1)
+        part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * left[0])
+    return (part,)
 
 
 def trilinear(op: OpShape) -> tuple[Part, ...]:

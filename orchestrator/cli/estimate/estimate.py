@@ -12,6 +12,7 @@ from perfctl.orchestrator.cli import console, flags, options
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.estimate import Request
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
 
@@ -30,6 +31,15 @@ def estimate(
     ] = None,
     seq: Annotated[
         int | None, typer.Option(help="Sequence length of a library's model: tokens, or samples of a waveform.")
+    ] = None,
+    prompt: Annotated[
+        int | None, typer.Option(help="Generation: tokens that go in at once (prefill), forward only.")
+    ] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="Generation: steps of one token after the prompt (decode).")
+    ] = None,
+    kv_cache: Annotated[
+        str | None, typer.Option(help="Generation: type of the cache: fp32, bf16, fp16, fp8, int8; none: no cache.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     batches: Annotated[str | None, typer.Option("--batches", "-b", help="Several batch sizes: 16,32,64.")] = None,
@@ -74,16 +84,12 @@ def estimate(
     sizes = options.batch_list(batches) if batches else (batch,)
     limit = _bytes(memory) if memory is not None else None
     request = Request(
-        model,
-        tuple(inputs or ()),
-        mode,
-        optimizer,
-        device,
-        memory is not None,
-        _capability(gpu),
-        seq=seq,
-        precision=precision,
-    )
+        model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu), seq=seq,
+        prompt=prompt, generate=generate, kv_cache=kv_cache, precision=precision,
+    )  # fmt: skip
+    if prompt is not None:
+        _generation(request, sizes, layer, sheet, form, check, all_rows, as_json)
+        return
     one_layer = sheet or check is not None
     found = estimate_model(request, sizes, limit=None if one_layer else limit)
     if sheet and layer is None and check is None:
@@ -110,6 +116,31 @@ def estimate(
             console.result(text + (f"\n\n{estimate_view.fit_text(fit, limit)}" if fit is not None and limit else ""))
     if found.problems:
         raise PartlyDone(f"{found.problems[0]}. What is shown is what came before", None)
+
+
+def _generation(
+    request: Request, sizes: tuple[int, ...], layer: str | None, sheet: bool, form: str, check: int | None,
+    all_rows: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Prefill and decode of a language model."""
+    from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
+    from perfctl.orchestrator.report import generation as view
+
+    if check is not None:
+        raise UsageError("--check does not go with --prompt", "Check one pass: leave --prompt out and give --seq")
+    found = dict(estimate_generation(request, sizes))
+    whole = {size: one for size, one in found.items() if one.problem is None}
+    if layer is not None:
+        whole = {size: part_of_model(one, layer) for size, one in whole.items()}
+    if as_json:
+        console.as_json(view.as_json(request.model, {**found, **whole}))
+    elif sheet and whole:
+        console.result(view.FORMS[form](request.model, whole).rstrip("\n"))
+    elif whole:
+        notes = tuple(map(flags.with_flags, next(iter(whole.values())).notes))
+        console.result(view.as_text(whole, all_rows or layer is not None, notes))
+    if problem := next((one.problem for one in found.values() if one.problem is not None), None):
+        raise PartlyDone(f"{problem}. Nothing is shown for what was not traced whole", None)
 
 
 def _sheets_text(sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], form: str | None) -> str:
