@@ -147,9 +147,14 @@ def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return func(*args, **kwargs)
     except NotImplementedError:
         shaped = _SHAPED.get(name)
-        if shaped is None or not any(isinstance(value, torch.Tensor) and value.is_meta for value in args):
+        if shaped is None or not any(map(_on_meta, args)):
             raise
         return shaped(*args)
+
+
+def _on_meta(value: Any) -> bool:
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    return isinstance(first, torch.Tensor) and first.is_meta
 
 
 def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -161,6 +166,7 @@ def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch
 _SHAPED: dict[str, Callable[..., Any]] = {
     "aten._ctc_loss": _ctc,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
+    "aten._fused_sgd_": lambda *_: None,
 }
 
 

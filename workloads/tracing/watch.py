@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.spec import first_line
-from perfctl.workloads.tracing import composites, operations
+from perfctl.workloads.tracing import as_cuda, composites, operations
 from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
 from perfctl.workloads.tracing.layers import Frame, Names, Places
@@ -72,6 +72,7 @@ class Dispatch(TorchDispatchMode):
         recorder.numbered = next_number()
         if recorder.live is not None:
             recorder.live.see(result, *recorder.place(), plan.name)
+            recorder.live.see_scratch(as_cuda.scratch(plan.name, args), *recorder.place(), plan.name)
         return result
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
