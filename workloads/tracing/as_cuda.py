@@ -57,12 +57,12 @@ class Kernels:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Within, calls from Python to attention, dropout and recurrent layers take the GPU's kernels."""
-        functional, vf = torch.nn.functional, torch._VF  # type: ignore[attr-defined]
+        functional, vf = torch.nn.functional, torch._VF
         self.attention.clear()
         self.dropouts = self.recurrent = 0
         before, dropout = functional.scaled_dot_product_attention, torch.dropout
         functional.scaled_dot_product_attention = _Attention(self, before)
-        vf.dropout = torch.dropout = _Dropout(self, dropout)  # type: ignore[assignment]
+        vf.dropout = torch.dropout = _Dropout(self, dropout)
         for mode in _GATES:
             setattr(vf, mode, _Recurrent(self, mode, getattr(vf, mode)))
         try:
@@ -148,7 +148,7 @@ def choose(
         if why := refused[gpu.attention]:
             return "math", f"{gpu.attention} {why}"
         return gpu.attention, "as asked for"
-    reasons = []
+    reasons: list[str] = []
     order = ("cudnn", "flash", "efficient", "math") if gpu.capability[0] in (9, 10) else ("flash", "efficient", "math")
     for name in order:
         if not refused[name]:
@@ -235,7 +235,8 @@ def scratch(name: str, args: tuple[Any, ...]) -> int:
     if name not in _SCRATCH:
         return 0
     query, key = args[1], args[2]
-    (batch, heads, length, size), value_size = query.shape, args[3].shape[-1]
+    batch, heads, length, size = map(int, query.shape)
+    value_size = int(args[3].shape[-1])
     if name == "aten._scaled_dot_product_efficient_attention_backward":
         # delta; the sum of the queries' gradient in tiles; before that, for fp32, the product of the output with its gradient
         delta = 4 * batch * heads * length
@@ -245,7 +246,7 @@ def scratch(name: str, args: tuple[Any, ...]) -> int:
     rows = round_up(length, 128)
     sums = 4 * batch * heads * rows * (1 + round_up(size, 32))
     expanded = key.shape[1] != heads  # grouped queries: gradients of keys and values for every query head first
-    return sums + (2 * batch * heads * key.shape[2] * size * query.element_size() if expanded else 0)
+    return sums + (2 * batch * heads * int(key.shape[2]) * size * int(query.element_size()) if expanded else 0)
 
 
 _SCRATCH = frozenset((

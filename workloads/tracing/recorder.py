@@ -26,10 +26,12 @@ from typing import Any
 import torch
 
 from perfctl.records.paper import MemoryTrace, ModuleSeen, OnGpu, OpShape
+from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import as_cuda, composites
 from perfctl.workloads.tracing.as_cuda import Kernels
+from perfctl.workloads.tracing.autocast import Autocast
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
 from perfctl.workloads.tracing.watch import Recorder
@@ -56,6 +58,7 @@ class Traced:
     memory: MemoryTrace | None
     data_dependent: tuple[str, ...] = ()
     input_bytes: int = 0
+    precision: str = "fp32"
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:
@@ -139,7 +142,7 @@ def make_optimizer(
 def trace(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, mode: str = "train", grad: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None, loss: Callable[[Any], Any] | None = None,
-    held: tuple[Any, ...] = (), memory: bool = False, gpu: OnGpu | None = None,
+    held: tuple[Any, ...] = (), memory: bool = False, precision: str = "fp32", gpu: OnGpu | None = None,
 ) -> Traced:  # fmt: skip
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
 
@@ -153,23 +156,40 @@ def trace(
     model.train(mode == "train")
     backward = (mode == "train") if grad is None else grad
     kernels = Kernels(gpu) if gpu is not None and memory else None
+    chosen = PRECISIONS[precision]
+    if chosen.weights is not None:
+        model, inputs = model.to(getattr(torch, chosen.weights)), cast_inputs(inputs, chosen.weights)
+    autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast)) if chosen.autocast else None
     stepper = make_optimizer(model, optimizer, kernels) if backward else None
     live = _adopting(model, inputs, held) if memory else None
-    step = partial(_step, model, inputs, backward, stepper, loss, live)
-    recorder, problem = _attempt(model, live, step, kernels)
+    step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
+    recorder, problem = _attempt(model, live, step, autocast, kernels)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
-        recorder, problem = _attempt(model, live, step, kernels)
+        recorder, problem = _attempt(model, live, step, autocast, kernels)
     assumed = kernels.assumed if kernels is not None else ()
     lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(inputs))
-    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size)
+    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
+
+
+def cast_inputs(inputs: Any, dtype: str) -> Any:
+    """The inputs of a model that was cast whole: those of float32 are cast, too."""
+    if isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32:
+        return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
+    if isinstance(inputs, (tuple, list)):
+        return type(inputs)([cast_inputs(item, dtype) for item in inputs])
+    return {name: cast_inputs(item, dtype) for name, item in inputs.items()} if isinstance(inputs, dict) else inputs
+
+
+def _device_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
+    first = next(iter((*model.parameters(), *tensors_in(inputs))), None)
+    return first.device.type if first is not None else "cpu"
 
 
 def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, ...]) -> Live:
-    first = next(iter((*model.parameters(), *inputs)), None)
-    live = Live(first.device.type if first is not None else "cpu")
+    live = Live(_device_of(model, inputs))
     existing = (("parameter", model.parameters()), ("buffer", model.buffers()), ("input", (*inputs, *held)))
     for category, tensors in existing:
         for tensor in tensors:
@@ -180,16 +200,17 @@ def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, 
 
 def _step(
     model: torch.nn.Module, inputs: tuple[Any, ...], backward: bool, stepper: Any,
-    loss: Callable[[Any], Any] | None, live: Live | None,
+    loss: Callable[[Any], Any] | None, live: Live | None, autocast: Autocast | None,
 ) -> None:  # fmt: skip
     if stepper is not None:
         stepper.zero_grad()
-    with nullcontext() if backward else torch.no_grad():
-        output = model(*inputs)
     ends: list[Any] = []
-    if backward and loss is not None:
-        ends = [loss(output)]
-    elif backward:
+    with autocast.region() if autocast is not None else nullcontext():
+        with nullcontext() if backward else torch.no_grad():
+            output = model(*inputs)
+        if backward and loss is not None:
+            ends = [loss(output)]
+    if backward and loss is None:
         ends = [end for end in tensors_in(output) if end.requires_grad]
     if live is not None:
         live.forward_done()
@@ -204,13 +225,14 @@ def _step(
 
 
 def _attempt(
-    model: torch.nn.Module, live: Live | None, step: Callable[[], None], kernels: Kernels | None
-) -> tuple[Recorder, str | None]:
+    model: torch.nn.Module, live: Live | None, step: Callable[[], None], autocast: Autocast | None,
+    kernels: Kernels | None,
+) -> tuple[Recorder, str | None]:  # fmt: skip
     """(recorder, where and why the step ended early)."""
-    recorder = Recorder(model, live, uncompiled=True)
+    recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
     try:
         as_gpu = kernels.installed() if kernels is not None else nullcontext()
-        with composites.uncompiled(), as_cuda.fused_anywhere(), as_gpu, recorder:
+        with composites.uncompiled(), as_cuda.fused_anywhere(), as_gpu, recorder, autocast or nullcontext():
             step()
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.

@@ -18,6 +18,7 @@ from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import as_cuda, composites, operations
+from perfctl.workloads.tracing.autocast import Autocast
 from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
 from perfctl.workloads.tracing.layers import Frame, Names, Places
@@ -28,6 +29,7 @@ _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "s
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
 """Settings of an optimizer that change its work."""
 _ADDS = ("aten.add", "aten.addmm", "aten.baddbmm", "aten.add_", "aten.sub")
+_CAST = "aten._to_copy"
 COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
@@ -97,14 +99,16 @@ class Recorder:
 
     def __init__(
         self, model: torch.nn.Module | None = None, live: Live | None = None, names: Names | None = None,
-        uncompiled: bool = False,
+        uncompiled: bool = False, autocast: Autocast | None = None,
     ) -> None:  # fmt: skip
         """``model``: layers are named by their path below it; without it, modules are named when they are called.
 
         ``live``: also trace the lifetimes of storages. ``names``: shared with an Annotator, for equal names.
         ``uncompiled``: what torch.compile or torch.jit made runs operator by operator, and so is recorded.
+        ``autocast``: casts as on a GPU, entered by the caller.
         """
         self._uncompiled = uncompiled
+        self._autocast = autocast
         self.dispatched = 0
         """Operators that ran so far, views too."""
         self._before: list[int] = []
@@ -208,7 +212,7 @@ class Recorder:
             if output is not None or recompute:
                 given = {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}
                 composites.describe_attention(call, given, output)
-                self._note_call(frame, call)
+                self._note_cast_call(frame, call)
         return output
 
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -292,7 +296,7 @@ class Recorder:
         described = output is not None or (raised and frame.recompute)
         if frame.call is not None and self.places.top is not frame and is_recurrent(module) and described:
             composites.describe_rnn(frame.call, module, args, kwargs, output)
-            self._note_call(frame, frame.call)
+            self._note_cast_call(frame, frame.call)
         if path is not None and path not in self._outputs:
             self._outputs[path] = next(map(operations.shape_of, tensors_in(output)), None)
 
@@ -325,7 +329,7 @@ class Recorder:
         if self._optimizing:
             return
         frame, direction, key = self.places.now()
-        if (call := frame.call) is not None:
+        if (call := frame.call) is not None and not self._casts(plan.name, key):
             call.note_operator(plan.name)
             task = current_task()
             if direction == "backward" and task not in call.tasks and call.op:
@@ -405,6 +409,18 @@ class Recorder:
             direction, None, frame.recompute and forward, call.inputs, call.outputs, call.dtypes,
             attributes if forward else (*attributes, ("backend", call.backend)),
         )  # fmt: skip
+
+    def _note_cast_call(self, frame: Frame, call: Call) -> None:
+        """A forward call that autocast runs in its own type; the casts are operations before it."""
+        if self._autocast is not None:
+            call.dtypes = self._autocast.computed_in(call.dtypes)
+        self._note_call(frame, call)
+
+    def _casts(self, name: str, key: int | None) -> bool:
+        """Whether the operator is a cast of autocast, or its gradient, and so no part of a composite call."""
+        if self._autocast is None or name != _CAST:
+            return False
+        return self._autocast.casting or (key is not None and self._nodes.get(key, ("", False))[0] == _CAST)
 
     def _read(self, values: Any, shapes: list[Any], types: list[Any], count_weights: bool = True) -> int:
         """Append shapes and dtypes of the tensors; returns how many are parameters, or derived from parameters only."""

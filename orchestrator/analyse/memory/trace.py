@@ -27,7 +27,7 @@ CAPABILITIES = {
 
 CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
 CONTEXT = (250 << 20, 1350 << 20)
-"""CUDA context and loaded kernels, least and most; outside of the allocator. Both ends are public measurements, see docs/formulas.md."""
+"""CUDA context and loaded kernels, least and most: outside of the allocator. Sources: docs/formulas.md."""
 RESERVE = 1 << 30
 """Bytes that the largest batch leaves free by default: for the context, cuDNN's workspace and fragmentation."""
 NOT_KNOWN = (
