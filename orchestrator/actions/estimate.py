@@ -15,6 +15,7 @@ from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, OnGpu
+from perfctl.records.precision import PRECISIONS
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +35,7 @@ def estimate(
     loss: Callable[[Any], Any] | None = None,
     device: str | None = "meta",
     memory: bool = False,
+    precision: str = "fp32",
     gpu: tuple[int, int] | None = None,
     attention: str = "auto",
     update: str = "auto",
@@ -48,8 +50,11 @@ def estimate(
         that look at their data need. The model itself is not changed. Sparse and strided nested tensors and quantized
         layers exist with values only: a model with one of them runs as with None.
     memory: also follow which tensors are alive when (``Estimate.memory``, bytes), with the kernels that a CUDA GPU would take.
-    gpu: its compute capability, (8, 0) if None; attention: auto, flash, efficient, cudnn or math; update: the optimizer's
-        auto, foreach, fused or for-loop. All three are for memory only.
+    precision: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (torch.autocast of CUDA around forward and loss), "bf16-true" or
+        "fp16-true" (a copy cast whole), "fp8" (assumptions: PRECISIONS in :mod:`perfctl.records.precision`). FLOPs and bytes
+        by type: ``Estimate.types``; casts: ``Estimate.casts``. Raises UsageError for another name.
+    gpu: compute capability, (8, 0) if None; attention: auto, flash, efficient, cudnn or math; update: the optimizer's auto,
+        foreach, fused or for-loop. All three are for memory only. Raises UsageError for another name.
 
     Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could not be counted makes
     totals lower bounds: ``Estimate.forward.at_least``, with the names in ``unknown``.
@@ -57,6 +62,8 @@ def estimate(
     import copy
 
     from perfctl.workloads.tracing import recorder
+
+    check_precision(precision)
 
     if device == "meta" and recorder.needs_values(model, inputs):
         device = None
@@ -66,7 +73,7 @@ def estimate(
     place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
     traced = recorder.trace(
         worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory,
-        gpu=on_gpu(gpu, attention, update),
+        precision=precision, gpu=on_gpu(gpu, attention, update),
     )  # fmt: skip
     return from_trace(traced, gpu)
 
@@ -86,7 +93,14 @@ def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
     return Estimate(
         calls=work_out(ops), modules=traced.modules, ops=ops, problem=traced.problem, memory=memory,
         data_dependent=traced.data_dependent, input_bytes=traced.input_bytes, memory_trace=traced.memory,
+        precision=traced.precision,
     )  # fmt: skip
+
+
+def check_precision(name: str) -> None:
+    """Raises UsageError for a name that is not one of PRECISIONS."""
+    if name not in PRECISIONS:
+        raise UsageError(f"`precision`: '{name}' is not known", f"Use {', '.join(PRECISIONS)}")
 
 
 _NAMED = 20
@@ -116,8 +130,12 @@ class Request:
     seq: int | None = None
     """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a usual one."""
 
+    precision: str = "fp32"
+    """A name of PRECISIONS."""
+
     def check(self) -> None:
-        """Raises UsageError for a mode, optimizer, device or length that is not known."""
+        """Raises UsageError for a mode, optimizer, device, precision or length that is not known."""
+        check_precision(self.precision)
         if self.seq is not None and self.seq < 1:
             raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
         optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
@@ -186,7 +204,9 @@ class Session:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken where the request leaves a choice; of the inputs nothing where it gives their shapes."""
-        return tuple(note for note in self.source.notes if not (self.request.inputs and note.startswith("inputs: ")))
+        taken = [note for note in self.source.notes if not (self.request.inputs and note.startswith("inputs: "))]
+        said = PRECISIONS[self.request.precision].said
+        return (*taken, *([f"{self.request.precision}: {said}"] if said else []))
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
@@ -200,12 +220,13 @@ class Session:
         if source.loss is not None and source.target is not None:
             each, dtype = source.target
             held = recorder.make_inputs([(batch, *each)], [dtype], request.device)
+            held = recorder.cast_inputs(held, PRECISIONS[request.precision].weights)
             loss = _with_target(source.loss, held[0])
         source.model.zero_grad(set_to_none=True)
         optimizer, memory = request.optimizer or source.optimizer, request.memory if memory is None else memory
         traced = recorder.trace(
             source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory,
-            gpu=on_gpu(request.gpu, request.attention, request.update),
+            precision=request.precision, gpu=on_gpu(request.gpu, request.attention, request.update),
         )  # fmt: skip
         return from_trace(traced, request.gpu)
 
@@ -288,9 +309,17 @@ class ModelEstimate:
 
     def network_sheets(self) -> Mapping[int, NetworkSheet]:
         """A line for every layer, and the totals, at each batch size."""
-        from perfctl.orchestrator.analyse.sheets.network import network_sheet
+        from perfctl.orchestrator.analyse.flops.types import types_of_products
+        from perfctl.orchestrator.analyse.sheets.network import network_sheet, typed
 
-        return {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}
+        plain = {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}
+        if self.request.precision == "fp32":
+            return plain
+        found, named = self.batches, self.request.precision
+        return {
+            size: typed(one, types_of_products(found[size].ops, named), found[size].types)
+            for size, one in plain.items()
+        }
 
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
         """The worked sheet of one layer at each batch size. ``layer`` may be None when only one layer computes anything.
@@ -338,7 +367,7 @@ def _sheet(found: Estimate, layer: str | None) -> Sheet:
         raise UsageError("`sheet` and `check` work on one layer", _names("Name it with `layer`; there are", names))
     path = names[0] if layer is None else _path(layer)
     output = next((module.output for module in found.modules if module.path == path), None)
-    worked = sheet_for(found.ops, path, output)
+    worked = sheet_for(found.ops, path, output, found.precision)
     if worked is None:
         raise UsageError(f"`layer`: '{layer}' computes nothing", _names("Layers", names))
     return worked

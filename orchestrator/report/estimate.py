@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
+from perfctl.orchestrator.analyse.flops.types import types_of_products
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.trace import CONTEXT, Fit, Memory
 from perfctl.orchestrator.analyse.sheets.layers import Line
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from perfctl.records.paper import ModuleSeen
 
 MIB, GIB = 1 << 20, 1 << 30
+NAMED = 8
+"""Layers that one line lists."""
 WIDTH = 110
 """Columns of text beside each other; wider ones go below each other."""
 HEADS = ("", "formula", "numbers", "result")
@@ -100,6 +103,51 @@ def totals_text(found: Estimate) -> str:
     lines += [f"not counted           {call.formula}, in {call.layer or 'the model'}, {call.direction}"
               for call in found.calls if call.macs is None]  # fmt: skip
     return "\n".join(filter(None, lines))
+
+
+def types_text(found: Estimate) -> str:
+    """FLOPs and bytes by type, and the casts; "" where every product takes fp32 anyway."""
+    if found.precision == "fp32" and {row.type for row in found.types if row.forward_macs or row.backward_macs} <= {
+        "fp32"
+    }:
+        return ""
+    total = sum(row.forward_macs + row.backward_macs + row.recompute_macs for row in found.types)
+    again = any(row.recompute_macs for row in found.types)
+    rows = []
+    for row in found.types:
+        macs = row.forward_macs + row.backward_macs + row.recompute_macs
+        sizes = (
+            row.forward_macs,
+            2 * row.forward_macs,
+            2 * row.backward_macs,
+            *([2 * row.recompute_macs] if again else []),
+        )
+        least = "at least " if row.unknown else ""
+        cells = (f"{least}{value:,}" for value in sizes)
+        rest = (f"{least}{row.elementwise_flops:,}", f"{row.forward_bytes:,}", f"{row.backward_bytes:,}")
+        rows.append((row.type, *cells, f"{macs / total:.2%}" if total else "", *rest))
+    heads = (
+        "type", "forward MAC", "forward FLOP", "backward FLOP", *(["computed again FLOP"] if again else []), "share",
+        "elementwise FLOP, forward", "forward B", "backward B",
+    )  # fmt: skip
+    casts = found.casts
+    said = f"casts                 {casts.calls:,}: {casts.read_bytes:,} B read, {casts.write_bytes:,} B written; in the bytes above"
+    lines = [*columns(heads, rows), *([said] if casts.calls else [])]
+    if found.precision == "fp8":
+        named = types_of_products(found.ops).items()
+        left = [layer or "(model)" for (layer, kind), name in named if kind == "Linear" and "fp8" not in name]
+        if left:
+            more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+            lines.append(
+                f"Linear, not in fp8    {', '.join(left[:NAMED])}{more}: rows, inputs or outputs are no multiple of 16"
+            )
+        elif all(row.type != "fp8" for row in found.types):
+            lines.append("no product in fp8     the model has no nn.Linear")
+    return "\n".join(lines)
+
+
+def types_json(found: Estimate) -> dict[str, Any]:
+    return {"precision": found.precision, "types": [asdict(row) for row in found.types], "casts": asdict(found.casts)}
 
 
 def _flops(total: Totals) -> str:
@@ -184,7 +232,7 @@ def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str]
         parts.append(directions_table(first.calls, bool(first.recompute.macs)))
     if every_row:
         parts.append(calls_table(first.calls))
-    parts.append(totals_text(first))
+    parts += [totals_text(first), types_text(first)]
     if first.memory is not None:
         parts.append(memory_text(first.memory))
     if len(found) > 1:
@@ -206,7 +254,7 @@ def as_json(
             "parameters": one.parameters, "trainable": one.trainable, "input_bytes": one.input_bytes,
             "forward": _total_json(one.forward), "backward": _total_json(one.backward),
             "recompute": _total_json(one.recompute), "fused_attention": _total_json(one.fused),
-            "integer_macs": one.integer_macs, "layers": [call._asdict() for call in one.calls],
+            "integer_macs": one.integer_macs, **types_json(one), "layers": [call._asdict() for call in one.calls],
             "modules": [asdict(module) for module in one.modules],
             "memory": _memory_json(one.memory) if one.memory is not None else None,
             "data_dependent": one.data_dependent, "problem": one.problem,

@@ -20,6 +20,8 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from perfctl.workloads.tracing import float8
+
 LOWER = (
     "_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input "
     "conv_transpose3d.input convolution cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv "
@@ -57,19 +59,26 @@ _Op = Callable[..., Any]
 _Kernel = Callable[[_Op, tuple[Any, ...], dict[str, Any]], Any]
 
 
+class AutocastRefused(RuntimeError):
+    """The model does what autocast raises an error for, on a GPU too."""
+
+
 class Autocast:
     """Autocast of one traced step. Enter it around the whole step, and ``region`` around forward and loss.
 
     Regions that the model opens itself (``torch.autocast(..., enabled=False)``), for whatever device, count as CUDA's.
     """
 
-    def __init__(self, device: str, dtype: torch.dtype) -> None:
-        """``device``: type of the traced tensors' device, which stands for the GPU."""
+    def __init__(self, device: str, dtype: torch.dtype, fp8: bool = False) -> None:
+        """``device``: type of the traced tensors' device, which stands for the GPU. ``fp8``: nn.Linear multiplies in FP8."""
         self.device, self.dtype = device, dtype
+        self._scale = torch.ones((), device=device) if fp8 else None
+        self.in_linear: Callable[[], bool] = lambda: False
+        """Whether an nn.Linear is running; set by the recorder."""
         self.casting = False
         """Whether a cast of autocast is running."""
-        self._cache: dict[int, tuple[Tensor, Tensor]] = {}
-        """Id of a weight -> (the weight, its cast): alive until the region ends, as in torch."""
+        self._cache: dict[tuple[int, object], tuple[Tensor, Tensor]] = {}
+        """Id of a weight and kind of copy -> (the weight, its cast): alive until the region ends, as in torch."""
         self._open = ExitStack()
 
     def __enter__(self) -> Autocast:
@@ -126,6 +135,11 @@ class Autocast:
         return run
 
     def _lower(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._scale is not None and op is torch.ops.aten.linear.default and self.in_linear():
+            data, weight = args[:2]
+            bias = args[2] if len(args) > 2 else kwargs.get("bias")
+            if float8.fits(data, weight):
+                return self._linear8(data, weight, bias, self._scale)
         return op(*self._cast(args, self._lowered()), **self._cast(kwargs, self._lowered()))
 
     def _float32(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -156,7 +170,7 @@ class Autocast:
         lower = self._lowered()
         types = {tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if self._eligible(tensor)}
         if types - {lower, torch.float32}:
-            raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
+            raise AutocastRefused("Unexpected floating ScalarType in at::autocast::prioritize")
         to = torch.float32 if torch.float32 in types else lower
         return op(*self._cast(args, to), **self._cast(kwargs, to))
 
@@ -167,10 +181,27 @@ class Autocast:
         return self._one(self._float32(op, args, kwargs), args[0].dtype, cache=False)
 
     def _refuse(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise RuntimeError(
+        raise AutocastRefused(
             "binary_cross_entropy is unsafe under autocast and raises an error there; "
             "use binary_cross_entropy_with_logits (BCEWithLogitsLoss)"
         )
+
+    def _linear8(self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor) -> Tensor:
+        """The weight is cast to FP8 once a step, the input each time."""
+        rows = self._one(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
+        bias = None if bias is None else self._one(bias, self._lowered(), cache=True)
+        backward = torch.is_grad_enabled() and rows.requires_grad
+        weight8, weight8_t = self._weight8(weight, False), self._weight8(weight, True) if backward else None
+        made: Tensor = float8.Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
+        return made.reshape(*data.shape[:-1], weight.shape[0])
+
+    def _weight8(self, weight: Tensor, turned: bool) -> Tensor:
+        key = id(weight), "transposed" if turned else float8.FORWARD
+        if key not in self._cache:
+            with torch.no_grad():
+                made = float8.transposed(weight, float8.FORWARD) if turned else weight.to(float8.FORWARD)
+            self._cache[key] = weight, made
+        return self._cache[key][1]
 
     def _lowered(self) -> torch.dtype:
         return torch.get_autocast_dtype("cuda")
@@ -184,10 +215,10 @@ class Autocast:
         """Every tensor in tuples, lists and dictionaries."""
         if isinstance(value, Tensor):
             return self._one(value, dtype, cache)
-        if isinstance(value, (tuple, list)):
-            return type(value)(self._cast(item, dtype, cache) for item in value)
+        if isinstance(value, dict):
+            return {name: self._cast(item, dtype, cache) for name, item in value.items()}
         return (
-            {name: self._cast(item, dtype, cache) for name, item in value.items()} if isinstance(value, dict) else value
+            type(value)(self._cast(item, dtype, cache) for item in value) if isinstance(value, (tuple, list)) else value
         )
 
     def _one(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
@@ -195,23 +226,24 @@ class Autocast:
         if not self._eligible(tensor) or tensor.dtype == dtype:
             return tensor
         kept = (
-            cache and dtype == self._lowered() and tensor.dtype == torch.float32 and tensor.requires_grad and tensor.is_leaf
-            and not tensor._is_view() and torch.is_autocast_cache_enabled()
+            cache and dtype == self._lowered() and tensor.dtype == torch.float32 and tensor.requires_grad
+            and tensor.is_leaf and not tensor._is_view() and torch.is_autocast_cache_enabled()
         )  # fmt: skip
-        if kept and id(tensor) in self._cache:
-            return self._cache[id(tensor)][1]
+        key = id(tensor), dtype
+        if kept and key in self._cache:
+            return self._cache[key][1]
         self.casting = True
         try:
             made = tensor.to(dtype)
         finally:
             self.casting = False
         if kept:
-            self._cache[id(tensor)] = tensor, made
+            self._cache[key] = tensor, made
         return made
 
     def _patches(self) -> Iterator[tuple[str, Any, Any]]:
         """(name, where, replacement): regions of every device are regions of CUDA, with or without a GPU."""
-        enter = torch.autocast.__init__
+        enter, enabled_on, dtype_on = torch.autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
 
         def init(
             region: Any, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
@@ -230,6 +262,8 @@ class Autocast:
 
         yield "__init__", torch.autocast, init
         yield "clear_autocast_cache", torch, cleared
+        yield "is_autocast_enabled", torch, lambda device_type="cuda": enabled_on("cuda")
+        yield "get_autocast_dtype", torch, lambda device_type="cuda": dtype_on("cuda")
         if hasattr(torch.utils.checkpoint, "_get_autocast_kwargs"):  # a recomputation runs as the forward did
             yield "_get_autocast_kwargs", torch.utils.checkpoint, state
         ours = getattr(sys.modules.get("transformers.utils.generic"), "maybe_autocast", None)

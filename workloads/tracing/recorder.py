@@ -31,7 +31,7 @@ from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import as_cuda, composites
 from perfctl.workloads.tracing.as_cuda import Kernels
-from perfctl.workloads.tracing.autocast import Autocast
+from perfctl.workloads.tracing.autocast import Autocast, AutocastRefused
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
 from perfctl.workloads.tracing.watch import Recorder
@@ -157,9 +157,12 @@ def trace(
     backward = (mode == "train") if grad is None else grad
     kernels = Kernels(gpu) if gpu is not None and memory else None
     chosen = PRECISIONS[precision]
+    inputs = cast_inputs(inputs, chosen.weights)
     if chosen.weights is not None:
-        model, inputs = model.to(getattr(torch, chosen.weights)), cast_inputs(inputs, chosen.weights)
-    autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast)) if chosen.autocast else None
+        model.to(getattr(torch, chosen.weights))
+    autocast = None
+    if chosen.autocast is not None:
+        autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8")
     stepper = make_optimizer(model, optimizer, kernels) if backward else None
     live = _adopting(model, inputs, held) if memory else None
     step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
@@ -174,8 +177,10 @@ def trace(
     return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
 
 
-def cast_inputs(inputs: Any, dtype: str) -> Any:
-    """The inputs of a model that was cast whole: those of float32 are cast, too."""
+def cast_inputs(inputs: Any, dtype: str | None) -> Any:
+    """The inputs of a model that was cast whole: those of float32 are cast, too. None leaves them as they are."""
+    if dtype is None:
+        return inputs
     if isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32:
         return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
     if isinstance(inputs, (tuple, list)):
@@ -237,7 +242,8 @@ def _attempt(
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
         module = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
-        if module.startswith(f"{__package__}.") and module != __name__:
+        ours = module.startswith(f"{__package__}.") and module != __name__
+        if ours and not isinstance(error, AutocastRefused):
             place = recorder.failed_in or "the model"
             return recorder, f"{place}: perfctl could not follow it ({type(error).__name__}: {first_line(error)})"
         return recorder, explain(error, recorder.failed_in)

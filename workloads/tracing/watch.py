@@ -28,7 +28,7 @@ from perfctl.workloads.tracing.operations import OpPlan, is_nested
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
 """Settings of an optimizer that change its work."""
-_ADDS = ("aten.add", "aten.addmm", "aten.baddbmm", "aten.add_", "aten.sub")
+_ADDS = ("aten.add", "aten.addmm", "aten._scaled_mm", "aten.baddbmm", "aten.add_", "aten.sub")
 _CAST = "aten._to_copy"
 COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
@@ -109,6 +109,8 @@ class Recorder:
         """
         self._uncompiled = uncompiled
         self._autocast = autocast
+        if autocast is not None:
+            autocast.in_linear = lambda: isinstance(self.places.top.module, torch.nn.Linear)
         self.dispatched = 0
         """Operators that ran so far, views too."""
         self._before: list[int] = []
@@ -459,7 +461,7 @@ class Recorder:
             return forward, "grad_input"
         if name == "aten.sum" and forward in _ADDS:
             return forward, "grad_bias"
-        return forward, "grad_weight" if forward not in _ADDS[3:] else "grad_input"
+        return forward, "grad_weight" if forward not in _ADDS[4:] else "grad_input"
 
 
 def _forget(weights: dict[int, Any], key: int, _: Any) -> None:

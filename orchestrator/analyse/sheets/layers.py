@@ -11,6 +11,7 @@ from operator import floordiv, mul
 from perfctl.orchestrator.analyse.flops.engine import PRODUCTS, formula_for
 from perfctl.orchestrator.analyse.flops.formulas import (
     ADDED,
+    BIAS_AT,
     IN_LETTERS,
     KERNEL_LETTERS,
     OUT_LETTERS,
@@ -276,7 +277,7 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     rows = prod(data[:-1])
     of_module = module_output[:-1] if module_output is not None else ()
     leading = of_module if of_module and prod(of_module) == rows else data[:-1] or (1,)
-    given = 0 if op.op in ADDED else 2 if op.op == "aten.linear" else -1
+    given = 0 if op.op in ADDED else BIAS_AT.get(op.op, -1)
     bias = given >= 0 and given < len(op.inputs) and op.inputs[given] is not None
     shapes = [
         Line("input", "... x in", "", by((*leading, ins))),

@@ -61,6 +61,13 @@ def estimate(
     device: Annotated[
         str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")
     ] = "meta",
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="fp32; tf32 (allowed for products, Ampere+); bf16, fp16: torch.autocast of CUDA; bf16-true, fp16-true: "
+            "model.to(dtype); fp8: Linear layers, the rest bf16 (assumed). Shows FLOPs by type."
+        ),
+    ] = "fp32",
     all_rows: Annotated[
         bool, typer.Option("--all", help="A row for every operation and direction, with bytes.")
     ] = False,
@@ -78,8 +85,8 @@ def estimate(
     limit = _bytes("memory", memory) if memory is not None else None
     free = _bytes("reserve", reserve, least=0)
     request = Request(
-        model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu), attention, update,
-        seq=seq,
+        model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu), seq=seq,
+        precision=precision, attention=attention, update=update,
     )  # fmt: skip
     one_layer = sheet or check is not None
     found = estimate_model(request, sizes, limit=None if one_layer else limit, reserve=free)
