@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from math import prod
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 
-from perfctl.records.paper import OnGpu
+from perfctl.records.paper import OnGpu, OpShape
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
@@ -266,6 +267,32 @@ class _Dropout:
             return self.before(input, p, train)
         self.kernels.dropouts += 1
         return torch.native_dropout(input, p, True)[0]
+
+
+def on_paper(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
+    """The operations with dropout as other devices run it: counts do not depend on whether memory was asked for."""
+    made: list[OpShape] = []
+    for op in ops:
+        if op.op == "aten.native_dropout":
+            shape, kind = op.inputs[0], op.dtypes[0]
+            made += [
+                _as(op, "aten.bernoulli_", (shape, None), (kind, kind), False),
+                _as(op, "aten.div_", (shape, None), (kind, kind), True),
+                _as(op, "aten.mul", (shape, shape), (kind,) * 3, True),
+            ]
+        elif op.op == "aten.native_dropout_backward":
+            made.append(_as(op, "aten.mul", op.inputs[:2], (op.dtypes[0],) * 3, True))
+        else:
+            made.append(op)
+    return tuple(replace(op, position=place) for place, op in enumerate(made))
+
+
+def _as(
+    op: OpShape, name: str, inputs: tuple[tuple[int, ...] | None, ...], dtypes: tuple[str, ...], pointwise: bool
+) -> OpShape:
+    first: dict[str, object] = {"pointwise": True} if pointwise else {}
+    rest = {key: name if key == "functional" else value for key, value in op.attributes.items() if key != "pointwise"}
+    return replace(op, op=name, inputs=inputs, outputs=op.outputs[:1], dtypes=dtypes, attributes={**first, **rest})
 
 
 _GATES = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}

@@ -174,7 +174,8 @@ def trace(
     assumed = kernels.assumed if kernels is not None else ()
     lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(inputs))
-    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
+    ops = as_cuda.on_paper(recorder.ops) if kernels is not None and kernels.dropouts else recorder.ops
+    return Traced(ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
 
 
 def cast_inputs(inputs: Any, dtype: str | None) -> Any:
