@@ -15,9 +15,9 @@ from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import Fit, largest_batch, memory_of
+from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.records.paper import Traced
+from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ def estimate(
     device: str | None = "meta",
     memory: bool = False,
     precision: str = "fp32",
+    gpu: tuple[int, int] | None = None,
+    attention: str = "auto",
+    update: str = "auto",
 ) -> Estimate:
     """FLOPs, bytes and (on request) memory of one step of ``model``, from its shapes alone.
 
@@ -51,10 +54,12 @@ def estimate(
         that look at their data need. The model itself is not changed. Sparse and strided nested tensors and quantized
         layers exist with values only: a model with one of them runs as with None, and so does one with a jagged tensor
         that stops on meta.
-    memory: also follow which tensors are alive when (``Estimate.memory``, bytes).
+    memory: also follow which tensors are alive when (``Estimate.memory``, bytes), with the kernels that a CUDA GPU would take.
     precision: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (torch.autocast of CUDA around forward and loss), "bf16-true" or
         "fp16-true" (a copy cast whole), "fp8" (assumptions: PRECISIONS in :mod:`perfctl.records.precision`). FLOPs and bytes
         by type: ``Estimate.types``; casts: ``Estimate.casts``. Raises UsageError for another name.
+    gpu: compute capability, (8, 0) if None; attention: auto, flash, efficient, cudnn or math; update: the optimizer's auto,
+        foreach, fused or for-loop. All three are for memory only. Raises UsageError for another name.
 
     Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could not be counted makes
     totals lower bounds: ``Estimate.forward.at_least``, with the names in ``unknown``.
@@ -73,14 +78,22 @@ def estimate(
     place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
     traced = recorder.trace(
         worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory,
-        precision=precision,
+        precision=precision, gpu=on_gpu(gpu, attention, update),
     )  # fmt: skip
     if traced.problem is not None and device == "meta" and recorder.holds_jagged(inputs):
         return estimate(
             model, inputs, mode=mode, grad=grad, optimizer=optimizer, loss=loss, device=None, memory=memory,
-            precision=precision,
+            precision=precision, gpu=gpu, attention=attention, update=update,
         )  # fmt: skip
-    return from_trace(traced)
+    return from_trace(traced, gpu)
+
+
+def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> OnGpu:
+    """What a GPU of this capability runs. Raises UsageError for an attention or update that is not known."""
+    for name, value, known in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
+        if value not in known:
+            raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(known)}")
+    return OnGpu(capability or CAPABILITY, attention, update)
 
 
 def from_trace(traced: Traced, gpu: tuple[int, int] | None = None) -> Estimate:
@@ -118,6 +131,10 @@ class Request:
     memory: bool = False
     gpu: tuple[int, int] | None = None
     """Compute capability of the device that memory is worked out for; None when not given."""
+    attention: str = "auto"
+    """Kernel of attention that memory is worked out for: auto, flash, efficient, cudnn, math."""
+    update: str = "auto"
+    """How the optimizer updates the parameters, for memory: auto, foreach, fused, for-loop."""
     own: tuple[str, ...] = ()
     """A built-in workload's own options, as words of a command line; empty takes its defaults."""
     seq: int | None = None
@@ -140,7 +157,8 @@ class Request:
             name = "generate" if self.generate is not None else "kv_cache"
             raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
         optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
-        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda")}
+        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda"),
+                    "attention": ATTENTION, "update": UPDATES}  # fmt: skip
         for name, known in known_of.items():
             value = getattr(self, name)
             if value not in known:
@@ -276,11 +294,11 @@ class Session:
         optimizer = request.optimizer or source.optimizer
         return recorder.trace(
             source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory,
-            precision=request.precision,
+            precision=request.precision, gpu=on_gpu(request.gpu, request.attention, request.update),
         )  # fmt: skip
 
-    def largest(self, limit: int) -> Fit:
-        """The largest batch size whose step needs at most ``limit`` bytes, found by tracing."""
+    def largest(self, limit: int, reserve: int = RESERVE) -> Fit:
+        """The largest batch size whose step needs at most ``limit`` bytes less ``reserve``, found by tracing."""
 
         def needed(batch: int) -> int:
             found = self._traced(batch, memory=True)
@@ -288,7 +306,7 @@ class Session:
                 raise PartlyDone(f"batch {batch}: {found.problem}", None)
             return memory_of(found.memory, self.request.gpu).needed
 
-        return largest_batch(limit, needed)
+        return largest_batch(limit, needed, reserve)
 
 
 _OF_THE_MACHINE = re.compile(
@@ -391,10 +409,13 @@ class ModelEstimate:
         return {size: _sheet(found, layer) for size, found in self.batches.items()}
 
 
-def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None) -> ModelEstimate:
+def estimate_model(
+    request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None, reserve: int = RESERVE
+) -> ModelEstimate:
     """Estimate a model that is given by its name, at each batch size.
 
     limit: bytes of device memory; ``ModelEstimate.fit`` is then the largest batch size that fits.
+    reserve: bytes of it that stay free, for the CUDA context, cuDNN's workspace and fragmentation.
 
     Raises UsageError for a request that makes no sense, ToolMissing without torch, PerfctlError when the model's own
     code fails while it is built. A model that fails later is a ``problem``.
@@ -407,7 +428,7 @@ def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: in
         session = open_session(request)
         found = {size: session.at(size) for size in batches}
         whole = all(one.problem is None for one in found.values())
-        fit = session.largest(limit) if limit is not None and whole else None
+        fit = session.largest(limit, reserve) if limit is not None and whole else None
     return ModelEstimate(request, found, fit, session.notes)
 
 

@@ -12,17 +12,17 @@ from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
 from perfctl.orchestrator.analyse.flops.experts import assumption
 from perfctl.orchestrator.analyse.flops.types import types_of_products
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import Fit, Memory
+from perfctl.orchestrator.analyse.memory.trace import CONTEXT, Fit, Memory
 from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet
 from perfctl.orchestrator.analyse.sheets.slips import Finding
 from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
-from perfctl.records.paper import LayerCall
+from perfctl.records.paper import CAPABILITY, LayerCall
 
 if TYPE_CHECKING:
     from perfctl.records.paper import ModuleSeen
 
-MIB = 1024 * 1024
+MIB, GIB = 1 << 20, 1 << 30
 NAMED = 8
 """Layers that one line lists."""
 WIDTH = 110
@@ -160,6 +160,10 @@ def _total_json(total: Totals) -> dict[str, Any]:
     return {**asdict(total), "at_least": total.at_least}
 
 
+def _memory_json(memory: Memory) -> dict[str, Any]:
+    return {**asdict(memory), "cublas_workspace": memory.cublas_workspace, "allocated": memory.allocated}
+
+
 def calls_table(calls: Sequence[LayerCall]) -> str:
     """Every layer, operation and direction: multiply-adds, elementwise FLOPs, elements, bytes."""
     rows = [
@@ -187,34 +191,38 @@ def directions_table(calls: Sequence[LayerCall], recompute: bool) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    """Memory of a step: first the known sizes, then which are not known."""
+    """Memory of a step: the sizes, then what was taken for the GPU, then what is not known."""
     peak = memory.peak
-    gpu = f", sm_{memory.gpu[0]}{memory.gpu[1]}" if memory.gpu is not None else ""
     moment = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})" if peak.op else "before the step"
     rows = (
         ("parameters", memory.parameters), ("buffers", memory.buffers), ("gradients", memory.gradients),
         ("optimizer state", memory.optimizer), ("inputs and targets", memory.inputs),
         ("kept for backward", memory.activations), ("peak", peak.bytes), ("peak, 512-byte blocks", memory.rounded_peak),
-        ("reserved by the allocator", memory.reserved), (f"cuBLAS workspace{gpu}", memory.cublas_workspace),
-        ("needed at least", memory.needed),
+        ("cuBLAS workspaces", memory.cublas_workspace), ("allocated at the peak", memory.allocated),
+        ("reserved by the allocator", memory.reserved),
     )  # fmt: skip
     lines = [f"{name:<27}{size:>18,} B" for name, size in rows if size or name != "buffers"]
     shares = ", ".join(f"{name} {size:,}" for name, size in peak.by_category.items())
-    lines += [f"peak reached in            {moment}", f"made of                    {shares}"]
-    unknown = list(memory.not_known)
-    if memory.gpu is None:
-        unknown.insert(0, "which GPU: from Hopper (sm_90) on the cuBLAS workspace is 33,554,432 B; say --gpu sm_90")
-    return "\n".join(lines + [f"not known                  {text}" for text in unknown])
+    least, most = (memory.reserved + size for size in CONTEXT)
+    lines += [
+        f"peak reached in            {moment}", f"made of                    {shares}",
+        f"on the device              {least / GIB:.2f} to {most / GIB:.2f} GiB with the CUDA context, as nvidia-smi shows it",
+    ]  # fmt: skip
+    major, minor = memory.gpu or CAPABILITY
+    named = f"GPU: compute capability {major}.{minor}" + ("" if memory.gpu else ", as none was named (--gpu h100)")
+    threads = [f"workspace: {name}'s thread, {size:,} B" for name, size in memory.workspaces.items()]
+    lines += [f"assumed                    {text}" for text in (named, *memory.assumed, *threads)]
+    return "\n".join(lines + [f"not known                  {text}" for text in memory.not_known])
 
 
 def fit_text(fit: Fit, limit: int) -> str:
-    """Largest batch and its margin."""
+    """Largest batch, what it needs and what stays free."""
+    free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context, cuDNN and fragmentation (--reserve)"
     if not fit.batch:
-        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there"
+        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there, {free}"
     return (
-        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, margin {fit.margin:,} B "
-        f"({fit.margin / limit:.2%}); {fit.batch + 1:,} would need {fit.next_needed:,} B. "
-        "CUDA context and cuDNN workspace come on top and are not known: leave room for them"
+        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, with {free} and {fit.margin:,} B more; "
+        f"{fit.batch + 1:,} would need {fit.next_needed:,} B"
     )
 
 
@@ -252,7 +260,7 @@ def as_json(
             "recompute": _total_json(one.recompute), "fused_attention": _total_json(one.fused),
             "integer_macs": one.integer_macs, **types_json(one), "layers": [call._asdict() for call in one.calls],
             "modules": [asdict(module) for module in one.modules],
-            "memory": asdict(one.memory) if one.memory is not None else None,
+            "memory": _memory_json(one.memory) if one.memory is not None else None,
             "data_dependent": one.data_dependent, "problem": one.problem,
         }
         for size, one in found.items()

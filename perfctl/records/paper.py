@@ -114,6 +114,25 @@ class Allocation(NamedTuple):
     """Dispatcher name; "" when it was there before."""
 
 
+CAPABILITY = (8, 0)
+"""Of the GPU where none is named: Ampere, from which on PyTorch has all its attention kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnGpu:
+    """What a CUDA GPU runs where PyTorch chooses a kernel by device, type and shape."""
+
+    capability: tuple[int, int] = CAPABILITY
+    attention: str = "auto"
+    """Kernel of scaled_dot_product_attention: one of ATTENTION."""
+    update: str = "auto"
+    """How the optimizer updates the parameters: one of UPDATES."""
+
+
+ATTENTION = ("auto", "flash", "efficient", "cudnn", "math")
+UPDATES = ("auto", "foreach", "fused", "for-loop")
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryTrace:
     """The storages of one step (after a first one that made the optimizer's state)."""
@@ -125,6 +144,12 @@ class MemoryTrace:
     ends: int
     whole: bool = True
     """False when the step was cut off by an error."""
+    on_gpu: bool = False
+    """Whether the kernels are those that a GPU would run; False: those of the device it was traced on."""
+    assumed: tuple[str, ...] = ()
+    """Choices that were made for the GPU, one line each."""
+    first: tuple[Allocation, ...] = ()
+    """The storages of the step before; those that never died are the first of ``allocations``, in the same order."""
 
 
 Shape = tuple[int, int, int]

@@ -158,18 +158,23 @@ def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     A tensor that the model made on the CPU is taken for one on meta where it meets others there.
     """
     shaped = _SHAPED.get(name)
-    if shaped is None or not any(isinstance(value, torch.Tensor) and value.is_meta for value in args):
+    if shaped is None or not any(map(_is_on_meta, args)):
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
             if "not on the expected device meta" not in str(error):
                 raise
-            return func(*tree_map(_on_meta, args), **tree_map(_on_meta, kwargs))
+            return func(*tree_map(_to_meta, args), **tree_map(_to_meta, kwargs))
     return shaped(*args, **kwargs)
 
 
-def _on_meta(value: Any) -> Any:
+def _to_meta(value: Any) -> Any:
     return value.to("meta") if isinstance(value, torch.Tensor) and value.device.type == "cpu" else value
+
+
+def _is_on_meta(value: Any) -> bool:
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    return isinstance(first, torch.Tensor) and first.is_meta
 
 
 def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -213,6 +218,7 @@ _SHAPED: dict[str, Callable[..., Any]] = {
     "aten._ctc_loss": _ctc,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
     "aten._weight_norm_interface_backward": lambda grad, v, g, *_: (torch.empty_like(v), torch.empty_like(g)),
+    "aten._fused_sgd_": lambda *_, **__: None,
 }
 
 

@@ -24,11 +24,12 @@ from typing import Any
 
 import torch
 
-from perfctl.records.paper import Traced
+from perfctl.records.paper import OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
-from perfctl.workloads.tracing import composites
+from perfctl.workloads.tracing import as_cuda, composites
+from perfctl.workloads.tracing.as_cuda import Kernels
 from perfctl.workloads.tracing.autocast import Autocast, AutocastRefused
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
@@ -115,19 +116,26 @@ def _moved(item: Any, device: str) -> Any:
     return {name: _moved(piece, device) for name, piece in item.items()} if isinstance(item, dict) else item
 
 
-def make_optimizer(model: torch.nn.Module, optimizer: str | tuple[str, dict[str, Any]] | None) -> Any:
-    """An optimizer for the model's trainable parameters; None for none."""
+def make_optimizer(
+    model: torch.nn.Module, optimizer: str | tuple[str, dict[str, Any]] | None, kernels: Kernels | None = None
+) -> Any:
+    """An optimizer for the model's trainable parameters; None for none. ``kernels``: it updates them as this GPU does."""
     if optimizer is None:
         return None
     name, settings = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return getattr(torch.optim, name)(parameters, **settings) if parameters else None
+    kind = getattr(torch.optim, name)
+    if kernels is not None and parameters:
+        settings, way = as_cuda.update_settings(kind, settings, kernels.gpu.update)
+        kernels.update = f"optimizer: {name}, {way}"
+    with as_cuda.fused_anywhere():
+        return kind(parameters, **settings) if parameters else None
 
 
 def trace(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, mode: str = "train", grad: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None, loss: Callable[[Any], Any] | None = None,
-    held: tuple[Any, ...] = (), memory: bool = False, precision: str = "fp32",
+    held: tuple[Any, ...] = (), memory: bool = False, precision: str = "fp32", gpu: OnGpu | None = None,
     watch: Watch | None = None,
 ) -> Traced:  # fmt: skip
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
@@ -135,11 +143,13 @@ def trace(
     ``loss`` computes a loss from the output; without it backward starts at the output. ``held``: tensors besides the
     inputs (the loss's targets), for the memory trace. ``watch``: also counts what is read of weights and a cache.
 
-    With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. An exception of the
-    model ends the trace: the operations before it are kept, and ``problem`` describes it.
+    With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. ``gpu``: memory as
+    the kernels of this GPU need it; None: as those of the device that the tensors are on. An exception of the model ends the
+    trace: the operations before it are kept, and ``problem`` describes it.
     """
     model.train(mode == "train")
     backward = (mode == "train") if grad is None else grad
+    kernels = Kernels(gpu) if gpu is not None and memory else None
     chosen = PRECISIONS[precision]
     inputs = cast_inputs(inputs, chosen.weights)
     if chosen.weights is not None:
@@ -147,17 +157,19 @@ def trace(
     autocast = None
     if chosen.autocast is not None:
         autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8")
-    stepper = make_optimizer(model, optimizer) if backward else None
+    stepper = make_optimizer(model, optimizer, kernels) if backward else None
     live = _adopting(model, inputs, held) if memory else None
     step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
-    recorder, problem = _attempt(model, live, step, autocast, watch)
+    recorder, problem = _attempt(model, live, step, autocast, kernels, watch)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
-        recorder, problem = _attempt(model, live, step, autocast)
-    lives = live.trace(problem is None) if live is not None else None
+        recorder, problem = _attempt(model, live, step, autocast, kernels)
+    assumed = kernels.assumed if kernels is not None else ()
+    lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(inputs))
-    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
+    ops = as_cuda.on_paper(recorder.ops) if kernels is not None and kernels.dropouts else recorder.ops
+    return Traced(ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
 
 
 def cast_inputs(inputs: Any, dtype: str | None) -> Any:
@@ -213,17 +225,15 @@ def _step(
 
 
 def _attempt(
-    model: torch.nn.Module,
-    live: Live | None,
-    step: Callable[[], None],
-    autocast: Autocast | None,
-    watch: Watch | None = None,
-) -> tuple[Recorder, str | None]:
+    model: torch.nn.Module, live: Live | None, step: Callable[[], None], autocast: Autocast | None,
+    kernels: Kernels | None, watch: Watch | None = None,
+) -> tuple[Recorder, str | None]:  # fmt: skip
     """(recorder, where and why the step ended early)."""
     recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
     recorder.watch = watch
     try:
-        with composites.uncompiled(), recorder, autocast or nullcontext():
+        as_gpu = kernels.installed() if kernels is not None else nullcontext()
+        with composites.uncompiled(), as_cuda.fused_anywhere(), as_gpu, recorder, autocast or nullcontext():
             step()
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.

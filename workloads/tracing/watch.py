@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.spec import first_line
-from perfctl.workloads.tracing import composites, operations
+from perfctl.workloads.tracing import as_cuda, composites, operations
 from perfctl.workloads.tracing.autocast import Autocast
 from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
@@ -81,6 +81,7 @@ class Dispatch(TorchDispatchMode):
         recorder.numbered = next_number()
         if recorder.live is not None:
             recorder.live.see(result, *recorder.place(), plan.name)
+            recorder.live.see_scratch(as_cuda.scratch(plan.name, args), *recorder.place(), plan.name)
         if recorder.watch is not None:
             recorder.watch.see(plan, args, kwargs, result, recorder.place()[0])
         return result

@@ -222,7 +222,7 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     except SpecError as error:
         raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
-    lines = lines_of_plan(planned, answers.LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
+    lines = lines_of_plan(planned, optimizer) if training else inference_lines(planned)
     works = operations_of_plan(planned)
     return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines)
 

@@ -58,6 +58,16 @@ def estimate(
         str | None, typer.Option(help="Device memory (8GiB): show what a step needs and the largest batch that fits.")
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU that --memory is for: sm_90, 9.0 or h100.")] = None,
+    reserve: Annotated[
+        str, typer.Option(help="What the largest batch leaves free: CUDA context, cuDNN, fragmentation; 0 for none.")
+    ] = "1GiB",
+    attention: Annotated[
+        str,
+        typer.Option(help="Attention kernel for --memory: auto (as PyTorch chooses), flash, efficient, cudnn, math."),
+    ] = "auto",
+    update: Annotated[
+        str, typer.Option(help="Optimizer's update for --memory: auto (as PyTorch chooses), foreach, fused, for-loop.")
+    ] = "auto",
     device: Annotated[
         str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")
     ] = "meta",
@@ -82,16 +92,18 @@ def estimate(
     if form not in FORMS:
         raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
     sizes = options.batch_list(batches) if batches else (batch,)
-    limit = _bytes(memory) if memory is not None else None
+    limit = _bytes("memory", memory) if memory is not None else None
+    free = _bytes("reserve", reserve, least=0)
     request = Request(
         model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu), seq=seq,
-        prompt=prompt, generate=generate, kv_cache=kv_cache, precision=precision,
+        prompt=prompt, generate=generate, kv_cache=kv_cache, precision=precision, attention=attention,
+        update=update,
     )  # fmt: skip
     if prompt is not None:
         _generation(request, sizes, layer, sheet, form, check, all_rows, as_json)
         return
     one_layer = sheet or check is not None
-    found = estimate_model(request, sizes, limit=None if one_layer else limit)
+    found = estimate_model(request, sizes, limit=None if one_layer else limit, reserve=free)
     if sheet and layer is None and check is None:
         networks = found.network_sheets()
         if as_json:
@@ -165,7 +177,7 @@ def _capability(gpu: str | None) -> tuple[int, int] | None:
     return found
 
 
-def _bytes(text: str) -> int:
+def _bytes(flag: str, text: str, least: int = 1) -> int:
     """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "G": 2**30}
     number = text.strip().rstrip("BGIKMbgikm ")
@@ -173,7 +185,7 @@ def _bytes(text: str) -> int:
     try:
         size = int(float(number) * units[unit])
     except (KeyError, ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise UsageError(f"--memory: '{text}' is not a size", "Write for instance 8GiB or 24GB")
+        size = -1
+    if size < least:
+        raise UsageError(f"--{flag}: '{text}' is not a size", "Write for instance 8GiB or 24GB")
     return size
