@@ -72,7 +72,8 @@ def test_the_sheet_comes_in_every_format(form: str, piece: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("more", "said"),
     [(["--kv-cache", "fp7"], "--kv-cache: 'fp7' is not known"), (["--seq", "9"], "--seq does not go with --prompt"),
-     (["--precision", "bf16"], "--precision bf16 does not go with --prompt"), (["--check", "9"], "--check does not go with --prompt"), (["--memory", "8GiB"], "--memory does not go with --prompt")],
+     (["--precision", "bf16"], "--precision bf16 does not go with --prompt"),
+     (["--check", "9"], "--check does not go with --prompt"), (["--memory", "8GiB"], "--memory does not go with --prompt")],
 )  # fmt: skip
 def test_what_does_not_go_together_is_one_line(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*ASKED, *more]) == 2
