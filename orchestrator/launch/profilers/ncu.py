@@ -279,8 +279,8 @@ class Ncu:
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
-        own = request.python if request.annotator is None else sys.executable
-        others = (own, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
+        python = request.python if request.annotator is None else sys.executable
+        others = (python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
         exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
         note = None if choice.queried else f"counters: {choice.reason}"
