@@ -48,7 +48,7 @@ class Row:
 
 
 def inputs_of(session: Session, batch: int) -> tuple[Any, ...]:
-    shapes = session.shapes
+    shapes = session.facts.inputs
     return recorder.make_inputs([shape.at(batch) for shape in shapes], [shape.dtype for shape in shapes], "meta")
 
 
@@ -79,7 +79,7 @@ def compare(name: str, of_timm: Mapping[tuple[str, int], Published]) -> Row:
         row.ends[way] = settle(row, way, own.flops, other, more[way])
         if own.at_least:
             row.lines.append(f"    {way}: not counted: {', '.join(kind for kind, _ in own.unknown)}")
-    said = published(name, session.shapes[0].sizes, of_timm)
+    said = published(name, session.facts.inputs[0].sizes, of_timm)
     if said is not None:
         beside_published(row, session, said)
     return row
