@@ -101,13 +101,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Hold derived counts against hardware counters.")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with linear.csv and conv2d.csv")
     parser.add_argument("--wrong", type=int, default=0, help="also print that many rows that are off by more than 2 %%")
-    parser.add_argument("--write", action="store_true", help="store the errors, which perfctl states beside derived counts")
+    parser.add_argument(
+        "--write", action="store_true", help="store the errors, which perfctl states beside derived counts"
+    )
     asked = parser.parse_args()
     if not all((asked.data / name).is_file() for name in ("linear.csv", "conv2d.csv")):
         print(f"silicon: {asked.data} has no linear.csv and conv2d.csv; give their folder with --data", file=sys.stderr)
         return 2
     found = list(rows(asked.data))
-    print(f"{'family':<28}{'rows':>7}{'rule':>7}{'FFMA':>7}{'fp32':>7}{'paper':>7}{'worst':>9}   within 2 %: FFMA, all fp32, paper")
+    print(
+        f"{'family':<28}{'rows':>7}{'rule':>7}{'FFMA':>7}{'fp32':>7}{'paper':>7}{'worst':>9}   within 2 %: FFMA, all fp32, paper"
+    )
     families = defaultdict(list)
     for row in found:
         families[row.family].append(row)
@@ -140,7 +144,12 @@ def facts(families: dict[str, list[Row]]) -> dict[str, dict[str, object]]:
         errors = sorted(abs(row.error) for row in mine if row.error is not None)
         if errors:
             within = quantiles(errors, n=20, method="inclusive")[-1] if len(errors) > 1 else errors[0]
-            kept[family] = {"launches": len(errors), "within": round(within, 5), "worst": round(errors[-1], 5), "chip": CHIP}
+            kept[family] = {
+                "launches": len(errors),
+                "within": round(within, 5),
+                "worst": round(errors[-1], 5),
+                "chip": CHIP,
+            }
     return kept
 
 

@@ -86,6 +86,10 @@ def main(names: tuple[str, ...]) -> int:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
-    parser = argparse.ArgumentParser(description="Compare perfctl's FLOPs with torch's counter on models that libraries name.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="timm:resnet50, hf:bert, ...; all of the table when none is given")
+    parser = argparse.ArgumentParser(
+        description="Compare perfctl's FLOPs with torch's counter on models that libraries name."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="timm:resnet50, hf:bert, ...; all of the table when none is given"
+    )
     sys.exit(main(tuple(parser.parse_args().names) or NAMES))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, expected_grid
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 
 _SLICED = re.compile(r"_sliced1x(\d+)")
@@ -148,15 +148,24 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     blocks = f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) tiles x {m} x {n}"
     if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name:
         deep = up(shape.depth, _SCUDNN_STEP)
-        return Derived(
-            "scudnn", f"{blocks} x {deep:,} = {area * deep:,} FFMA", ffma=area * deep, fmul=area, fadd=area
-        )
+        return Derived("scudnn", f"{blocks} x {deep:,} = {area * deep:,} FFMA", ffma=area * deep, fmul=area, fadd=area)
     if "convolve_sgemm<float" in name:
         deep = up(shape.depth, _CONVOLVE_STEP) if shape.kernel_h * shape.kernel_w > 1 else shape.depth
         family = f"{name.partition('_convolve_sgemm')[0].split()[-1].rpartition('::')[2]}_convolve_sgemm"
         rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
         return Derived(family, rule, ffma=area * deep, fmul=shape.pixels * shape.out_channels, fadd=0)
     return None
+
+
+def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Winograd, and the products between its transforms: multiply-adds of whole blocks; its additions are in no rule."""
+    shape = work.shape
+    if not isinstance(shape, ConvShape) or launch.grid is None or algorithm.family not in ("winograd", "gemm"):
+        return None
+    said = expected_grid(algorithm, launch.grid, shape)
+    if said is None or not said.matches or algorithm.tensor_core:
+        return None
+    return Derived(said.family, said.rule, ffma=said.multiplies)
 
 
 def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:

@@ -18,8 +18,8 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
 Rule = Callable[[Launch, Algorithm, Work], Derived | None]
 RULES: tuple[Rule, ...] = (
-    products.sgemm, products.small_columns, products.vector, products.dot, products.convolution, products.direct,
-    tensor.product, tensor.convolution, tensor.attention,
+    products.sgemm, products.small_columns, products.vector, products.dot, products.convolution, products.transformed,
+    products.direct,    tensor.product, tensor.convolution, tensor.attention,
 )  # fmt: skip
 
 
@@ -40,7 +40,9 @@ class Verified:
     chip: str
 
     def __str__(self) -> str:
-        return f"within {self.within:.1%} on 95 % of {self.launches:,} launches on {self.chip}, {self.worst:.0%} at worst"
+        return (
+            f"within {self.within:.1%} on 95 % of {self.launches:,} launches on {self.chip}, {self.worst:.0%} at worst"
+        )
 
 
 @lru_cache(maxsize=1)

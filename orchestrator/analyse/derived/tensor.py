@@ -90,7 +90,9 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     )  # fmt: skip
 
 
-_FLASH = re.compile(r"flash_(?P<way>fwd|bwd)\w*kernel_traits<(?:\(int\))?(?P<width>\d+), ?(?:\(int\))?(?P<m>\d+), ?(?:\(int\))?(?P<n>\d+)")
+_FLASH = re.compile(
+    r"flash_(?P<way>fwd|bwd)\w*kernel_traits<(?:\(int\))?(?P<width>\d+), ?(?:\(int\))?(?P<m>\d+), ?(?:\(int\))?(?P<n>\d+)"
+)
 _EFFICIENT = re.compile(r"fmha_cutlass(?P<way>[fb])_(?:f16|bf16)_\w*?(?P<m>\d+)x(?P<n>\d+)")
 
 

@@ -32,7 +32,7 @@ PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by 
 decides ("triton"), since a pointwise kernel named after a convolution only adds the bias.
 """
 _CONVOLVE = re.compile(
-    r"(implicit|explicit|precomputed)_convolve_sgemm<[^>]*?(?:\(int\))?(?:128|512|1024), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
+    r"(implicit|explicit)_convolve_sgemm<[^>]*?(?:\(int\))?(?:128|512|1024), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
 )
 _WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
 
