@@ -33,7 +33,9 @@ docs: $(VENV)/.docs ## The documentation as a site: build/site/index.html
 
 accuracy: $(VENV)/.peers ## Pen and paper against published counts and other counters: one table
 	$(BIN)/python scripts/accuracy/accuracy.py
+	$(BIN)/python scripts/accuracy/accuracy_operators.py
 	$(BIN)/python scripts/accuracy/accuracy_named.py
+	$(BIN)/python scripts/accuracy/accuracy_memory.py
 
 algorithms: $(VENV)/.test ## Kernel names and predicted grids against public measurements: one table
 	$(BIN)/python scripts/neusight.py

@@ -126,7 +126,8 @@ def _commands(body: str) -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     """A folder with the recordings in it, which is the working folder inside the block."""
-    before, outside = Path.cwd(), {name: os.environ.get(name, "") for name in ("HOME", "PATH", "XDG_CONFIG_HOME")}
+    names = ("HOME", "PATH", "PERFCTL_NO_CACHE", "XDG_CONFIG_HOME")
+    before, outside = Path.cwd(), {name: os.environ.get(name, "") for name in names}
     with tempfile.TemporaryDirectory(prefix="perfctl-docs-") as name:
         folder = Path(name).resolve()
         shutil.copytree(ROOT / "tests" / "data" / "recorded-cpu", folder / "recorded")
@@ -138,6 +139,7 @@ def _folder() -> Iterator[Path]:
         os.chdir(folder)
         os.environ |= {
             "HOME": name,
+            "PERFCTL_NO_CACHE": "1",
             "XDG_CONFIG_HOME": name,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}",
         }

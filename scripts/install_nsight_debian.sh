@@ -5,6 +5,23 @@ set -eu
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# apt-get waits itself for dpkg's lock (DPkg::Lock::Timeout), but not for the lock of its lists, which "update" takes.
+apt() {
+    log=$(mktemp)
+    until=$(($(date +%s) + ${APT_WAIT:-300}))
+    while ! apt-get -q -o DPkg::Lock::Timeout="${APT_WAIT:-300}" "$@" 2>"$log"; do
+        if ! grep -qi "could not get lock\|unable to \(acquire\|lock\)" "$log" || [ "$(date +%s)" -ge "$until" ]; then
+            cat "$log" >&2
+            rm -f "$log"
+            return 1
+        fi
+        echo "install_nsight_debian.sh: another program uses apt; trying again in 2 s" >&2
+        sleep 2
+    done
+    cat "$log" >&2
+    rm -f "$log"
+}
+
 if [ "$(id -u)" -ne 0 ]; then
     echo "install_nsight_debian.sh: needs root: run it with sudo" >&2
     exit 1
@@ -25,8 +42,8 @@ if ! have nsys || ! have ncu; then
     codename=$(sed -n "s/^VERSION_CODENAME=//p" /etc/os-release)
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $codename contrib non-free" \
         >/etc/apt/sources.list.d/perfctl-nsight.list
-    apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends nsight-systems nsight-compute
+    apt update
+    DEBIAN_FRONTEND=noninteractive apt install -y --no-install-recommends nsight-systems nsight-compute
 fi
 
 lib=/usr/lib/x86_64-linux-gnu/nsight-systems

@@ -1,10 +1,15 @@
-"""Record the built-in workloads on this machine as test data, with a note on how it was made.
+"""Record the main job on this machine in one command of under nine minutes, and leave small results to carry away.
 
-    python scripts/record_reports.py OUT [--batches 16,32,64,128,256] [--profilers torch,nsys,ncu] [--steps 2]
+    python3 scripts/record_reports.py OUT [--wheels FOLDER] [--budget 500]
 
-Runs ``perfctl PROFILER`` for each profiler that works here and copies the runs, without logs, to OUT/PROFILER.
-Each recording can be replayed with ``perfctl replay OUT/PROFILER``. OUT/HOW.md names the machine and the commands,
-and what did not work, with the reason.
+On a machine with a GPU, torch, and nothing else: it makes perfctl ready from this checkout, finds ncu and nsys, sweeps the
+built-in network under torch, ncu and nsys, counts matrix products of known size in four precisions, tries the options
+that need hardware, and stops a profiler early. What does not work here is a line with the reason. Without network, what
+pip needs travels as wheels: ``--download FOLDER`` fetches them where there is one.
+
+OUT gets at most seven files, 15 MB each: HOW.md (what ran, how it ended), results.json (the same for programs, and the
+machine), recordings.tar.gz (``perfctl replay recordings/STEP`` replays a sweep), ledger.json, report.html, log.txt.gz,
+tools.tar.gz (help and counters of ncu and nsys). Names of the machine, its folders and secrets are masked.
 """
 
 from __future__ import annotations
@@ -12,138 +17,337 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import platform
-import re
+import os
 import shlex
 import shutil
-import sqlite3
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-KEPT = ("run.json", "workload.json", "report.sqlite", "report.csv", "report.pt.trace.json.gz", "report.ncu-rep")
-LARGEST_BYTES = 4_000_000
-"""A larger file is left out: test data is small."""
-EVENT_TABLES = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "ENUM_CUDA_MEM", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_GPU",
-                "TARGET_INFO_CUDA")  # fmt: skip
-STRING_COLUMNS = ("textId", "jsonTextId", "nameId", "demangledName", "shortName", "mangledName")
+from record import keep, machine
+
+LARGEST_OUT = 15_000_000
+"""Bytes of a file in OUT."""
+PACKING_S = 30.0
+"""Kept of the budget for packing."""
+READING_S = 45.0
+"""Kept of it for the steps that read what was recorded."""
+GEMM = """
+import sys
+import torch
+
+SIZE = int(sys.argv[1])
+KINDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Products(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name, dtype in KINDS.items():
+            setattr(self, name, torch.nn.Linear(SIZE, SIZE, bias=False, device=device, dtype=dtype))
+
+    def forward(self, x):
+        for name, dtype in KINDS.items():
+            torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+            getattr(self, name)(x.to(dtype))
+
+
+model = Products()
+with torch.no_grad():
+    for _ in range(8):
+        model(torch.ones(SIZE, SIZE, device=device))
+"""
+"""Square products, one a precision: each layer executes 2 x SIZE^3 FLOP (1 multiply-add = 2) per forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of perfctl."""
+
+    name: str
+    words: tuple[str, ...]
+    limit_s: float
+    sweeps: bool = True
+    """Whether it makes runs to keep."""
+    store: str = "main"
+
+
+@dataclass(slots=True)
+class Done:
+    """How a step ended."""
+
+    name: str
+    command: str
+    seconds: float = 0.0
+    exit_code: int | None = None
+    """None: it was not started, or was stopped at its limit."""
+    said: str = ""
+    """The last line that it printed, or why it was not started."""
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+
+def steps(batches: str, device: str, gemm: Path, size: int) -> list[Step]:
+    """What is recorded, the main job first; what is last may have no time left."""
+    main = ("--batches", batches, "--warmup", "2", "--timeout", "60")
+    one = ("--batches", "64", "--steps", "1", "--warmup", "2", "--device", "cuda", "--timeout", "60")
+    return [
+        Step("doctor", ("doctor",), 30, sweeps=False),
+        Step("torch", ("torch", *main, "--steps", "2", "--device", device), 150),
+        Step("ncu", ("ncu", *main, "--steps", "1", "--device", "cuda"), 200),
+        Step("nsys", ("nsys", *main, "--steps", "2", "--device", device), 100),
+        Step("ledger", ("ledger", "--json"), 30, sweeps=False),
+        Step("report", ("report",), 60, sweeps=False),
+        Step(
+            "ncu-products",
+            ("ncu", "--batches", str(size), "--steps", "1", "--warmup", "1", "--step-marker", "forward:Products", "--device",
+             "cuda", "--timeout", "90", "--", sys.executable, str(gemm), "{batch}"),
+            100, store="more",
+        ),
+        *(
+            Step(f"ncu-{precision}", ("ncu", *one, "--precision", precision), 70, store="more")
+            for precision in ("tf32", "bf16", "fp16")
+        ),
+        Step(
+            "ncu-configurations",
+            ("ncu", *one, "--launch-count", "1", "--tool-args", "--filter-mode per-launch-config"), 70, store="more",
+        ),
+        Step("ncu-application-replay", ("ncu", *one, "--replay-mode", "application"), 90, store="more"),
+        Step("ncu-warm", ("ncu", *one, "--cache-control", "none", "--clock-control", "none"), 70, store="more"),
+        Step(
+            "ncu-stopped",
+            ("ncu", "--batches", "256", "--steps", "2000", "--device", "cuda", "--timeout", "25", "--grace", "40"),
+            90, store="more",
+        ),
+        Step("ledger-more", ("ledger", "--json", "--store", "more.db"), 30, sweeps=False, store="more"),
+    ]  # fmt: skip
+
+
+class Recording:
+    """A recording that is made: its folders, its clock, and how its steps ended."""
+
+    def __init__(self, out: Path, work: Path, budget_s: float) -> None:
+        self.out, self.work = out, work
+        self.began, self.budget_s = time.monotonic(), budget_s
+        path = os.pathsep.join(filter(None, (str(work / "site"), os.environ.get("PYTHONPATH"))))
+        self.environment = {**os.environ, "PYTHONPATH": path, "PYTHONNOUSERSITE": "1", "COLUMNS": "160"}
+        folders = {"scratch": work, "checkout": machine.ROOT, "out": out.absolute(), "home": Path.home()}
+        self.masks = keep.Masks(folders, os.environ)
+        self.log = bytearray()
+        self.done: list[Done] = []
+        self.left_out: list[str] = []
+
+    def left_s(self) -> float:
+        """Seconds of the budget that are left for steps."""
+        return self.budget_s - PACKING_S - (time.monotonic() - self.began)
+
+    def run(self, step: Step) -> None:
+        """Run one step, within its limit and what is left of the budget; keep its runs."""
+        runs = self.work / "runs" / step.name
+        words = list(step.words)
+        at = words.index("--") if "--" in words else len(words)
+        words[at:at] = ["--out", str(runs), "--store", f"{step.store}.db"] if step.sweeps else []
+        if step.name in ("ledger", "report"):
+            words += ["--store", "main.db"]
+        ended = Done(step.name, f"perfctl {shlex.join(words)}")
+        self.done.append(ended)
+        limit = min(step.limit_s, self.left_s() - (READING_S if step.sweeps else 0.0))
+        if limit < 10:
+            ended.said = "not started: no time was left"
+        else:
+            self._call(ended, [sys.executable, "-m", "perfctl", *words], limit)
+        if step.sweeps:
+            self.log += keep.logs(runs)
+            _, left = keep.keep(runs, self.work / "recordings" / step.name, self.masks)
+            self.left_out += left
+            ended.runs = [outcome(record) for record in sorted(runs.glob("*/b*/run.json"))]
+        print(f"{ended.name}: {ended.seconds:.0f} s, exit {ended.exit_code}, {ended.said}"[:200], flush=True)
+
+    def _call(self, ended: Done, argv: list[str], limit: float) -> None:
+        began = time.monotonic()
+        out, err = self.work / f"{ended.name}.out", self.work / f"{ended.name}.err"
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            child = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=self.work, env=self.environment,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                ended.exit_code = child.wait(limit)
+            except subprocess.TimeoutExpired:
+                stop(child)
+        ended.seconds = round(time.monotonic() - began, 1)
+        lines = (err.read_text(errors="replace") or out.read_text(errors="replace")).strip().splitlines()
+        ended.said = lines[-1] if lines and lines[-1] != "}" else ""
+        if ended.exit_code is None:
+            ended.said = f"stopped at its limit of {limit:.0f} s; {ended.said}"
+        self.log += f"\n=== {ended.command}\n".encode() + out.read_bytes()[-200_000:] + err.read_bytes()[-100_000:]
+
+    def tools(self) -> None:
+        """What the profilers say of themselves: their options, and the chip's counters."""
+        asked = [
+            ("ncu-help.txt", "ncu", "--help"), ("nsys-profile-help.txt", "nsys", "profile", "--help"),
+            ("ncu-metrics.txt", "ncu", "--query-metrics"), ("ncu-chips.txt", "ncu", "--list-chips"),
+            ("ncu-sections.txt", "ncu", "--list-sections"), ("nvidia-smi-help.txt", "nvidia-smi", "--help-query-gpu"),
+        ]  # fmt: skip
+        folder = self.work / "tools"
+        folder.mkdir()
+        for name, *argv in asked:
+            if self.left_s() > 10 and (said := machine.ask(self.environment, *argv, limit_s=min(40.0, self.left_s()))):
+                (folder / name).write_bytes(self.masks.text(said.encode()))
+
+    def write(self, facts: dict[str, str | None], setup: list[str]) -> None:
+        """Fill OUT. A file that is too large is left out, and named."""
+        for name in ("recordings", "tools"):
+            (self.work / name).mkdir(exist_ok=True)
+            self.left_out += keep.pack(self.work / name, self.out, self.masks)
+        answer = {"main": self.work / "ledger.out", "more": self.work / "ledger-more.out"}
+        ledgers = {name: read_json(file) for name, file in answer.items()}
+        self._put("ledger.json", json.dumps(ledgers, indent=1).encode())
+        if (self.work / "perfctl-report.html").is_file():
+            self._put("report.html", (self.work / "perfctl-report.html").read_bytes())
+        (self.out / "log.txt.gz").write_bytes(gzip.compress(self.masks.text(bytes(self.log)), mtime=0))
+        for file in sorted(self.out.iterdir()):
+            if file.is_file() and file.stat().st_size > LARGEST_OUT:
+                self.left_out.append(f"{file.name} ({file.stat().st_size / 1e6:.1f} MB)")
+                file.unlink()
+        took = time.monotonic() - self.began
+        results = {
+            "machine": facts, "setup": setup, "steps": [asdict(one) for one in self.done], "left_out": self.left_out,
+            "budget_s": self.budget_s, "took_s": round(took, 1),
+        }  # fmt: skip
+        self._put("results.json", json.dumps(results, indent=1).encode() + b"\n")
+        self._put("HOW.md", how(results).encode())
+
+    def _put(self, name: str, content: bytes) -> None:
+        (self.out / name).write_bytes(self.masks.text(content))
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """perfctl ends its profiler on TERM; what does not end in 20 s is killed."""
+    child.terminate()
+    try:
+        child.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def outcome(record: Path) -> dict[str, Any]:
+    """How one run ended."""
+    run = json.loads(record.read_text(encoding="utf-8"))
+    names = ("batch_size", "status", "reason", "exit_code", "duration_ns")
+    return {name: run.get(name) for name in names}
+
+
+def read_json(file: Path) -> Any:
+    """What a step printed; None where it did not run, or failed."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def how(results: dict[str, Any]) -> str:
+    """HOW.md, for the reader of the recording."""
+    facts = results["machine"]
+    lines = [
+        "# How these were made",
+        "",
+        f"Real recordings on {facts.get('gpu name') or 'a machine without a GPU'}, by `python3 scripts/record_reports.py`, "
+        f"in {results['took_s']:.0f} s. Replay one with `perfctl replay recordings/STEP`. Times were measured on a shared "
+        "machine and mean nothing by themselves.",
+        "",
+        "| machine | |",
+        "|---|---|",
+        *(f"| {name} | {value or 'not known'} |" for name, value in facts.items()),
+        "",
+        "Made ready: " + "; ".join(results["setup"]) + ".",
+        "",
+        "| step | command | s | exit | runs | said |",
+        "|---|---|---|---|---|---|",
+        *map(_row, results["steps"]),
+        "",
+        *(["Left out: " + "; ".join(results["left_out"]) + ".", ""] if results["left_out"] else []),
+    ]
+    return "\n".join(lines)
+
+
+def _row(step: dict[str, Any]) -> str:
+    runs = ", ".join(f"{run['batch_size']}: {run['status']}" for run in step["runs"]) or "–"
+    code = "–" if step["exit_code"] is None else step["exit_code"]
+    said = step["said"].replace("|", "\\|")
+    return f"| {step['name']} | `{step['command']}` | {step['seconds']:.0f} | {code} | {runs} | {said} |"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, nargs="?", help="folder for the results")
+    parser.add_argument("--batches", default="16,32,64,128,256")
+    parser.add_argument("--size", type=int, default=4096, help="rows and columns of the matrix products; default: 4096")
+    parser.add_argument("--only", help="steps to run, commas between; default: all")
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), help="of torch and nsys; default: cuda where a GPU answers"
+    )
+    parser.add_argument("--wheels", type=Path, help="folder of wheels to install from; default: .whl in the checkout")
+    parser.add_argument("--budget", type=float, default=500.0, help="seconds for everything; default: 500")
+    parser.add_argument(
+        "--download", type=Path, metavar="FOLDER", help="only fetch wheels for a machine without network"
+    )
+    parser.add_argument("--python", default="3.12", help="with --download: Python of that machine; default: 3.12")
+    asked = parser.parse_args()
+    if asked.out is None and asked.download is None:
+        parser.error("name the folder OUT for the results")
+    return asked
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--batches", default="16,32,64,128,256")
-    parser.add_argument("--profilers", default="torch,nsys,ncu")
-    parser.add_argument("--steps", default="2")
-    asked = parser.parse_args()
+    asked = arguments()
+    if asked.download is not None:
+        print(machine.download(asked.download, asked.python))
+        return 0
     asked.out.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for profiler in asked.profilers.split(","):
-        command = [profiler, "--batches", asked.batches, "--steps", asked.steps, "--warmup", "2"]
-        with tempfile.TemporaryDirectory() as scratch:
-            ended = subprocess.run(
-                [sys.executable, "-m", "perfctl", *command, "--out", f"{scratch}/runs"],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            kept = keep(Path(scratch) / "runs", asked.out / profiler)
-        said = ended.stderr.strip().splitlines()[-1:] or ["no message"]
-        outcome = (
-            f"{kept} runs kept" if ended.returncode == 0 else f"{kept} runs kept; exit {ended.returncode}: {said[0]}"
-        )
-        lines.append(f"- `perfctl {shlex.join(command)}`: {outcome.replace(scratch, 'SCRATCH')}")
-        print(lines[-1])
-    (asked.out / "HOW.md").write_text(how(lines), encoding="utf-8")
-    return 0
+    work = Path(tempfile.mkdtemp(prefix="perfctl-record-"))
+    try:
+        return record(asked, Recording(asked.out, work, asked.budget))
+    except machine.CannotRecord as error:
+        print(f"record_reports.py: {error}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
-def keep(runs: Path, out: Path) -> int:
-    """Copy the files that a replay needs from every complete run; return the number of runs."""
-    count = 0
-    for folder in sorted(runs.glob("*/b*")):
-        record = folder / "run.json"
-        if not record.is_file() or json.loads(record.read_text())["status"] == "failed":
-            continue
-        target = out / folder.name
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
-        for name in KEPT:
-            file = folder / name
-            if file.is_file() and file.stat().st_size <= LARGEST_BYTES:
-                shutil.copyfile(file, target / name)
-        clean(target)
-        count += 1
-    return count
-
-
-def clean(folder: Path) -> None:
-    """Keep the commands; remove the folders of this machine and the environments of its processes."""
-    database, trace = folder / "report.sqlite", folder / "report.pt.trace.json.gz"
-    if database.is_file():
-        scrub(database)
-    if trace.is_file():
-        text = gzip.decompress(trace.read_bytes()).decode()
-        text = re.sub(r'"/[^"]*/([^"/]+)"', r'"\1"', re.sub(r'"host_name": "[^"]*"', '"host_name": "host"', text))
-        trace.write_bytes(gzip.compress(text.encode(), mtime=0))
-    for name in ("run.json", "workload.json"):
-        file = folder / name
-        content = plain(json.loads(file.read_text()))
-        if (artifact := content.get("artifact")) is not None and name == "run.json":
-            content["artifact_bytes"] = (folder / artifact).stat().st_size
-        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def plain(value: Any) -> Any:
-    """Every absolute path in a JSON value, also behind "=", as its last part."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
-    if isinstance(value, str):
-        return re.sub(r"(^|=)/\S*/([^/\s]+)$", r"\1\2", value)
-    return value
-
-
-def scrub(database: Path) -> None:
-    """nsys stores the environment of every process: keep only the tables of events and the strings that they use."""
-    connection = sqlite3.connect(database, isolation_level=None)
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    for name in tables:
-        if name != "StringIds" and not name.startswith(EVENT_TABLES):
-            connection.execute(f'DROP TABLE "{name}"')
-    used = " UNION ".join(
-        f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'  # with a NULL in the list, NOT IN would keep all rows
-        for table in tables
-        if table.startswith(EVENT_TABLES)
-        for (_, column, *_) in connection.execute(f'PRAGMA table_info("{table}")')
-        if column in STRING_COLUMNS
-    )
-    connection.execute(f"DELETE FROM StringIds WHERE id NOT IN ({used})")
-    for table in set(tables) & {"META_DATA_EXPORT", "EXPORT_META_DATA"}:
-        connection.execute(f"DELETE FROM {table} WHERE name LIKE '%PATH%'")
-    connection.execute("VACUUM")
-    connection.close()
-
-
-def how(lines: list[str]) -> str:
-    device = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-        capture_output=True, text=True, check=False,
-    ).stdout.strip() if shutil.which("nvidia-smi") else ""  # fmt: skip
-    return "\n".join(
-        [
-            "# How these were made",
-            "",
-            f"Real recordings of perfctl's own workloads on {device or 'a machine without a GPU'},"
-            f" Python {platform.python_version()}, by `python scripts/record_reports.py`:",
-            "",
-            *lines,
-            "",
-            "Replay one with `perfctl replay FOLDER`. Times were measured on a shared machine and mean nothing by themselves.",
-            "",
-        ]
-    )
+def record(asked: argparse.Namespace, recording: Recording) -> int:
+    """Make ready, run the steps, write the results. Exit code 1 when a step of the main job failed."""
+    site = recording.work / "site"
+    beside = machine.ROOT / ".whl"
+    wheels = asked.wheels or (beside if beside.is_dir() else None)
+    setup = machine.install(site, wheels, limit_s=240.0)
+    setup += machine.find_profilers(recording.environment, limit_s=100.0)
+    print("; ".join(setup), flush=True)
+    sys.path.insert(0, str(site))  # for perfctl.redact
+    facts = machine.facts(recording.environment)
+    gpu = bool(machine.ask(recording.environment, "nvidia-smi", "--list-gpus"))
+    gemm = recording.work / "products.py"
+    gemm.write_text(GEMM, encoding="utf-8")
+    wanted = asked.only.split(",") if asked.only else None
+    device = asked.device or ("cuda" if gpu else "cpu")
+    for step in steps(asked.batches, device, gemm, asked.size):
+        if wanted is None or step.name in wanted:
+            recording.run(step)
+    if wanted is None or "tools" in wanted:
+        recording.tools()
+    recording.write(facts, setup)
+    failed = [one.name for one in recording.done if one.name in ("torch", "ncu", "ledger") and one.exit_code != 0]
+    total = sum(file.stat().st_size for file in asked.out.iterdir())
+    print(f"Wrote {asked.out}: {len(list(asked.out.iterdir()))} files, {total / 1e6:.1f} MB")
+    if failed:
+        print(f"record_reports.py: failed: {', '.join(failed)}; HOW.md says why", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from tests import forked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on a busy machine its threads wait for each other
 
+os.environ["PERFCTL_NO_CACHE"] = "1"  # every test traces its own model; those of the cache itself switch it on
+
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,11 +10,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.actions.traces.kept import Kept
+from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import Fit, largest_batch, memory_of
+from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, OnGpu, Traced
+from perfctl.records.precision import PRECISIONS
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
+    from perfctl.workloads.models.find import Source
 
 
 def estimate(
@@ -33,6 +39,10 @@ def estimate(
     loss: Callable[[Any], Any] | None = None,
     device: str | None = "meta",
     memory: bool = False,
+    precision: str = "fp32",
+    gpu: tuple[int, int] | None = None,
+    attention: str = "auto",
+    update: str = "auto",
 ) -> Estimate:
     """FLOPs, bytes and (on request) memory of one step of ``model``, from its shapes alone.
 
@@ -42,8 +52,14 @@ def estimate(
     loss: output -> scalar; None starts backward from a given gradient of the output.
     device: "meta" needs no data and no memory; None runs a copy of the model where its parameters are, which models
         that look at their data need. The model itself is not changed. Sparse and strided nested tensors and quantized
-        layers exist with values only: a model with one of them runs as with None.
-    memory: also follow which tensors are alive when (``Estimate.memory``, bytes).
+        layers exist with values only: a model with one of them runs as with None, and so does one with a jagged tensor
+        that stops on meta.
+    memory: also follow which tensors are alive when (``Estimate.memory``, bytes), with the kernels that a CUDA GPU would take.
+    precision: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (torch.autocast of CUDA around forward and loss), "bf16-true" or
+        "fp16-true" (a copy cast whole), "fp8" (assumptions: PRECISIONS in :mod:`perfctl.records.precision`). FLOPs and bytes
+        by type: ``Estimate.types``; casts: ``Estimate.casts``. Raises UsageError for another name.
+    gpu: compute capability, (8, 0) if None; attention: auto, flash, efficient, cudnn or math; update: the optimizer's auto,
+        foreach, fused or for-loop. All three are for memory only. Raises UsageError for another name.
 
     Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could not be counted makes
     totals lower bounds: ``Estimate.forward.at_least``, with the names in ``unknown``.
@@ -52,6 +68,8 @@ def estimate(
 
     from perfctl.workloads.tracing import recorder
 
+    check_precision(precision)
+
     if device == "meta" and recorder.needs_values(model, inputs):
         device = None
     worker = recorder.without_data(model) if device == "meta" else copy.deepcopy(model)
@@ -59,19 +77,40 @@ def estimate(
         worker = worker.to(device)
     place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
     traced = recorder.trace(
-        worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory
-    )
-    return from_trace(traced)
+        worker, recorder.as_inputs(inputs, place), mode=mode, grad=grad, optimizer=optimizer, loss=loss, memory=memory,
+        precision=precision, gpu=on_gpu(gpu, attention, update),
+    )  # fmt: skip
+    if traced.problem is not None and device == "meta" and recorder.holds_jagged(inputs):
+        return estimate(
+            model, inputs, mode=mode, grad=grad, optimizer=optimizer, loss=loss, device=None, memory=memory,
+            precision=precision, gpu=gpu, attention=attention, update=update,
+        )  # fmt: skip
+    return from_trace(traced, gpu)
 
 
-def from_trace(traced: Any, gpu: tuple[int, int] | None = None) -> Estimate:
+def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> OnGpu:
+    """What a GPU of this capability runs. Raises UsageError for an attention or update that is not known."""
+    for name, value, known in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
+        if value not in known:
+            raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(known)}")
+    return OnGpu(capability or CAPABILITY, attention, update)
+
+
+def from_trace(traced: Traced, gpu: tuple[int, int] | None = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute capability, for memory."""
     ops = tuple(on_paper(op) for op in traced.ops)
     memory = memory_of(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
         calls=work_out(ops), modules=traced.modules, ops=ops, problem=traced.problem, memory=memory,
         data_dependent=traced.data_dependent, input_bytes=traced.input_bytes, memory_trace=traced.memory,
+        precision=traced.precision,
     )  # fmt: skip
+
+
+def check_precision(name: str) -> None:
+    """Raises UsageError for a name that is not one of PRECISIONS."""
+    if name not in PRECISIONS:
+        raise UsageError(f"`precision`: '{name}' is not known", f"Use {', '.join(PRECISIONS)}")
 
 
 _NAMED = 20
@@ -92,17 +131,34 @@ class Request:
     memory: bool = False
     gpu: tuple[int, int] | None = None
     """Compute capability of the device that memory is worked out for; None when not given."""
+    attention: str = "auto"
+    """Kernel of attention that memory is worked out for: auto, flash, efficient, cudnn, math."""
+    update: str = "auto"
+    """How the optimizer updates the parameters, for memory: auto, foreach, fused, for-loop."""
     own: tuple[str, ...] = ()
     """A built-in workload's own options, as words of a command line; empty takes its defaults."""
     seq: int | None = None
     """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a usual one."""
+    precision: str = "fp32"
+    """A name of PRECISIONS."""
+    prompt: int | None = None
+    """Generation: tokens that go in at once; None: one plain pass, no generation."""
+    generate: int | None = None
+    """Generation: steps of one token after the prompt; None: none."""
+    kv_cache: str | None = None
+    """Generation: type of the cache's values, "none" for no cache; None takes the type that the model keeps."""
 
     def check(self) -> None:
-        """Raises UsageError for a mode, optimizer, device or length that is not known."""
+        """Raises UsageError for a mode, optimizer, device, precision or length that is not known."""
+        check_precision(self.precision)
         if self.seq is not None and self.seq < 1:
             raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
+        if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
+            name = "generate" if self.generate is not None else "kv_cache"
+            raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
         optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
-        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda")}
+        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda"),
+                    "attention": ATTENTION, "update": UPDATES}  # fmt: skip
         for name, known in known_of.items():
             value = getattr(self, name)
             if value not in known:
@@ -144,60 +200,119 @@ def need_torch() -> None:
         raise ToolMissing("estimates need torch, which is not installed", "pip install 'perfctl[torch]'")
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a model that a request names, beside the model itself."""
+
+    name: str
+    """The request's, or the full specification of a network of a family."""
+    inputs: tuple[InputShape, ...]
+    notes: tuple[str, ...]
+    """What was taken where the request leaves a choice: the config of a name, the size of the inputs."""
+    optimizer: tuple[str, dict[str, object]] | None
+    """Class name and settings, of a built-in workload."""
+
+
 class Session:
-    """One model, built once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
+    """One model, built at most once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
 
-    def __init__(self, request: Request) -> None:
-        from perfctl.workloads.models import find
-
-        self.request = request
+    def __init__(self, request: Request, kept: Kept | None = None) -> None:
+        """``kept``: traces of earlier calls; the model is built when one is not among them."""
+        self.request, self._kept = request, kept
+        self._source: Source | None = None
         shapes = tuple(read_input(text) for text in request.inputs)
-        self.source = find.find(request.model, request.device, request.own, request.seq)
-        if request.seq is not None and (shapes or self.source.sequence is None):
+        facts = kept.get(Facts, "facts") if kept is not None else None
+        self.facts = facts or self._facts(shapes)
+
+    def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
+        source, request = self.source, self.request
+        if request.seq is not None and (shapes or source.sequence is None):
             why = "`inputs` gives the shapes" if shapes else f"{request.model} takes no sequence whose length is known"
             raise UsageError(f"`seq` {request.seq}: {why}", "Leave `seq` out")
-        self.shapes = shapes or tuple(
-            InputShape(sizes, 0, dtype) for sizes, dtype in zip(self.source.shapes, self.source.dtypes, strict=True)
-        )
-        if not self.shapes:
+        known = zip(source.shapes, source.dtypes, strict=True)
+        shapes = shapes or tuple(InputShape(sizes, 0, dtype) for sizes, dtype in known)
+        if not shapes:
             remedy = "Give the shape of one sample: `inputs` 3x224x224"
             raise UsageError(f"{request.model}: the shape of its input is not known", remedy)
+        notes = tuple(note for note in source.notes if not (request.inputs and note.startswith("inputs: ")))
+        facts = Facts(source.name, shapes, notes, source.optimizer)
+        if self._kept is not None:
+            self._kept.put(Facts, facts, "facts")
+        return facts
+
+    @property
+    def source(self) -> Source:
+        """The model, built at first use."""
+        from perfctl.workloads.models import find
+
+        if self._source is None:
+            request = self.request
+            self._source = find.find(request.model, request.device, request.own, request.seq)
+            if self._kept is not None:
+                self._kept.made_from(self._source.files)
+        return self._source
+
+    @property
+    def is_built(self) -> bool:
+        return self._source is not None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken where the request leaves a choice; of the inputs nothing where it gives their shapes."""
-        return tuple(note for note in self.source.notes if not (self.request.inputs and note.startswith("inputs: ")))
+        said = PRECISIONS[self.request.precision].said
+        return (*self.facts.notes, *([f"{self.request.precision}: {said}"] if said else []))
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
+        return from_trace(self._traced(batch, self.request.memory if memory is None else memory), self.request.gpu)
+
+    def _traced(self, batch: int, memory: bool) -> Traced:
+        kept = self._kept
+        traced = kept.get(Traced, batch, memory) if kept is not None else None
+        if traced is None:
+            with as_perfctl_error():
+                traced = self._trace(batch, memory)
+            if kept is not None and not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
+                kept.put(Traced, traced, batch, memory)
+        return traced
+
+    def _trace(self, batch: int, memory: bool) -> Traced:
         from perfctl.workloads.tracing import recorder
 
         source, request = self.source, self.request
-        sizes, dtypes = [shape.at(batch) for shape in self.shapes], [shape.dtype for shape in self.shapes]
+        given = self.facts.inputs
+        sizes, dtypes = [shape.at(batch) for shape in given], [shape.dtype for shape in given]
         inputs = recorder.make_inputs(sizes, dtypes, request.device)
         loss: Callable[[Any], Any] | None = None
         held: tuple[Any, ...] = ()
         if source.loss is not None and source.target is not None:
             each, dtype = source.target
             held = recorder.make_inputs([(batch, *each)], [dtype], request.device)
+            held = recorder.cast_inputs(held, PRECISIONS[request.precision].weights)
             loss = _with_target(source.loss, held[0])
         source.model.zero_grad(set_to_none=True)
-        optimizer, memory = request.optimizer or source.optimizer, request.memory if memory is None else memory
-        traced = recorder.trace(
-            source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory
-        )
-        return from_trace(traced, request.gpu)
+        optimizer = request.optimizer or source.optimizer
+        return recorder.trace(
+            source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory,
+            precision=request.precision, gpu=on_gpu(request.gpu, request.attention, request.update),
+        )  # fmt: skip
 
-    def largest(self, limit: int) -> Fit:
-        """The largest batch size whose step needs at most ``limit`` bytes, found by tracing."""
+    def largest(self, limit: int, reserve: int = RESERVE) -> Fit:
+        """The largest batch size whose step needs at most ``limit`` bytes less ``reserve``, found by tracing."""
 
         def needed(batch: int) -> int:
-            found = self.at(batch, memory=True)
+            found = self._traced(batch, memory=True)
             if found.problem is not None or found.memory is None:
                 raise PartlyDone(f"batch {batch}: {found.problem}", None)
-            return found.memory.needed
+            return memory_of(found.memory, self.request.gpu).needed
 
-        return largest_batch(limit, needed)
+        return largest_batch(limit, needed, reserve)
+
+
+_OF_THE_MACHINE = re.compile(
+    r"\b(Import|ModuleNotFound|Memory|OS|Timeout|Permission|FileNotFound|Connection|URL)Error\b"
+)
+"""Errors that another day, or another package, may cure: a trace that ended in one is not kept."""
 
 
 def _with_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
@@ -212,17 +327,24 @@ def without_driver_warning() -> Iterator[None]:
         yield
 
 
-def open_session(request: Request) -> Session:
-    """Build the model. Raises ToolMissing without torch, UsageError when there is no such model, PerfctlError when its
-    own code fails."""
+@contextmanager
+def as_perfctl_error() -> Iterator[None]:
+    """In the block, a ModelError becomes a PerfctlError when the model's own code failed, else a UsageError."""
     from perfctl.workloads.models.find import ModelError
 
-    need_torch()
     try:
-        return Session(request)
+        yield
     except ModelError as error:
         kind = PerfctlError if error.raised else UsageError
         raise kind(error.message, error.remedy) from error
+
+
+def open_session(request: Request) -> Session:
+    """The model, ready to be estimated; traces of earlier calls are taken. Raises ToolMissing without torch, UsageError
+    when there is no such model, PerfctlError when its own code fails."""
+    need_torch()
+    with as_perfctl_error():
+        return Session(request, kept_traces(request))
 
 
 @lru_cache(maxsize=8)
@@ -261,15 +383,23 @@ class ModelEstimate:
             part = part_of(found, _path(layer))
             if part is None:
                 names = [module.path for module in found.modules if module.path]
-                raise UsageError(f"`layer`: the model has no '{layer}'", _names("It has", names))
+                raise UsageError(f"`layer`: the model has no '{layer}'", names_of("It has", names))
             parts[size] = part
         return parts
 
     def network_sheets(self) -> Mapping[int, NetworkSheet]:
         """A line for every layer, and the totals, at each batch size."""
-        from perfctl.orchestrator.analyse.sheets.network import network_sheet
+        from perfctl.orchestrator.analyse.flops.types import types_of_products
+        from perfctl.orchestrator.analyse.sheets.network import network_sheet, typed
 
-        return {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}
+        plain = {size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()}
+        if self.request.precision == "fp32":
+            return plain
+        found, named = self.batches, self.request.precision
+        return {
+            size: typed(one, types_of_products(found[size].ops, named), found[size].types)
+            for size, one in plain.items()
+        }
 
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
         """The worked sheet of one layer at each batch size. ``layer`` may be None when only one layer computes anything.
@@ -279,10 +409,13 @@ class ModelEstimate:
         return {size: _sheet(found, layer) for size, found in self.batches.items()}
 
 
-def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None) -> ModelEstimate:
+def estimate_model(
+    request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None, reserve: int = RESERVE
+) -> ModelEstimate:
     """Estimate a model that is given by its name, at each batch size.
 
     limit: bytes of device memory; ``ModelEstimate.fit`` is then the largest batch size that fits.
+    reserve: bytes of it that stay free, for the CUDA context, cuDNN's workspace and fragmentation.
 
     Raises UsageError for a request that makes no sense, ToolMissing without torch, PerfctlError when the model's own
     code fails while it is built. A model that fails later is a ``problem``.
@@ -295,7 +428,7 @@ def estimate_model(request: Request, batches: Sequence[int] = (1,), *, limit: in
         session = open_session(request)
         found = {size: session.at(size) for size in batches}
         whole = all(one.problem is None for one in found.values())
-        fit = session.largest(limit) if limit is not None and whole else None
+        fit = session.largest(limit, reserve) if limit is not None and whole else None
     return ModelEstimate(request, found, fit, session.notes)
 
 
@@ -311,12 +444,12 @@ def _sheet(found: Estimate, layer: str | None) -> Sheet:
 
     names = list(layers_of(found.ops))
     if layer is None and len(names) != 1:
-        raise UsageError("`sheet` and `check` work on one layer", _names("Name it with `layer`; there are", names))
+        raise UsageError("`sheet` and `check` work on one layer", names_of("Name it with `layer`; there are", names))
     path = names[0] if layer is None else _path(layer)
     output = next((module.output for module in found.modules if module.path == path), None)
-    worked = sheet_for(found.ops, path, output)
+    worked = sheet_for(found.ops, path, output, found.precision)
     if worked is None:
-        raise UsageError(f"`layer`: '{layer}' computes nothing", _names("Layers", names))
+        raise UsageError(f"`layer`: '{layer}' computes nothing", names_of("Layers", names))
     return worked
 
 
@@ -324,6 +457,6 @@ def _path(layer: str) -> str:
     return "" if layer == "(model)" else layer
 
 
-def _names(said: str, names: list[str]) -> str:
+def names_of(said: str, names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{said}: {', '.join(name or '(model)' for name in names[:_NAMED])}{more}" if names else "Leave `layer` out"

@@ -11,7 +11,7 @@ from perfctl.orchestrator.analyse.counters.work import NOTHING, ON_A_CPU, Counte
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels.pairing import match
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.usage.latency import latency
@@ -47,6 +47,8 @@ class Traffic:
     counted_launches: float | None = None
     """Launches that were counted; a difference means that time and counts are not of the same work."""
     precision: str | None = None
+    paper_why: str | None = None
+    """Why ``paper`` is None though some of it is known; None otherwise."""
     busy: float | None = None
     """Whole steps: kernel time / time of the step; over 1 when kernels overlap. None when one was not timed."""
 
@@ -216,14 +218,14 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
     by_key = counting.work_by_key if counting else {}
     nothing = ON_A_CPU if prepared.on_cpu else NOTHING
     rows = [row for row in ledger.rows if row.batch == batch]
-    paper = [row.paper.value for row in rows if row.paper.value is not None]
-    found = [_step(prepared, sum(paper) if paper else None, nothing, precision)]
-    for row in (row for row in rows if row.paper.value or row.counted.value or row.time):
+    found = [_step(prepared, rows, nothing, precision)]
+    for row in (row for row in rows if row.whole_paper or row.counted.value or row.time):
         mine = by_key.get((row.layer, row.direction), nothing)
         launches = sum(use.per_step for use in row.kernels) or None
         found.append(Traffic(
-            "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.paper.value, mine.dram,
+            "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.whole_paper, mine.dram,
             row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
+            _partly([row]),
         ))  # fmt: skip
     return [*found, *_kernels(counting, prepared.timing, batch, precision)]
 
@@ -237,8 +239,20 @@ def wall_time(run: PreparedRun) -> tuple[float, str] | None:
     return (timed[0].median, timed[1]) if without is None else (without, f"{timed[1]}, without waiting for images")
 
 
-def _step(batch: PreparedBatch, paper: float | None, nothing: CountedWork, precision: str | None) -> Traffic:
+def _partly(rows: Sequence[LedgerRow]) -> str | None:
+    """Why the paper FLOPs of rows are not known whole: "at least 1,024 FLOP on paper: fft (forward) not counted"."""
+    names = dict.fromkeys(f"{call.kind or 'an operation'} ({call.direction})"
+                          for row in rows for call in row.calls if call.flops is None)  # fmt: skip
+    if not names:
+        return None
+    known = sum(int(row.paper.value or 0) for row in rows)
+    return f"{f'at least {known:,} FLOP on paper: ' if known else ''}{', '.join(names)} not counted"
+
+
+def _step(batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork, precision: str | None) -> Traffic:
     """A whole step: time of the step where it was timed, else the kernels' time."""
+    known, partly = [row.paper.value for row in rows if row.paper.value is not None], _partly(rows)
+    paper = sum(known) if known and partly is None else None
     whole = (batch.counting.whole_work if batch.counting else None) or nothing
     times = batch.times
     wall = wall_time(batch.timing) if batch.timing else None
@@ -248,7 +262,7 @@ def _step(batch: PreparedBatch, paper: float | None, nothing: CountedWork, preci
     busy = inside / wall[0] if inside and wall and wall[0] else None
     return Traffic(
         "run", f"whole step, batch {batch.batch}", batch.batch, None, None, whole.paths, whole.total, paper,
-        whole.dram, time_ns, basis, True, precision=precision, busy=busy,
+        whole.dram, time_ns, basis, True, precision=precision, paper_why=partly, busy=busy,
     )  # fmt: skip
 
 

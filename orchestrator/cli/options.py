@@ -34,11 +34,11 @@ StepMarker = Annotated[
     ),
 ]
 Mode = Annotated[str | None, typer.Option(help="train or infer.")]
-Steps = Annotated[int | None, typer.Option(help="Measured steps.")]
-Warmup = Annotated[int | None, typer.Option(help="Steps before the measured ones.")]
+Steps = Annotated[int | None, typer.Option(help="Measured steps. Default: 10; under ncu 1, because counts repeat.")]
+Warmup = Annotated[int | None, typer.Option(help="Steps before the measured ones. Default: 3.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is a GPU.")]
 Precision = Annotated[str | None, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")]
-Out = Annotated[Path, typer.Option(help="Folder that holds all sweeps.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder that holds all sweeps.")]
 Timeout = Annotated[float | None, typer.Option(min=1, help="Seconds after which a batch size is ended.")]
 Again = Annotated[bool, typer.Option("--again", help="Run batch sizes again that are complete already.")]
 Repeat = Annotated[
@@ -46,7 +46,24 @@ Repeat = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, ready to paste, and start nothing.")]
 Grace = Annotated[
-    float, typer.Option(min=0, help="Seconds that a profiler gets to write its report when it is stopped.")
+    float | None,
+    typer.Option(
+        min=0,
+        help="Seconds that a profiler gets to write its report when it is stopped. Default: 3; nsys and ncu 15 and more, by "
+        "how much they have recorded, and as long as they write.",
+    ),
+]
+Stall = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Stop a run whose output and files have not changed for so many seconds; 0: never. Default: 600 under ncu, from "
+        "its first launch on; otherwise never.",
+    ),
+]
+ToolArgs = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="More options for the profiler, in quotation marks, split as a shell does."),
 ]
 NoStore = Annotated[
     bool,
@@ -102,6 +119,7 @@ _SWEEP_FLAGS: dict[str, Any] = {
     "batch_env": BatchEnv,
     "step_marker": StepMarker,
     "grace": Grace,
+    "stall": Stall,
     "no_store": NoStore,
     "sweep_name": SweepName,
     "scratch": Scratch,
@@ -188,9 +206,16 @@ class SiteOptions:
     array_limit: Annotated[int | None, typer.Option(min=1, help="Tasks that may run at the same time.")] = None
     stop_before: Annotated[
         int | None,
-        typer.Option(min=1, help="Seconds before the time limit at which the profiler is stopped. Default: 60."),
+        typer.Option(
+            min=1,
+            help="Seconds before the time limit at which the profiler is told to stop and write its report. Default: "
+            "300 for nsys, ncu and dlprof, 60 for others, at most a quarter of --time.",
+        ),
     ] = None
     module: Annotated[Texts, typer.Option(help="Module to load; may be repeated.")] = None
+    module_purge: Annotated[
+        Switch, typer.Option(help="module purge before the first module. Default: on, where a module is loaded.")
+    ] = None
     before: Annotated[Texts, typer.Option(help="Shell line before the profiler; may be repeated.")] = None
     after: Annotated[
         Texts, typer.Option(help="Shell line after the profiler, also when it fails; may be repeated.")
@@ -207,6 +232,13 @@ class SiteOptions:
         Text, typer.Option(help="How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.")
     ] = None
     gather_partition: Annotated[Text, typer.Option(help="Partition of the gather job. Default: --partition.")] = None
+    gather_time: Annotated[Text, typer.Option(help="Time limit of the gather job. Default: --time.")] = None
+    gather_mem: Annotated[Text, typer.Option(help="Memory of the gather job. Default: the partition's.")] = None
+    gather_cpus: Annotated[int | None, typer.Option(min=1, help="Cores of the gather job. Default: 1.")] = None
+    gather_module: Annotated[
+        Texts,
+        typer.Option(help="Module of the gather job; may be repeated. Default: those of --module, without CUDA's."),
+    ] = None
     template: Annotated[
         Text, typer.Option(help="Your site's template of the array script; pbs and lsf are built in.")
     ] = None

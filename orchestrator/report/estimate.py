@@ -9,18 +9,22 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
+from perfctl.orchestrator.analyse.flops.experts import assumption
+from perfctl.orchestrator.analyse.flops.types import types_of_products
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import Fit, Memory
+from perfctl.orchestrator.analyse.memory.trace import CONTEXT, Fit, Memory
 from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet
 from perfctl.orchestrator.analyse.sheets.slips import Finding
 from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
-from perfctl.records.paper import LayerCall
+from perfctl.records.paper import CAPABILITY, LayerCall
 
 if TYPE_CHECKING:
     from perfctl.records.paper import ModuleSeen
 
-MIB = 1024 * 1024
+MIB, GIB = 1 << 20, 1 << 30
+NAMED = 8
+"""Layers that one line lists."""
 WIDTH = 110
 """Columns of text beside each other; wider ones go below each other."""
 HEADS = ("", "formula", "numbers", "result")
@@ -83,6 +87,7 @@ def totals_text(found: Estimate) -> str:
     frozen = found.parameters - found.trainable
     lines = [
         f"parameters            {found.parameters:,} (trainable {found.trainable:,}, not trainable {frozen:,})",
+        f"active for a token    {found.active_parameters:,}: of experts only its own" if found.experts else "",
         f"forward               {found.forward}",
         f"backward              {found.backward}" if found.backward.macs or found.backward.at_least else "",
         f"computed again        {found.recompute}" if found.recompute.macs or found.recompute.at_least else "",
@@ -102,12 +107,61 @@ def totals_text(found: Estimate) -> str:
     return "\n".join(filter(None, lines))
 
 
+def types_text(found: Estimate) -> str:
+    """FLOPs and bytes by type, and the casts; "" where every product takes fp32 anyway."""
+    if found.precision == "fp32" and {row.type for row in found.types if row.forward_macs or row.backward_macs} <= {
+        "fp32"
+    }:
+        return ""
+    total = sum(row.forward_macs + row.backward_macs + row.recompute_macs for row in found.types)
+    again = any(row.recompute_macs for row in found.types)
+    rows = []
+    for row in found.types:
+        macs = row.forward_macs + row.backward_macs + row.recompute_macs
+        sizes = (
+            row.forward_macs,
+            2 * row.forward_macs,
+            2 * row.backward_macs,
+            *([2 * row.recompute_macs] if again else []),
+        )
+        least = "at least " if row.unknown else ""
+        cells = (f"{least}{value:,}" for value in sizes)
+        rest = (f"{least}{row.elementwise_flops:,}", f"{row.forward_bytes:,}", f"{row.backward_bytes:,}")
+        rows.append((row.type, *cells, f"{macs / total:.2%}" if total else "", *rest))
+    heads = (
+        "type", "forward MAC", "forward FLOP", "backward FLOP", *(["computed again FLOP"] if again else []), "share",
+        "elementwise FLOP, forward", "forward B", "backward B",
+    )  # fmt: skip
+    casts = found.casts
+    said = f"casts                 {casts.calls:,}: {casts.read_bytes:,} B read, {casts.write_bytes:,} B written; in the bytes above"
+    lines = [*columns(heads, rows), *([said] if casts.calls else [])]
+    if found.precision == "fp8":
+        named = types_of_products(found.ops).items()
+        left = [layer or "(model)" for (layer, kind), name in named if kind == "Linear" and "fp8" not in name]
+        if left:
+            more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+            lines.append(
+                f"Linear, not in fp8    {', '.join(left[:NAMED])}{more}: rows, inputs or outputs are no multiple of 16"
+            )
+        elif all(row.type != "fp8" for row in found.types):
+            lines.append("no product in fp8     the model has no nn.Linear")
+    return "\n".join(lines)
+
+
+def types_json(found: Estimate) -> dict[str, Any]:
+    return {"precision": found.precision, "types": [asdict(row) for row in found.types], "casts": asdict(found.casts)}
+
+
 def _flops(total: Totals) -> str:
     return f"{'at least ' if total.at_least else ''}{total.flops:,}"
 
 
 def _total_json(total: Totals) -> dict[str, Any]:
     return {**asdict(total), "at_least": total.at_least}
+
+
+def _memory_json(memory: Memory) -> dict[str, Any]:
+    return {**asdict(memory), "cublas_workspace": memory.cublas_workspace, "allocated": memory.allocated}
 
 
 def calls_table(calls: Sequence[LayerCall]) -> str:
@@ -137,34 +191,38 @@ def directions_table(calls: Sequence[LayerCall], recompute: bool) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    """Memory of a step: first the known sizes, then which are not known."""
+    """Memory of a step: the sizes, then what was taken for the GPU, then what is not known."""
     peak = memory.peak
-    gpu = f", sm_{memory.gpu[0]}{memory.gpu[1]}" if memory.gpu is not None else ""
     moment = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})" if peak.op else "before the step"
     rows = (
         ("parameters", memory.parameters), ("buffers", memory.buffers), ("gradients", memory.gradients),
         ("optimizer state", memory.optimizer), ("inputs and targets", memory.inputs),
         ("kept for backward", memory.activations), ("peak", peak.bytes), ("peak, 512-byte blocks", memory.rounded_peak),
-        ("reserved by the allocator", memory.reserved), (f"cuBLAS workspace{gpu}", memory.cublas_workspace),
-        ("needed at least", memory.needed),
+        ("cuBLAS workspaces", memory.cublas_workspace), ("allocated at the peak", memory.allocated),
+        ("reserved by the allocator", memory.reserved),
     )  # fmt: skip
     lines = [f"{name:<27}{size:>18,} B" for name, size in rows if size or name != "buffers"]
     shares = ", ".join(f"{name} {size:,}" for name, size in peak.by_category.items())
-    lines += [f"peak reached in            {moment}", f"made of                    {shares}"]
-    unknown = list(memory.not_known)
-    if memory.gpu is None:
-        unknown.insert(0, "which GPU: from Hopper (sm_90) on the cuBLAS workspace is 33,554,432 B; say --gpu sm_90")
-    return "\n".join(lines + [f"not known                  {text}" for text in unknown])
+    least, most = (memory.reserved + size for size in CONTEXT)
+    lines += [
+        f"peak reached in            {moment}", f"made of                    {shares}",
+        f"on the device              {least / GIB:.2f} to {most / GIB:.2f} GiB with the CUDA context, as nvidia-smi shows it",
+    ]  # fmt: skip
+    major, minor = memory.gpu or CAPABILITY
+    named = f"GPU: compute capability {major}.{minor}" + ("" if memory.gpu else ", as none was named (--gpu h100)")
+    threads = [f"workspace: {name}'s thread, {size:,} B" for name, size in memory.workspaces.items()]
+    lines += [f"assumed                    {text}" for text in (named, *memory.assumed, *threads)]
+    return "\n".join(lines + [f"not known                  {text}" for text in memory.not_known])
 
 
 def fit_text(fit: Fit, limit: int) -> str:
-    """Largest batch and its margin."""
+    """Largest batch, what it needs and what stays free."""
+    free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context, cuDNN and fragmentation (--reserve)"
     if not fit.batch:
-        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there"
+        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there, {free}"
     return (
-        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, margin {fit.margin:,} B "
-        f"({fit.margin / limit:.2%}); {fit.batch + 1:,} would need {fit.next_needed:,} B. "
-        "CUDA context and cuDNN workspace come on top and are not known: leave room for them"
+        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, with {free} and {fit.margin:,} B more; "
+        f"{fit.batch + 1:,} would need {fit.next_needed:,} B"
     )
 
 
@@ -176,7 +234,7 @@ def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str]
         parts.append(directions_table(first.calls, bool(first.recompute.macs)))
     if every_row:
         parts.append(calls_table(first.calls))
-    parts.append(totals_text(first))
+    parts += [totals_text(first), types_text(first)]
     if first.memory is not None:
         parts.append(memory_text(first.memory))
     if len(found) > 1:
@@ -185,7 +243,8 @@ def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str]
             for size, one in found.items()
         ]  # fmt: skip
         parts.append("\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), rows, left=0)))
-    parts.append("\n".join(notes))
+    more = (assumption(first.experts),) if first.experts else ()
+    parts.append("\n".join((*notes, *more)))
     return "\n\n".join(filter(None, parts))
 
 
@@ -196,11 +255,12 @@ def as_json(
     batches = {
         size: {
             "parameters": one.parameters, "trainable": one.trainable, "input_bytes": one.input_bytes,
+            "active_parameters": one.active_parameters, "experts": [layer._asdict() for layer in one.experts],
             "forward": _total_json(one.forward), "backward": _total_json(one.backward),
             "recompute": _total_json(one.recompute), "fused_attention": _total_json(one.fused),
-            "integer_macs": one.integer_macs, "layers": [call._asdict() for call in one.calls],
+            "integer_macs": one.integer_macs, **types_json(one), "layers": [call._asdict() for call in one.calls],
             "modules": [asdict(module) for module in one.modules],
-            "memory": asdict(one.memory) if one.memory is not None else None,
+            "memory": _memory_json(one.memory) if one.memory is not None else None,
             "data_dependent": one.data_dependent, "problem": one.problem,
         }
         for size, one in found.items()

@@ -174,14 +174,29 @@ def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
 def _not_counted(ledger: Ledger) -> Iterator[Finding]:
     if not ledger.rows:
         return
+    yield from _not_on_paper(ledger)
     bounds = sorted({row.name for row in ledger.rows if row.counted.lower_bound and row.paper.value})
     if not ledger.any_counted:
         reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
         yield Finding(f"Executed FLOPs were not counted: {'; '.join(reasons[:2])}.", "gaps", warning=True)
     elif bounds:
-        what = ", ".join(bounds[:3]) + (f" and {len(bounds) - 3} more" if len(bounds) > 3 else "")
-        text = f"Counted FLOPs of {what} are lower bounds: some counters were not collected."
+        text = f"Counted FLOPs of {_few(bounds)} are lower bounds: some counters were not collected."
         yield Finding(text, "gaps", warning=True)
+
+
+def _not_on_paper(ledger: Ledger) -> Iterator[Finding]:
+    """Rows that run an operation without a formula, with the operations' names."""
+    rows = [row for row in ledger.rows if any(call.flops is None for call in row.calls)]
+    names = dict.fromkeys(call.kind or "an operation" for row in rows for call in row.calls if call.flops is None)
+    if rows:
+        what, where = (_few(list(found)) for found in (names, dict.fromkeys(row.name for row in rows)))
+        states = {"lower bounds" if row.paper.lower_bound else "unknown" for row in rows}
+        said = f"{what} {'are' if len(names) > 1 else 'is'} not counted"
+        yield Finding(f"Paper FLOPs of {where} are {' or '.join(sorted(states))}: {said}.", "gaps", warning=True)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _failures(study: Study) -> Iterator[Finding]:

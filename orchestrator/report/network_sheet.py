@@ -10,13 +10,16 @@ from perfctl.orchestrator.report.estimate import columns, html_page, latex_page,
 
 Row = tuple[str, ...]
 UNKNOWN = "not known"
-WORDS = 3
-"""Columns that hold words; the others hold numbers."""
+
+
+def _words(sheet: NetworkSheet) -> int:
+    """Columns that hold words; the others hold numbers."""
+    return 4 if sheet.types else 3
 
 
 def _heads(sheet: NetworkSheet) -> Row:
     backward = ("backward FLOP",) if sheet.backward else ()
-    return ("layer", "kind", "output", "parameters", "MAC", "forward FLOP", *backward,
+    return ("layer", "kind", *(["type"] if sheet.types else []), "output", "parameters", "MAC", "forward FLOP", *backward,
             "elementwise FLOP", "parameter B", "written B")  # fmt: skip
 
 
@@ -33,7 +36,8 @@ def _cells(line: NetworkLine, sheet: NetworkSheet) -> Row:
         line.parameter_bytes,
         line.written_bytes,
     )
-    return (line.layer, line.kind, shape, *(unknown if value is None else f"{value:,}" for value in numbers))
+    kind = (line.kind, line.type) if sheet.types else (line.kind,)
+    return (line.layer, *kind, shape, *(unknown if value is None else f"{value:,}" for value in numbers))
 
 
 def _rows(sheet: NetworkSheet) -> list[Row]:
@@ -49,7 +53,13 @@ def _rows(sheet: NetworkSheet) -> list[Row]:
 def _notes(sheet: NetworkSheet) -> list[str]:
     again = f"Computed again in backward (activation checkpointing), in no line: {sheet.recompute_flops:,} FLOP."
     missing = [f"Not known: {'; '.join(sheet.unknown)}."] if sheet.unknown else []
-    return [*missing, *([again] if sheet.recompute_flops else []), *sheet.conventions]
+    types = [
+        f"{row.type}: {'at least ' if row.unknown else ''}{row.forward_flops:,} FLOP forward, {row.backward_flops:,} backward, "
+        f"{row.elementwise_flops:,} elementwise forward; {row.forward_bytes:,} B read and written forward, {row.backward_bytes:,} "
+        "backward."
+        for row in sheet.types
+    ]
+    return [*types, *missing, *([again] if sheet.recompute_flops else []), *sheet.conventions]
 
 
 def _title(model: str, batch: int) -> str:
@@ -60,7 +70,7 @@ def as_text(model: str, sheets: Mapping[int, NetworkSheet]) -> str:
     """Aligned columns for a terminal."""
     parts = []
     for batch, sheet in sheets.items():
-        heads, rule, *lines, total = columns(_heads(sheet), _rows(sheet), left=WORDS)
+        heads, rule, *lines, total = columns(_heads(sheet), _rows(sheet), left=_words(sheet))
         title = _title(model, batch)
         parts.append("\n".join([title, "=" * len(title), "", heads, rule, *lines, rule, total, "", *_notes(sheet)]))
     return "\n\n".join(parts) + "\n"
@@ -72,7 +82,7 @@ def as_markdown(model: str, sheets: Mapping[int, NetworkSheet]) -> str:
     for batch, sheet in sheets.items():
         heads = _heads(sheet)
         out += [f"# {mark(_title(model, batch))}", "", f"| {' | '.join(heads)} |"]
-        out += [f"|{'---|' * WORDS}{'---:|' * (len(heads) - WORDS)}"]
+        out += [f"|{'---|' * _words(sheet)}{'---:|' * (len(heads) - _words(sheet))}"]
         out += [f"| {' | '.join(map(mark, row))} |" for row in _rows(sheet)]
         out += ["", *(f"- {mark(note)}" for note in _notes(sheet)), ""]
     return "\n".join(out)
@@ -81,7 +91,11 @@ def as_markdown(model: str, sheets: Mapping[int, NetworkSheet]) -> str:
 def as_latex(model: str, sheets: Mapping[int, NetworkSheet]) -> str:
     """A document that stands alone, one table a batch size."""
     parts = [
-        (_title(model, batch), latex_table(_heads(sheet), _rows(sheet), WORDS, last_is_total=True), _notes(sheet))
+        (
+            _title(model, batch),
+            latex_table(_heads(sheet), _rows(sheet), _words(sheet), last_is_total=True),
+            _notes(sheet),
+        )
         for batch, sheet in sheets.items()
     ]
     return latex_page(parts, landscape=True)
@@ -97,7 +111,9 @@ def as_html(model: str, sheets: Mapping[int, NetworkSheet]) -> str:
         notes = "".join(f"<li>{escape(note)}</li>" for note in _notes(sheet))
         body += f"<h2>{escape(_title(model, batch))}</h2><div class=wide><table><thead><tr>{head}</tr></thead><tbody>{table}</tbody>"
         body += f"<tfoot><tr>{total}</tr></tfoot></table></div><ul>{notes}</ul>"
-    style = ".wide{overflow-x:auto}td:nth-child(n+4),th:nth-child(n+4){text-align:right}tfoot{font-weight:bold}body{max-width:90rem}"
+    first = max((_words(sheet) for sheet in sheets.values()), default=3) + 1
+    style = f".wide{{overflow-x:auto}}td:nth-child(n+{first}),th:nth-child(n+{first}){{text-align:right}}"
+    style += "tfoot{font-weight:bold}body{max-width:90rem}"
     return html_page(model, body, style)
 
 

@@ -69,6 +69,33 @@ def read_op_shape(row: dict[str, Any]) -> OpShape:
     return OpShape(**{**row, **shapes, "dtypes": tuple(row.get("dtypes", ()))})
 
 
+class Traffic(NamedTuple):
+    """What one layer reads in one step of tensors that were there before it: weights, and the cache of keys and values."""
+
+    layer: str
+    """Dotted module path."""
+    weight_bytes: int
+    """Each parameter once; of an embedding the rows that are looked up, of experts those that have a token."""
+    cache_values: int
+    """Elements of the cache, each once."""
+    cache_bytes: int
+
+
+class CacheTensor(NamedTuple):
+    """One tensor of a model's cache after a step."""
+
+    name: str
+    """Where it is in the cache: layers.0.keys, 0.1."""
+    layer: str | None
+    """The first layer that read it in the step; None when none did."""
+    before: tuple[int, ...] | None
+    """Shape before the step; None when it was not there."""
+    shape: tuple[int, ...]
+    dtype: str
+    written: bool
+    """False: the step left it as it was (cross-attention's keys)."""
+
+
 class Allocation(NamedTuple):
     """One tensor storage of a traced step, from its first to its last moment. Moments count operations."""
 
@@ -87,6 +114,25 @@ class Allocation(NamedTuple):
     """Dispatcher name; "" when it was there before."""
 
 
+CAPABILITY = (8, 0)
+"""Of the GPU where none is named: Ampere, from which on PyTorch has all its attention kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnGpu:
+    """What a CUDA GPU runs where PyTorch chooses a kernel by device, type and shape."""
+
+    capability: tuple[int, int] = CAPABILITY
+    attention: str = "auto"
+    """Kernel of scaled_dot_product_attention: one of ATTENTION."""
+    update: str = "auto"
+    """How the optimizer updates the parameters: one of UPDATES."""
+
+
+ATTENTION = ("auto", "flash", "efficient", "cudnn", "math")
+UPDATES = ("auto", "foreach", "fused", "for-loop")
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryTrace:
     """The storages of one step (after a first one that made the optimizer's state)."""
@@ -98,6 +144,12 @@ class MemoryTrace:
     ends: int
     whole: bool = True
     """False when the step was cut off by an error."""
+    on_gpu: bool = False
+    """Whether the kernels are those that a GPU would run; False: those of the device it was traced on."""
+    assumed: tuple[str, ...] = ()
+    """Choices that were made for the GPU, one line each."""
+    first: tuple[Allocation, ...] = ()
+    """The storages of the step before; those that never died are the first of ``allocations``, in the same order."""
 
 
 Shape = tuple[int, int, int]
@@ -197,3 +249,17 @@ class ModuleSeen:
     parameter_bytes: int
     buffer_bytes: int
     called: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One step of a model as it was traced: shapes, and no FLOPs yet."""
+
+    ops: tuple[OpShape, ...]
+    modules: tuple[ModuleSeen, ...]
+    problem: str | None
+    """Where and why the step ended early, in one line; None when it was complete."""
+    memory: MemoryTrace | None
+    data_dependent: tuple[str, ...] = ()
+    input_bytes: int = 0
+    precision: str = "fp32"

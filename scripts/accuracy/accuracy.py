@@ -170,15 +170,14 @@ def tensors(output: Any) -> list[Any]:
 
 def memory() -> list[Line]:
     """Peaks against torch's MemTracker, byte for byte."""
-    session = estimation.Session(estimation.Request("mnist_cnn"))
     equal, small = 0, [(batch, optimizer) for batch in (16, 64, 256) for optimizer in ("sgd", "adam")]
     for batch, optimizer in small:
-        mine = estimation.Session(estimation.Request("mnist_cnn", optimizer=optimizer, memory=True)).at(batch)
+        one, other = (estimation.Session(estimation.Request("mnist_cnn")).source.model for _ in range(2))
         given = torch.zeros((batch, 1, 28, 28), device="meta")
         target = torch.zeros(batch, dtype=torch.int64, device="meta")
-        session.source.model.zero_grad()
-        theirs = tracked(session.source.model, given, target, optimizer)
-        equal += mine.memory is not None and mine.memory.peak.bytes == theirs
+        loss = partial(torch.nn.functional.nll_loss, target=target)
+        mine = trace(one, (given,), optimizer=optimizer, loss=loss, held=(target,), memory=True).memory
+        equal += mine is not None and memory_of(mine).peak.bytes == tracked(other, given, target, optimizer)
     worst = 0.0
     for name in ("resnet18", "vgg16", "inception_v3"):
         for optimizer in ("sgd", "adam"):

@@ -131,3 +131,25 @@ def test_the_reports_own_derived_metric_says_more_than_its_version() -> None:
     values = {f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum": 10 for name in ("hadd", "hmul", "hfma")}
     derived = {"derived__sm__sass_thread_inst_executed_op_hfma_pred_on_x4": 55296}
     assert kernel_flops(values | derived | {PIPE: 0}, "7.0", version="2023.1").fp16.value == 80
+
+
+SUBPIPE = "sm__inst_executed_pipe_tensor_subpipe_"
+
+
+def test_blackwells_tensor_pipe_is_the_sum_of_its_parts() -> None:
+    """It has no counter of the whole pipe. Without imma nothing says that the rest of the pipe was idle."""
+    zeros = SASS | {f"{SUBPIPE}hmma.sum": 0, f"{SUBPIPE}imma.sum": 0, f"{SUBPIPE}dmma.sum": 0}
+    assert kernel_flops(zeros, "12.0").tensor.value == 0
+    some = SASS | {f"{SUBPIPE}hmma.sum": 1000, f"{SUBPIPE}imma.sum": 0}
+    assert kernel_flops(some, "12.0", name=AMPERE).tensor.value == 4096 * 1000
+    assert kernel_flops(SASS | {f"{SUBPIPE}hmma.sum": 0}, "12.0").tensor.value is None
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"), [(2 * 4096**3, 2 * 4096**3), (0, 2 * 4096**3), (640, 2 * 4096**3 + 640)]
+)
+def test_operations_of_tensor_memory_count_once_whether_the_total_has_them_or_not(total: int, expected: int) -> None:
+    """On a B300, 4096^3 in FP8 counts 2 x multiply-adds in op_utcqmma (a measurement published with DCGM's issue 252)."""
+    path = "sm__ops_path_tensor_"
+    values = SASS | {f"{path}op_utcqmma_src_fp8_dst_fp32.sum": 2 * 4096**3, f"{path}src_fp8_dst_fp32.sum": total}
+    assert dict(kernel_flops(values, "10.3").tensor_types)["fp8"].value == expected

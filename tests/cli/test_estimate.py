@@ -148,9 +148,10 @@ def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
 def test_memory_says_the_largest_batch_and_what_is_not_known(
     capsys: pytest.CaptureFixture[str], model_file: Path
 ) -> None:
-    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--optimizer", "adam", "--memory", "64MiB"]) == 0
+    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--optimizer", "adam", "--memory", "2GiB"]) == 0
     out = capsys.readouterr().out
     assert "largest batch" in out
+    assert "with 1.00 GiB left free for the CUDA context" in out
     assert "not known" in out
     assert "cuDNN workspace" in out
 
@@ -263,11 +264,31 @@ def test_every_operation_has_a_row_with_bytes_when_asked(capsys: pytest.CaptureF
     assert ["1", "ReLU", "forward", "1", "0", "12", "12", "48", "48"] in rows
 
 
-def test_the_gpu_decides_the_workspace(capsys: pytest.CaptureFixture[str], model_file: Path) -> None:
-    arguments = ["estimate", f"{model_file}:mlp", "--input", "8", "--memory", "64MiB"]
-    assert run([*arguments, "--gpu", "sm_90"]) == 0
+def test_the_gpu_decides_the_workspace_and_every_assumption_has_a_line(
+    capsys: pytest.CaptureFixture[str], model_file: Path
+) -> None:
+    arguments = ["estimate", f"{model_file}:mlp", "--input", "8", "--optimizer", "adam", "--memory", "256MiB"]
+    assert run([*arguments, "--gpu", "sm_90", "--update", "for-loop", "--reserve", "0"]) == 0
     out = capsys.readouterr().out
-    assert "cuBLAS workspace, sm_90" in out
-    assert f"{32 * 2**20:,} B" in out
+    assert f"workspace: cuBLAS, forward's thread, {32 * 2**20:,} B" in out
+    assert f"workspace: cuBLAS, backward's thread, {32 * 2**20:,} B" in out
+    assert "assumed                    GPU: compute capability 9.0\n" in out
+    assert "optimizer: Adam, for-loop" in out
+    assert "with 0.00 GiB left free" in out
     assert run(arguments) == 0
-    assert "say --gpu sm_90" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "GPU: compute capability 8.0, as none was named (--gpu h100)" in out
+    assert "optimizer: Adam, foreach" in out
+    assert "not even one sample fits" in out
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [("--attention", "fast", "--attention: 'fast' is not known"), ("--update", "quick", "--update: 'quick' is not known"),
+     ("--reserve", "some", "--reserve: 'some' is not a size")],
+)  # fmt: skip
+def test_an_unknown_kernel_or_reserve_is_refused(
+    capsys: pytest.CaptureFixture[str], model_file: Path, flag: str, value: str, said: str
+) -> None:
+    assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--memory", "1GiB", flag, value]) == 2
+    assert said in capsys.readouterr().err

@@ -103,7 +103,7 @@ def test_a_refusal_of_an_action_reaches_the_user_with_its_option(perfctl: Callab
 def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(
     perfctl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(mode: str) -> None:
+    def refuse(mode: str, **others: object) -> None:
         raise UsageError(f"`mode` must be simple or pytorch, got {mode}")
 
     monkeypatch.setattr("perfctl.orchestrator.launch.profilers.dlprof.DLProf", refuse)

@@ -226,7 +226,7 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(tmp_path: Path, monkeypatch
     whole = CostEstimate(Ncu(metrics="fadd"), recorded_step(tmp_path)).run(asked)
     assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replays) == (16, (), 4, 4 * 5)
     part = CostEstimate(Ncu(metrics="fadd", layers=("conv1",)), Replay(tmp_path / "recorded")).run(asked)
-    (said, _) = cost_lines(part.cost, part.batch_size, part.layers)
+    said = cost_lines(part.cost, part.batch_size, part.layers)[0]
     assert " launches a step in conv1 (of 4) x 5 steps" in said
     with pytest.raises(RunFailed, match="`layer`: no launch of the step is in nope"):
         CostEstimate(Ncu(layers=("nope",)), Replay(tmp_path / "recorded")).run(asked)

@@ -268,3 +268,12 @@ def _count(store: str, table: str = "run") -> int:
         return 0
     connection.close()
     return int(found)
+
+
+def test_options_for_one_tool_are_not_given_to_two(perfctl: Perfctl) -> None:
+    said = perfctl("slurm", "render", "nsys,ncu", "-b", "16", "--tool-args=--stats=true")
+    assert (said.code, "--tool-args are of one profiler, and nsys,ncu are several" in said.err) == (2, True)
+    said = perfctl(
+        "slurm", "render", "ncu", "-b", "16", "--tool-args=--import-source yes", "--launches", "distinct", "--dry-run"
+    )
+    assert "--launches=distinct '--tool-args=--import-source yes'" in said.out

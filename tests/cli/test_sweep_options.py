@@ -27,6 +27,8 @@ def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, wo
         (["--mode", "bogus"], "invalid choice"), (["--conv2", "33,64,3,1"], "must begin with 32"),
         (["--bathces", "16"], "--bathces"), (["--device", "tpu"], "Say cpu, cuda or auto"),
         (["--timeout", "-1"], "--timeout"),
+        (["mnist_cnn"], "Name it with --workload mnist_cnn"),
+        (["mnist_cnn:conv2=32,128,5,1"], "Name it with --workload mnist_cnn:conv2=32,128,5,1"),
     ],
 )  # fmt: skip
 def test_a_request_that_makes_no_sense_is_refused_in_one_line_before_anything_runs(

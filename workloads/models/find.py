@@ -56,6 +56,8 @@ class Source:
     """What was taken where the name leaves a choice: the config, the size of the inputs."""
     sequence: int | None = None
     """The sequence length in ``shapes``; None where there is none."""
+    files: tuple[Path, ...] | None = ()
+    """Files that a library's model was made from; None where something of it came over the network."""
 
 
 def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int | None = None) -> Source:

@@ -62,10 +62,10 @@ def of_transformers(model: Any, seq: int | None) -> Inputs | None:
     takes = inspect.signature(type(model).forward).parameters
     vision = getattr(config, "vision_config", None) or config
     text = _text_config(config)
-    generates = any(_size(config, name) is not None for name in ("image_token_id", "image_token_index"))
+    generates = any(size_in(config, name) is not None for name in ("image_token_id", "image_token_index"))
     more = ""
     if "input_ids" in takes:
-        found.sequence = seq or min(TOKENS, _size(text, "max_position_embeddings") or TOKENS)
+        found.sequence = seq or min(TOKENS, size_in(text, "max_position_embeddings") or TOKENS)
         found.take("input_ids", (found.sequence,), "int64")
         more = "; text alone, without images" if generates and "pixel_values" in takes else "; `seq` sets the length"
     if "pixel_values" in takes and not generates:
@@ -73,10 +73,10 @@ def of_transformers(model: Any, seq: int | None) -> Inputs | None:
         if image is None:
             return None
         found.take("pixel_values", image)
-    if "input_features" in takes and _size(config, "num_mel_bins") and _size(config, "max_source_positions"):
+    if "input_features" in takes and size_in(config, "num_mel_bins") and size_in(config, "max_source_positions"):
         found.take("input_features", (config.num_mel_bins, 2 * config.max_source_positions))
     if "input_values" in takes:
-        bins, frames = _size(config, "num_mel_bins"), _size(config, "max_length")
+        bins, frames = size_in(config, "num_mel_bins"), size_in(config, "max_length")
         if bins and frames:
             found.take("input_values", (frames, bins))
         else:
@@ -86,7 +86,7 @@ def of_transformers(model: Any, seq: int | None) -> Inputs | None:
     if not found.shapes:
         return None
     if "decoder_input_ids" in takes and getattr(config, "is_encoder_decoder", False):
-        length = seq or min(TOKENS, _size(text, "max_target_positions") or TOKENS)
+        length = seq or min(TOKENS, size_in(text, "max_target_positions") or TOKENS)
         found.sequence = length
         found.take("decoder_input_ids", (length,), "int64")
         more = "; `seq` sets the lengths"
@@ -98,17 +98,18 @@ def _text_config(config: Any) -> Any:
     return config if inner is None else inner
 
 
-def _size(config: Any, name: str) -> int | None:
+def size_in(config: Any, name: str) -> int | None:
+    """A size in a config; None where it has none of that name."""
     value = getattr(config, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _image(config: Any) -> tuple[int, ...] | None:
-    size, channels = getattr(config, "image_size", None), _size(config, "num_channels")
+    size, channels = getattr(config, "image_size", None), size_in(config, "num_channels")
     if size is None:  # a convolutional network: it takes images of any size, those of ImageNet by default
         size = IMAGES[0]
     sides = (size, size) if isinstance(size, int) else tuple(size)
-    frames = _size(config, "num_frames")
+    frames = size_in(config, "num_frames")
     return (*((frames,) if frames else ()), channels or 3, *sides)
 
 

@@ -137,13 +137,15 @@ def _said(library: str, name: str, settings: Settings) -> str:
     return f"{library}:{name}{':' if more else ''}{more}"
 
 
-def _source(model: torch.nn.Module, name: str, taken: inputs.Inputs | None, *notes: str) -> Source:
+def _source(
+    model: torch.nn.Module, name: str, taken: inputs.Inputs | None, *notes: str, files: tuple[Path, ...] | None = ()
+) -> Source:
     if taken is None:
-        return Source(model, name, notes=tuple(filter(None, notes)))
+        return Source(model, name, notes=tuple(filter(None, notes)), files=files)
     if taken.names:
         _call_by_name(model, taken.names)
     both = tuple(filter(None, (*notes, taken.note)))
-    return Source(model, name, taken.shapes, taken.dtypes, notes=both, sequence=taken.sequence)
+    return Source(model, name, taken.shapes, taken.dtypes, notes=both, sequence=taken.sequence, files=files)
 
 
 def _call_by_name(model: torch.nn.Module, names: tuple[str, ...]) -> None:
@@ -151,37 +153,52 @@ def _call_by_name(model: torch.nn.Module, names: tuple[str, ...]) -> None:
     forward = model.forward
 
     def by_name(*given: Any) -> Any:
-        with _one_sequence():
+        with one_sequence():
             return forward(**dict(zip(names, given, strict=False)))
 
     model.forward = by_name
 
 
 @contextmanager
-def _one_sequence() -> Iterator[None]:
+def one_sequence() -> Iterator[None]:
     """During the block, transformers takes each sample for one whole sequence, as it is here, without looking at values.
 
     Seen in transformers 5.23: its decoders compare position_ids, to find several sequences packed into one sample, and look
-    whether a padding mask is all true. Here the answers are None and yes; tensors without data have no values to look at.
+    whether a padding mask is all true; its encoders warn of padding tokens, and detection models look in training whether all
+    activations are finite. Here the answers are None, yes, no warning, yes; tensors without data have no values to look at.
     A mask does not change the multiply-adds: the whole square of scores is counted.
     """
-    masks = sys.modules.get("transformers.masking_utils")
-    known = {name: getattr(masks, name) for name in ("find_packed_sequence_indices", *_PADDED) if hasattr(masks, name)}
-    for name, looks in known.items():
-        setattr(masks, name, partial(_without_padding, looks) if name in _PADDED else _not_packed)
+    import torch
+
+    masks, models = (sys.modules.get(f"transformers.{name}") for name in ("masking_utils", "modeling_utils"))
+    base = getattr(models, "PreTrainedModel", None)
+    wanted: list[tuple[Any, str, Callable[[Any], Callable[..., Any]]]] = [
+        (torch, "isfinite", lambda looks: partial(_finite, looks)),
+        (base, "warn_if_padding_and_no_attention_mask", lambda warns: _no_answer),
+        (masks, "find_packed_sequence_indices", lambda looks: _no_answer),
+        *((masks, name, lambda looks: partial(_without_padding, looks)) for name in _PADDED),
+    ]
+    known = [(owner, name, getattr(owner, name), make) for owner, name, make in wanted if hasattr(owner, name)]
+    for owner, name, looks, make in known:
+        setattr(owner, name, make(looks))
     try:
         yield
     finally:
-        for name, looks in known.items():
-            setattr(masks, name, looks)
+        for owner, name, looks, _ in known:
+            setattr(owner, name, looks)
 
 
 _PADDED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
 """Functions of transformers that look into a padding mask, their first parameter."""
 
 
-def _not_packed(position_ids: Any) -> None:
+def _no_answer(*_: Any) -> None:
     return None
+
+
+def _finite(looks: Callable[..., Any], value: torch.Tensor) -> Any:
+    """Whether each value is finite: yes, where the tensor has no values."""
+    return looks(value.new_zeros((1,), device="cpu")).expand(value.shape) if value.is_meta else looks(value)
 
 
 def _without_padding(looks: Callable[..., Any], padding_mask: Any, *more: Any, **named: Any) -> Any:
@@ -205,11 +222,22 @@ def _timm(name: str, settings: Settings, device: str, seq: int | None) -> Source
 
 
 def _transformers(name: str, settings: Settings, device: str, seq: int | None) -> Source:
+    model, said, notes, files = transformers_model(name, settings, device)
+    return _source(model, said, inputs.of_transformers(model, seq), *notes, files=files)
+
+
+def transformers_model(
+    name: str, settings: Settings, device: str, lists: tuple[str, ...] = ("AutoModel",)
+) -> tuple[torch.nn.Module, str, tuple[str, ...], tuple[Path, ...] | None]:
+    """(A model of transformers, its name as given, what was assumed, the files it is made from). Raises ModelError.
+
+    lists: where its class is looked for when neither ``class=`` nor the config names one.
+    """
     library = _import("transformers")
     library.logging.set_verbosity_error()
     said, settings = _said("hf", name, settings), dict(settings)
     wanted = settings.pop("class", None)
-    raw, where = _hf_config(name, library.CONFIG_MAPPING)
+    raw, where, files = _hf_config(name, library.CONFIG_MAPPING)
     kind = raw.get("model_type")
     if kind not in library.CONFIG_MAPPING:
         what = (
@@ -223,17 +251,25 @@ def _transformers(name: str, settings: Settings, device: str, seq: int | None) -
     architecture = wanted or next(iter(raw.get("architectures") or ()), None)
     if architecture:
         made = _lazy(library, lambda: getattr(library, architecture))
-    elif type(config) in library.AutoModel._model_mapping:
-        made = _lazy(library, lambda: library.AutoModel._model_mapping[type(config)])
     else:
-        raise ModelError(f"{said}: transformers names no model without a head for it", f"Say which: {said}:class=NAME")
+        # An encoder-decoder is in the list of decoders too, as its decoder alone.
+        ordered = sorted(lists, key=lambda at: ("Seq2Seq" in at) != bool(getattr(config, "is_encoder_decoder", False)))
+        known = next((at for at in ordered if type(config) in getattr(library, at)._model_mapping), None)
+        if known is None:
+            wanted_kind = "without a head" if lists == ("AutoModel",) else "that generates"
+            raise ModelError(
+                f"{said}: transformers names no model {wanted_kind} for it", f"Say which: {said}:class=NAME"
+            )
+        made = _lazy(library, lambda: getattr(library, known)._model_mapping[type(config)])
     made = made[0] if isinstance(made, tuple) else made
     if made is None or not hasattr(made, "_from_config"):
         raise _unknown(f"transformers {library.__version__} has no model class", str(architecture), dir(library))
     model = build_model(lambda: made._from_config(config), said, device, _SETTING)
-    head = f"{type(model).__name__}{'' if architecture else ', without a head (class=NAME takes another)'}"
+    taken = (
+        "" if architecture else f"{', without a head' if lists == ('AutoModel',) else ''} (class=NAME takes another)"
+    )
     random = f"random parts off, so that every layer counts: {', '.join(off)}" if off else ""
-    return _source(model, said, inputs.of_transformers(model, seq), f"model: {head}, from {where}", random)
+    return model, said, tuple(filter(None, (f"model: {type(model).__name__}{taken}, from {where}", random))), files
 
 
 _RANDOM = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "apply_spec_augment")
@@ -281,26 +317,28 @@ def _in_one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _hf_config(name: str, known: Mapping[str, Any]) -> tuple[Settings, str]:
-    """(The config, where it comes from). Raises ModelError."""
+def _hf_config(name: str, known: Mapping[str, Any]) -> tuple[Settings, str, tuple[Path, ...] | None]:
+    """(The config, where it comes from, its files or None where it came over the network). Raises ModelError."""
     path = config_file(name)
     if path is not None:
-        return read_config(path), str(path)
+        return read_config(path), str(path), (path,)
     if name in known:
-        return {"model_type": name}, f"the default config of the architecture '{name}', not of a trained model"
+        return {"model_type": name}, f"the default config of the architecture '{name}', not of a trained model", ()
     if not _HUB_NAME.fullmatch(name) or Path(name).is_dir() or name.endswith(".json"):
         raise ModelError(
             f"hf:{name}: there is no config.json", "Give a config.json, a folder with one, or a name of the hub"
         )
-    return _hub_config(name, known), f"config.json of {name} on the hub"
+    found, files = _hub_config(name, known)
+    return found, f"config.json of {name} on the hub", files
 
 
-def _hub_config(name: str, known: Iterable[str]) -> Settings:
-    """config.json of a model on the hub, from the local cache or the network. No other file is ever loaded."""
+def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, ...] | None]:
+    """config.json of a model on the hub, from the local cache (its files) or the network. No other file is ever loaded."""
     hub = importlib.import_module("huggingface_hub")
     cached = hub.try_to_load_from_cache(name, "config.json")
     if isinstance(cached, str):
-        return read_config(Path(cached))
+        # models--NAME/snapshots/REVISION/config.json; refs/main names the revision
+        return read_config(Path(cached)), (Path(cached), Path(cached).parents[2] / "refs" / "main")
     base = name.rpartition("/")[2].lower()
     near = max((kind for kind in known if re.match(rf"{re.escape(kind)}(?![a-z])", base)), key=len, default=None)
     default = f", or hf:{near} for the default config of that architecture" if near else ""
@@ -317,7 +355,7 @@ def _hub_config(name: str, known: Iterable[str]) -> Settings:
     if not isinstance(found, dict):
         text = f"hf:{name}: the hub has no config.json of that name that may be read (HTTP {answer.status_code})"
         raise ModelError(text, remedy)
-    return found
+    return found, None
 
 
 def _torchaudio(name: str, settings: Settings, device: str, seq: int | None) -> Source:
@@ -347,7 +385,8 @@ def _diffusers(name: str, settings: Settings, device: str, seq: int | None) -> S
     where = str(path) if path is not None else f"the default config of {wanted}, not of a trained model"
     given = {key: value for key, value in raw.items() if not key.startswith("_")} | settings
     model = build_model(lambda: made(**given), said, device, _SETTING)
-    return _source(model, said, inputs.of_diffusers(model, seq), f"model: {wanted}, from {where}")
+    files = () if path is None else (path,)
+    return _source(model, said, inputs.of_diffusers(model, seq), f"model: {wanted}, from {where}", files=files)
 
 
 LIBRARIES: Mapping[str, Callable[[str, Settings, str, int | None], Source]] = {

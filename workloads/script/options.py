@@ -69,6 +69,8 @@ class ScriptOptions:
     """The expected device; the script decides."""
     under: tuple[str, ...] = ()
     """Profiler and options that every rank of a launcher starts itself under; RANK marks the names of its files."""
+    under_rank: int | None = None
+    """The only rank that starts ``under`` the profiler; None for every rank."""
     variant: str | None = None
     """Distinguishes this command from others of the same script; None: derived from its arguments."""
 
@@ -190,6 +192,7 @@ def _parser() -> spec.Parser:
     add("--device", choices=spec.DEVICES)
     add("--variant")
     add("--under", type=_words, default=())
+    add("--under-rank", type=at_least(0))
     return parser
 
 

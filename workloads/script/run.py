@@ -152,7 +152,7 @@ def run_script(arguments: Sequence[str]) -> int:
             return 0
         text = os.environ.get("RANK", "")
         rank = int(text) if text.isdecimal() else 0
-        if options.under:
+        if options.under and options.under_rank in (None, rank):
             start_under(options, rank)
         options = options.for_rank(rank).with_absolute_paths()
         keeper = Keeper(options)

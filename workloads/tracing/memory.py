@@ -48,6 +48,8 @@ class Live:
         self.device = device
         self.clock = 0
         self.slots: list[Slot] = []
+        self.first: tuple[Allocation, ...] = ()
+        """The storages until ``begin``."""
         self.alive: dict[int, Slot] = {}
         self.forward_ends = 0
         self.backward_ends = 0
@@ -62,6 +64,12 @@ class Live:
         elif isinstance(result, (tuple, list)):
             for item in result:
                 self.see(item, layer, direction, op)
+
+    def see_scratch(self, size: int, layer: str, direction: str, op: str) -> None:
+        """``size`` bytes that the operation took beside its results and gave back at its end."""
+        if size:
+            self.clock += 2
+            self.slots.append(Slot(size, "temporary", self.clock - 1, layer, direction, op, died=self.clock))
 
     def _meet(
         self, tensor: torch.Tensor, category: str, moment: int, layer: str = "", direction: str = "", op: str = ""
@@ -87,6 +95,7 @@ class Live:
             slot.died = self.clock
 
     def begin(self) -> None:
+        self.first = tuple(map(_record, self.slots))
         self.slots = list(self.alive.values())
         for slot in self.slots:
             slot.born = 0
@@ -110,10 +119,11 @@ class Live:
             if storage is not None and (slot := self.alive.get(storage._cdata)):
                 slot.category = "gradient"
 
-    def trace(self, whole: bool = True) -> MemoryTrace:
-        allocations = tuple(
-            Allocation(slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op)
-            for slot in self.slots
-        )
+    def trace(self, whole: bool = True, on_gpu: bool = False, assumed: tuple[str, ...] = ()) -> MemoryTrace:
+        allocations = tuple(map(_record, self.slots))
         forward_ends, backward_ends = self.forward_ends or self.clock, self.backward_ends or self.clock
-        return MemoryTrace(allocations, forward_ends, backward_ends, self.clock, whole)
+        return MemoryTrace(allocations, forward_ends, backward_ends, self.clock, whole, on_gpu, assumed, self.first)
+
+
+def _record(slot: Slot) -> Allocation:
+    return Allocation(slot.size, slot.category, slot.born, slot.died, slot.layer, slot.direction, slot.op)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
+from math import ceil, log2, prod
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_map
 
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.workloads.tracing.composites import kind_of
@@ -47,6 +48,8 @@ class OpPlan(NamedTuple):
     """Its result (a size, a number on the host) depends on data, not only on shapes."""
 
 
+_BY_VALUES = ("torchvision.nms", "aten.linalg_matrix_exp")
+"""Their result, or their work, depends on values, though no tag says so."""
 _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
@@ -61,7 +64,7 @@ def plan_for(func: Any) -> OpPlan:
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:
         attributes = _pointwise
-    return OpPlan(name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name == "torchvision.nms")
+    return OpPlan(name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name in _BY_VALUES)
 
 
 def _decomposes(func: Any) -> bool:
@@ -105,7 +108,7 @@ def shape_of(value: torch.Tensor) -> tuple[int, ...]:
 
 
 _PAIRED = ("aten.bmm", "aten.matmul", "aten.mm")
-"""Products of which each part of one nested tensor meets its own of the other."""
+"""Products of which each part of one nested tensor meets its own of the other; backward the gradient's part as well."""
 _Shapes = tuple[tuple[int, ...] | None, ...]
 
 
@@ -113,8 +116,16 @@ def components(
     name: str, args: tuple[Any, ...], result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> list[tuple[_Shapes, _Shapes]]:
     """(inputs, outputs) of each product that one operator runs: several for two nested tensors, else one."""
-    if name not in _PAIRED or not all(map(is_nested, args[:2])):
+    backward = name == "aten.matmul_backward"
+    if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
         return [(tuple(inputs), tuple(outputs))]
+    if backward:
+        known = zip(*(_sizes(value) for value in args[:3]), strict=True)
+        wanted = [gradient is not None for gradient in result]
+        return [
+            (sizes, tuple(size if want else None for size, want in zip(sizes[1:], wanted, strict=True)))
+            for sizes in known
+        ]
     parts = zip(*(_sizes(value) for value in (*args[:2], result)), strict=True)
     return [((left, right), (product,)) for left, right, product in parts]
 
@@ -142,14 +153,28 @@ def _stored(value: torch.Tensor) -> int:
 
 
 def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operator's result; on meta, also of those few that torch has no meta kernel for."""
-    try:
-        return func(*args, **kwargs)
-    except NotImplementedError:
-        shaped = _SHAPED.get(name)
-        if shaped is None or not any(isinstance(value, torch.Tensor) and value.is_meta for value in args):
-            raise
-        return shaped(*args)
+    """The operator's result; on meta, also of those few that torch has no meta kernel for, or one that refuses types.
+
+    A tensor that the model made on the CPU is taken for one on meta where it meets others there.
+    """
+    shaped = _SHAPED.get(name)
+    if shaped is None or not any(map(_is_on_meta, args)):
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if "not on the expected device meta" not in str(error):
+                raise
+            return func(*tree_map(_to_meta, args), **tree_map(_to_meta, kwargs))
+    return shaped(*args, **kwargs)
+
+
+def _to_meta(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, torch.Tensor) and value.device.type == "cpu" else value
+
+
+def _is_on_meta(value: Any) -> bool:
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    return isinstance(first, torch.Tensor) and first.is_meta
 
 
 def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -158,14 +183,81 @@ def _ctc(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> tuple[torch
     return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * longest + 1)
 
 
+def _least_squares(left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, ...]:
+    """Solution, residuals, rank, singular values; of the last three the sizes are not known without a driver."""
+    rows = right.shape[len(left.shape) - 1 :] if right.dim() == left.dim() else ()
+    rest = [left.new_empty(0, dtype=kind) for kind in (left.dtype, torch.int64, left.dtype)]
+    return left.new_empty((*left.shape[:-2], left.shape[-1], *rows)), *rest
+
+
+def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether tensors are equal; on meta only where istft asks whether its windows vanish somewhere (torch 2.14): they do not."""
+    if left.dim() or left.dtype is not torch.bool:
+        return bool(torch.ops.aten.equal.default(left, right))
+    return False
+
+
+def _grouped(
+    left: torch.Tensor, right: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
+) -> torch.Tensor:
+    """Its rows, or the sum over them, are split into groups at ``offs``. torch 2.14's meta kernel takes 16-bit types only."""
+    ends = 0 if offs is None else offs.numel()
+    if left.dim() == right.dim() == 2:
+        shape: tuple[int, ...] = (ends, left.shape[0], right.shape[1])
+    elif left.dim() == right.dim():
+        shape = (*left.shape[:2], right.shape[2])
+    else:
+        shape = (left.shape[-2], right.shape[-1])
+    return left.new_empty(shape, dtype=out_dtype)
+
+
 _SHAPED: dict[str, Callable[..., Any]] = {
+    "aten.equal": _equal,
+    "aten.linalg_lstsq": _least_squares,
+    "aten._grouped_mm": _grouped,
     "aten._ctc_loss": _ctc,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
+    "aten._weight_norm_interface_backward": lambda grad, v, g, *_: (torch.empty_like(v), torch.empty_like(g)),
+    "aten._fused_sgd_": lambda *_, **__: None,
 }
 
 
 def _at(args: tuple[Any, ...], index: int) -> Any:
     return args[index] if len(args) > index else None
+
+
+def _exponential(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+    """How many products matrix_exp takes for all its matrices, from their norms, as torch's CPU and CUDA kernels do.
+
+    Seen in torch 2.14 (aten/src/ATen/native/LinearAlgebra.cpp, mexp): a Taylor polynomial with 0 to 5 products, always the largest
+    for several matrices, and of a matrix halved s times s squarings more. Source: Bader, Blanes, Casas, "Computing the matrix
+    exponential with an optimized Taylor polynomial approximation", 2019.
+    """
+    given = args[0]
+    limits = _TAYLOR.get(given.dtype.to_real())
+    if given.is_meta or limits is None:
+        return (("missed", "the number of its products depends on the values"),)
+    norms = [float(norm) for norm in torch.linalg.matrix_norm(given.detach(), 1).reshape(-1)]
+    degree = next((place for place, limit in enumerate(limits) if max(norms, default=0.0) <= limit), len(limits) - 1)
+    squarings = sum(max(0, ceil(log2(norm / limits[-1]))) for norm in norms if norm > 0)
+    return (("products", (degree if len(norms) == 1 else len(limits) - 1) * len(norms) + squarings),)
+
+
+_TAYLOR = {
+    torch.float32: (1.192092800768788e-07, 5.978858893805233e-04, 5.116619363445086e-02, 5.800524627688768e-01,
+                    1.461661507209034, 3.010066362817634),
+    torch.float64: (2.220446049250313e-16, 2.580956802971767e-08, 3.397168839976962e-04, 4.991228871115323e-02,
+                    2.996158913811580e-01, 1.090863719290036),
+}  # fmt: skip
+"""Largest 1-norm for which 0, 1, ... 5 products are enough; above the last, the matrix is halved until it is."""
+
+
+def picks_by_mask(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether the size of the result depends on values: of indexing only where an index is a mask."""
+    if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
+        return True
+    indices = _at(args, 1) or ()
+    return any(isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices)
 
 
 def _hashable(value: Any) -> Any:
@@ -221,6 +313,9 @@ ATTRIBUTES: dict[str, Extractor] = {
         ("_trilinear", _named("", "", "", "expand1", "expand2", "expand3", "sumdim")),
         ("_fft_c2c _fft_r2c _fft_c2r", _named("", "dim")),
         ("linalg_qr", _named("", "mode")),
+        ("linalg_lstsq", _named("", "", "rcond", "driver")),
+        ("linalg_pinv", _named(*[""] * 3, "hermitian")),
+        ("linalg_matrix_exp", _exponential),
         ("_linalg_svd", _named("", "full_matrices", "compute_uv")),
         ("_linalg_eigh", _named("", "", "compute_v")),
         ("linalg_solve_triangular", _named("", "", "upper", "left")),

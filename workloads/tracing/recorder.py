@@ -18,19 +18,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from traceback import walk_tb
 from typing import Any
 
 import torch
 
-from perfctl.records.paper import MemoryTrace, ModuleSeen, OpShape
+from perfctl.records.paper import OnGpu, Traced
+from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
-from perfctl.workloads.tracing import composites
+from perfctl.workloads.tracing import as_cuda, composites
+from perfctl.workloads.tracing.as_cuda import Kernels
+from perfctl.workloads.tracing.autocast import Autocast, AutocastRefused
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import Live
+from perfctl.workloads.tracing.traffic import Watch
 from perfctl.workloads.tracing.watch import Recorder
 
 __all__ = ["Recorder", "Traced", "as_inputs", "make_inputs", "make_optimizer", "trace", "without_data"]
@@ -44,17 +47,6 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {"lr": 0.01}),
 }
 """Name of an optimizer -> class in torch.optim and settings; learning rates do not affect counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    ops: tuple[OpShape, ...]
-    modules: tuple[ModuleSeen, ...]
-    problem: str | None
-    """Where and why the step ended early, in one line; None when it was complete."""
-    memory: MemoryTrace | None
-    data_dependent: tuple[str, ...] = ()
-    input_bytes: int = 0
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:
@@ -90,6 +82,11 @@ def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
     return odd or any(type(module).__module__.startswith("torch.ao.nn.quantized") for module in model.modules())
 
 
+def holds_jagged(inputs: Any) -> bool:
+    """Whether a jagged nested tensor with values is among the inputs: some of its operators exist with values only."""
+    return any(tensor.layout is torch.jagged and tensor.device.type != "meta" for tensor in tensors_in(inputs))
+
+
 def make_inputs(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str) -> tuple[Any, ...]:
     """Tensors of zeros (without data on meta); ``shapes`` include the batch dimension."""
     both = zip(shapes, dtypes, strict=True)
@@ -119,46 +116,80 @@ def _moved(item: Any, device: str) -> Any:
     return {name: _moved(piece, device) for name, piece in item.items()} if isinstance(item, dict) else item
 
 
-def make_optimizer(model: torch.nn.Module, optimizer: str | tuple[str, dict[str, Any]] | None) -> Any:
-    """An optimizer for the model's trainable parameters; None for none."""
+def make_optimizer(
+    model: torch.nn.Module, optimizer: str | tuple[str, dict[str, Any]] | None, kernels: Kernels | None = None
+) -> Any:
+    """An optimizer for the model's trainable parameters; None for none. ``kernels``: it updates them as this GPU does."""
     if optimizer is None:
         return None
     name, settings = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return getattr(torch.optim, name)(parameters, **settings) if parameters else None
+    kind = getattr(torch.optim, name)
+    if kernels is not None and parameters:
+        settings, way = as_cuda.update_settings(kind, settings, kernels.gpu.update)
+        kernels.update = f"optimizer: {name}, {way}"
+    with as_cuda.fused_anywhere():
+        return kind(parameters, **settings) if parameters else None
 
 
 def trace(
     model: torch.nn.Module, inputs: tuple[Any, ...], *, mode: str = "train", grad: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None, loss: Callable[[Any], Any] | None = None,
-    held: tuple[Any, ...] = (), memory: bool = False,
+    held: tuple[Any, ...] = (), memory: bool = False, precision: str = "fp32", gpu: OnGpu | None = None,
+    watch: Watch | None = None,
 ) -> Traced:  # fmt: skip
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is a backward.
 
     ``loss`` computes a loss from the output; without it backward starts at the output. ``held``: tensors besides the
-    inputs (the loss's targets), for the memory trace.
+    inputs (the loss's targets), for the memory trace. ``watch``: also counts what is read of weights and a cache.
 
-    With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. An exception of the
-    model ends the trace: the operations before it are kept, and ``problem`` describes it.
+    With ``memory``, an extra step comes first, so that the optimizer's state exists as in later steps. ``gpu``: memory as
+    the kernels of this GPU need it; None: as those of the device that the tensors are on. An exception of the model ends the
+    trace: the operations before it are kept, and ``problem`` describes it.
     """
     model.train(mode == "train")
     backward = (mode == "train") if grad is None else grad
-    stepper = make_optimizer(model, optimizer) if backward else None
+    kernels = Kernels(gpu) if gpu is not None and memory else None
+    chosen = PRECISIONS[precision]
+    inputs = cast_inputs(inputs, chosen.weights)
+    if chosen.weights is not None:
+        model.to(getattr(torch, chosen.weights))
+    autocast = None
+    if chosen.autocast is not None:
+        autocast = Autocast(_device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8")
+    stepper = make_optimizer(model, optimizer, kernels) if backward else None
     live = _adopting(model, inputs, held) if memory else None
-    step = partial(_step, model, inputs, backward, stepper, loss, live)
-    recorder, problem = _attempt(model, live, step)
+    step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
+    recorder, problem = _attempt(model, live, step, autocast, kernels, watch)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.begin()
-        recorder, problem = _attempt(model, live, step)
-    lives = live.trace(problem is None) if live is not None else None
+        recorder, problem = _attempt(model, live, step, autocast, kernels)
+    assumed = kernels.assumed if kernels is not None else ()
+    lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(inputs))
-    return Traced(recorder.ops, recorder.modules, problem, lives, recorder.data_dependent, size)
+    ops = as_cuda.on_paper(recorder.ops) if kernels is not None and kernels.dropouts else recorder.ops
+    return Traced(ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision)
+
+
+def cast_inputs(inputs: Any, dtype: str | None) -> Any:
+    """The inputs of a model that was cast whole: those of float32 are cast, too. None leaves them as they are."""
+    if dtype is None:
+        return inputs
+    if isinstance(inputs, torch.Tensor) and inputs.dtype == torch.float32:
+        return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
+    if isinstance(inputs, (tuple, list)):
+        return type(inputs)([cast_inputs(item, dtype) for item in inputs])
+    return {name: cast_inputs(item, dtype) for name, item in inputs.items()} if isinstance(inputs, dict) else inputs
+
+
+def _device_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
+    first = next(iter((*model.parameters(), *tensors_in(inputs))), None)
+    return first.device.type if first is not None else "cpu"
 
 
 def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, ...]) -> Live:
-    first = next(iter((*model.parameters(), *inputs)), None)
-    live = Live(first.device.type if first is not None else "cpu")
+    live = Live(_device_of(model, inputs))
     existing = (("parameter", model.parameters()), ("buffer", model.buffers()), ("input", (*inputs, *held)))
     for category, tensors in existing:
         for tensor in tensors:
@@ -169,16 +200,17 @@ def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, 
 
 def _step(
     model: torch.nn.Module, inputs: tuple[Any, ...], backward: bool, stepper: Any,
-    loss: Callable[[Any], Any] | None, live: Live | None,
+    loss: Callable[[Any], Any] | None, live: Live | None, autocast: Autocast | None,
 ) -> None:  # fmt: skip
     if stepper is not None:
         stepper.zero_grad()
-    with nullcontext() if backward else torch.no_grad():
-        output = model(*inputs)
     ends: list[Any] = []
-    if backward and loss is not None:
-        ends = [loss(output)]
-    elif backward:
+    with autocast.region() if autocast is not None else nullcontext():
+        with nullcontext() if backward else torch.no_grad():
+            output = model(*inputs)
+        if backward and loss is not None:
+            ends = [loss(output)]
+    if backward and loss is None:
         ends = [end for end in tensors_in(output) if end.requires_grad]
     if live is not None:
         live.forward_done()
@@ -192,20 +224,33 @@ def _step(
         stepper.step()
 
 
-def _attempt(model: torch.nn.Module, live: Live | None, step: Callable[[], None]) -> tuple[Recorder, str | None]:
+def _attempt(
+    model: torch.nn.Module, live: Live | None, step: Callable[[], None], autocast: Autocast | None,
+    kernels: Kernels | None, watch: Watch | None = None,
+) -> tuple[Recorder, str | None]:  # fmt: skip
     """(recorder, where and why the step ended early)."""
-    recorder = Recorder(model, live, uncompiled=True)
+    recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
+    recorder.watch = watch
     try:
-        with composites.uncompiled(), recorder:
+        as_gpu = kernels.installed() if kernels is not None else nullcontext()
+        with composites.uncompiled(), as_cuda.fused_anywhere(), as_gpu, recorder, autocast or nullcontext():
             step()
     except MODEL_ERRORS as error:
         # A frame kept in a variable would be a reference cycle, and keep the tensors of the step alive.
-        module = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
-        if module.startswith(f"{__package__}.") and module != __name__:
+        places = [
+            (frame.f_globals.get("__name__", ""), frame.f_code.co_name) for frame, _ in walk_tb(error.__traceback__)
+        ]
+        module, function = places[-1]
+        ours = module.startswith(f"{__package__}.") and module != __name__ and function not in _PASSED_ON
+        if ours and not isinstance(error, AutocastRefused):
             place = recorder.failed_in or "the model"
             return recorder, f"{place}: perfctl could not follow it ({type(error).__name__}: {first_line(error)})"
         return recorder, explain(error, recorder.failed_in)
     return recorder, None
+
+
+_PASSED_ON = ("_attend", "flex_attend", "run")
+"""Functions of this package that call what the model called: its errors are the model's."""
 
 
 def explain(error: BaseException, path: str | None) -> str:

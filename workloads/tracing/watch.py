@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 import torch
 import torch.nn.functional
+import torch.utils.flop_counter  # attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
 from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
 from torch.nn.parameter import is_lazy
@@ -17,17 +18,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.spec import first_line
-from perfctl.workloads.tracing import composites, operations
+from perfctl.workloads.tracing import as_cuda, composites, operations
+from perfctl.workloads.tracing.autocast import Autocast
 from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
 from perfctl.workloads.tracing.layers import Frame, Names, Places
 from perfctl.workloads.tracing.memory import Live, storage_of
 from perfctl.workloads.tracing.operations import OpPlan, is_nested
+from perfctl.workloads.tracing.traffic import Watch
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
 """Settings of an optimizer that change its work."""
-_ADDS = ("aten.add", "aten.addmm", "aten.baddbmm", "aten.add_", "aten.sub")
+_ADDS = ("aten.add", "aten.addmm", "aten._scaled_mm", "aten.baddbmm", "aten.add_", "aten.sub")
+_CAST = "aten._to_copy"
+_VALUES_ONLY = ("svdvals", "eigvalsh", "matrix_norm", "norm", "cond", "matrix_rank")
+"""Functions of torch.linalg that take singular values or eigenvalues, and vectors only for a gradient.
+
+torch 2.14 makes the vectors in any dispatch mode (_may_require_fw_or_bw_grad), so a trace would see work that no run does.
+"""
 COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
@@ -72,6 +81,9 @@ class Dispatch(TorchDispatchMode):
         recorder.numbered = next_number()
         if recorder.live is not None:
             recorder.live.see(result, *recorder.place(), plan.name)
+            recorder.live.see_scratch(as_cuda.scratch(plan.name, args), *recorder.place(), plan.name)
+        if recorder.watch is not None:
+            recorder.watch.see(plan, args, kwargs, result, recorder.place()[0])
         return result
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -96,14 +108,18 @@ class Recorder:
 
     def __init__(
         self, model: torch.nn.Module | None = None, live: Live | None = None, names: Names | None = None,
-        uncompiled: bool = False,
+        uncompiled: bool = False, autocast: Autocast | None = None,
     ) -> None:  # fmt: skip
         """``model``: layers are named by their path below it; without it, modules are named when they are called.
 
         ``live``: also trace the lifetimes of storages. ``names``: shared with an Annotator, for equal names.
         ``uncompiled``: what torch.compile or torch.jit made runs operator by operator, and so is recorded.
+        ``autocast``: casts as on a GPU, entered by the caller.
         """
         self._uncompiled = uncompiled
+        self._autocast = autocast
+        if autocast is not None:
+            autocast.in_linear = lambda: isinstance(self.places.top.module, torch.nn.Linear)
         self.dispatched = 0
         """Operators that ran so far, views too."""
         self._before: list[int] = []
@@ -113,6 +129,8 @@ class Recorder:
         self._has_zeros = False
         self.model = model
         self.live = live
+        self.watch: Watch | None = None
+        """Counts what is read of weights and of a cache; None: nothing does."""
         self.names = names or Names(model, own="")
         self.places = Places(self.names, roots=model is None)
         self.failed_in: str | None = None
@@ -138,6 +156,8 @@ class Recorder:
         self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
         self._handles: list[Any] = []
         self._attention: Any = None
+        self._linalg: dict[str, Any] = {}
+        self._values_only = False
         self._fast_path = True
 
     @property
@@ -175,6 +195,10 @@ class Recorder:
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
+        if self._uncompiled:  # torch.compile looks up the functions of torch.linalg
+            self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
+        for name, function in self._linalg.items():
+            setattr(torch.linalg, name, update_wrapper(partial(self._values_of, function), function))
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -186,6 +210,8 @@ class Recorder:
         self._hooks.remove()
         torch.backends.mha.set_fastpath_enabled(self._fast_path)
         torch.nn.functional.scaled_dot_product_attention = self._attention
+        for name, function in self._linalg.items():
+            setattr(torch.linalg, name, function)
         self.names.unfollow(self._learn)
         del self.places.stack[1:]
 
@@ -207,8 +233,16 @@ class Recorder:
             if output is not None or recompute:
                 given = {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}
                 composites.describe_attention(call, given, output)
-                self._note_call(frame, call)
+                self._note_cast_call(frame, call)
         return output
+
+    def _values_of(self, function: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function of _VALUES_ONLY; without a gradient it is recorded as it runs outside of a trace, without vectors."""
+        self._values_only = not (torch.is_grad_enabled() and given.requires_grad)
+        try:
+            return function(given, *args, **kwargs)
+        finally:
+            self._values_only = False
 
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """FlexAttention: the whole square of scores, whatever the block mask says; its own operators are not recorded."""
@@ -291,7 +325,7 @@ class Recorder:
         described = output is not None or (raised and frame.recompute)
         if frame.call is not None and self.places.top is not frame and is_recurrent(module) and described:
             composites.describe_rnn(frame.call, module, args, kwargs, output)
-            self._note_call(frame, frame.call)
+            self._note_cast_call(frame, frame.call)
         if path is not None and path not in self._outputs:
             self._outputs[path] = next(map(operations.shape_of, tensors_in(output)), None)
 
@@ -324,7 +358,7 @@ class Recorder:
         if self._optimizing:
             return
         frame, direction, key = self.places.now()
-        if (call := frame.call) is not None:
+        if (call := frame.call) is not None and not self._casts(plan.name, key):
             call.note_operator(plan.name)
             task = current_task()
             if direction == "backward" and task not in call.tasks and call.op:
@@ -333,7 +367,7 @@ class Recorder:
             return
         if direction == "backward" and key is None and (plan.name in COPIES or frame.layer in self.places.recurrent):
             return
-        if plan.dynamic:
+        if plan.dynamic and operations.picks_by_mask(plan.name, args):
             self._dynamic[plan.name] = None
         if plan.name == "aten._efficientzerotensor":
             self._has_zeros = True
@@ -354,6 +388,8 @@ class Recorder:
         attributes = plan.attributes(args, kwargs) if plan.attributes else ()
         if self._has_zeros and any(self._is_zero(value) for value in args):
             attributes = (*attributes, ("zero", True))
+        if self._values_only:
+            attributes = (*attributes, ("compute_uv", False), ("compute_v", False))
         if stored := operations.stored_values(args):
             attributes = (*attributes, *stored)
             self._dynamic[plan.name] = None
@@ -405,6 +441,18 @@ class Recorder:
             attributes if forward else (*attributes, ("backend", call.backend)),
         )  # fmt: skip
 
+    def _note_cast_call(self, frame: Frame, call: Call) -> None:
+        """A forward call that autocast runs in its own type; the casts are operations before it."""
+        if self._autocast is not None:
+            call.dtypes = self._autocast.computed_in(call.dtypes)
+        self._note_call(frame, call)
+
+    def _casts(self, name: str, key: int | None) -> bool:
+        """Whether the operator is a cast of autocast, or its gradient, and so no part of a composite call."""
+        if self._autocast is None or name != _CAST:
+            return False
+        return self._autocast.casting or (key is not None and self._nodes.get(key, ("", False))[0] == _CAST)
+
     def _read(self, values: Any, shapes: list[Any], types: list[Any], count_weights: bool = True) -> int:
         """Append shapes and dtypes of the tensors; returns how many are parameters, or derived from parameters only."""
         weights = 0
@@ -442,7 +490,7 @@ class Recorder:
             return forward, "grad_input"
         if name == "aten.sum" and forward in _ADDS:
             return forward, "grad_bias"
-        return forward, "grad_weight" if forward not in _ADDS[3:] else "grad_input"
+        return forward, "grad_weight" if forward not in _ADDS[4:] else "grad_input"
 
 
 def _forget(weights: dict[int, Any], key: int, _: Any) -> None:

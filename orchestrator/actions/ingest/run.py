@@ -18,6 +18,8 @@ from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.analyse.kernels.repeats import read_first_pass, with_repeats
+from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
 from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, write_run
@@ -80,6 +82,7 @@ def take_run(
     report, own = _whole_report(folder, record, _dictionary(first.get("profiler_options")), artifact, facts)
     each_its_own = any("--under" in command for command in record["commands"][:1])  # a profiler for each rank
     shared = record["profiler"] in _ONE_REPORT and not each_its_own
+    only_first = any("--under-rank" in command for command in record["commands"][:1])
     if others:
         report, own = _as_rank(report, own, 0, world, shared)
     calls = estimate_shapes(folder, report) if report else ()
@@ -87,7 +90,7 @@ def take_run(
         report = replace(report, features=features(calls))
     written = write_run(connection, sweep, own, report, calls, family=family, again=again)
     for rank in others if written.new else ():
-        _take_rank(connection, rank, world, facts, sweep, store, shared)
+        _take_rank(connection, rank, world, facts, sweep, store, shared, only_first)
     return written
 
 
@@ -105,11 +108,24 @@ def _whole_report(
     report = with_samples(report, folder / "samples.csv")
     container = {str(name): str(value) for name, value in _dictionary(record.get("environment")).items()}
     report = replace(report, environment={**report.environment, **container})
+    if (folder / LAUNCHES).is_file() and record["profiler"] == "ncu":
+        report = _with_repeats(report, folder / LAUNCHES)
+    if report.environment.get("ncu:not_replayed"):
+        why = "kernels that wait for other GPUs (NCCL and the like) were left out: a replay of one would never end"
+        report = replace(report, gaps=(*report.gaps, Gap("collective", "not_collected", why)))
     if not (layers := options.get("layers")):
         return report, own
     names = ", ".join(map(str, layers))  # launches that the profiler was told to leave out are not zero
     gap = Gap("kernel", "not_collected", f"ncu was told to count only in these layers: {names}")
     return replace(report, environment={**report.environment, "ncu:layers": names}, gaps=(*report.gaps, gap)), own
+
+
+def _with_repeats(report: Report, path: Path) -> Report:
+    try:
+        return with_repeats(report, read_first_pass(read_json(path) or {}))
+    except (KeyError, TypeError, ValueError):
+        why = f"{path.name} cannot be read: the launches that repeat another are left out"
+        return replace(report, gaps=(*report.gaps, Gap("counter", "unreadable", why)))
 
 
 def _dictionary(value: object) -> dict[str, Any]:
@@ -140,8 +156,10 @@ def _take_rank(
     sweep: SweepFacts,
     store: Path,
     shared: bool,
+    only_first: bool,
 ) -> None:
-    """A run of its own; partial where its record or its trace cannot be read."""
+    """A run of its own; partial where its record or its trace cannot be read. ``only_first``: only rank 0 was to be
+    measured, the others ran as usual."""
     place, digest = (relative(rank.trace, store), sha256(rank.trace)) if rank.trace else (None, None)
     own = replace(facts, artifact=place, artifact_sha256=digest)
     try:
@@ -150,10 +168,13 @@ def _take_rank(
         report, own = None, replace(own, status="failed", reason=str(error))
     if report is not None and rank.trace is None and facts.profiler in _ONE_REPORT:
         why = f"{facts.profiler} wrote one report of all ranks: it is with rank 0"
-        if not shared:
+        if only_first:
+            why = f"only rank 0 ran under {facts.profiler}, which is its default (--ranks all counts every rank)"
+        elif not shared:
             why = f"{facts.profiler} left no report of this rank; stderr.log says what it and the script said"
             own = replace(own, status="partial", reason=own.reason or why)
-        report = replace(report, gaps=(*report.gaps, Gap("kernel", "not_available", why)))
+        state = "not_collected" if only_first else "not_available"
+        report = replace(report, gaps=(*report.gaps, Gap("kernel", state, why)))
     marked, own = _as_rank(report, own, rank.number, world, shared)
     calls = estimate_shapes(rank.record or Path(), marked) if marked else ()
     write_run(connection, sweep, own, marked, calls, family=family, beside=True)

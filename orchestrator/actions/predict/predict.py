@@ -222,7 +222,7 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     except SpecError as error:
         raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
-    lines = lines_of_plan(planned, answers.LIKE.get(optimizer, optimizer)) if training else inference_lines(planned)
+    lines = lines_of_plan(planned, optimizer) if training else inference_lines(planned)
     works = operations_of_plan(planned)
     return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines)
 
@@ -236,14 +236,15 @@ def _traced(
     with without_driver_warning():
         asked_for = Request(model, inputs, mode, optimizer if training else None, memory=True, seq=seq)
         session = open_session(asked_for)
-        messages.note(f"tracing {model} without data")
+        if session.is_built:
+            messages.note(f"tracing {model} without data")
         first, second = (session.at(batch) for batch in TRACED_AT)
     for found in (first, second):
         if found.problem is not None:
             remedy = f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
             raise PerfctlError(f"{model} cannot be traced without data: {found.problem}", remedy)
     if optimizer is None:
-        name, settings = session.source.optimizer or ("SGD", {})
+        name, settings = session.facts.optimizer or ("SGD", {})
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
     works = operations_of(first.ops, TRACED_AT[0])
     lines, notes = None, [*session.notes, *_doubts(works, first)]
@@ -254,7 +255,7 @@ def _traced(
             lines = lines_of(first.memory_trace, second.memory_trace, TRACED_AT)
         except LinesError as error:
             notes.append(f"memory unknown at batch sizes that were not traced: {error}")
-    name = session.source.name
+    name = session.facts.name
     said = optimizer if training else ""
     return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes))
 

@@ -19,7 +19,7 @@ class SweepOptions:
     mode: str | None = None
     """train or infer; built-in workloads only."""
     steps: int | None = None
-    """Measured steps."""
+    """Measured steps; None for 10, and for 1 under ncu."""
     warmup: int | None = None
     """Steps before the measured ones."""
     precision: str | None = None
@@ -36,8 +36,10 @@ class SweepOptions:
     """Environment variable in which the user's program finds the batch size."""
     step_marker: str | None = None
     """What ends a step of the user's program: optimizer, forward, backward, optimizer:CLASS, forward:CLASS, or auto."""
-    grace: float = 3.0
-    """Seconds that a profiler gets to write its report when it is stopped."""
+    grace: float | None = None
+    """Seconds that a profiler gets to write its report when it is stopped; None for as long as it needs."""
+    stall: float | None = None
+    """Seconds without output or changed files after which a run is stopped; 0 for never, None for the profiler's own."""
     no_store: bool = False
     """Write only the run folders, beside other processes that run the same sweep; ``gather`` takes them in later."""
     sweep_name: str | None = None

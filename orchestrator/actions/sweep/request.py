@@ -22,11 +22,13 @@ from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
 from perfctl.orchestrator.launch.profilers.base import Profiler
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
+from perfctl.workloads import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
 from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, is_python, utf8
 
@@ -56,6 +58,8 @@ def sweep_request(
     is measured or recorded.
     """
     check_batches(asked.batches)
+    if asked.steps is None and isinstance(profiler, Ncu):
+        asked = replace(asked, steps=Ncu.steps)
     _check_placement(placement, alongside=asked.no_store)
     program = None if origin == "recorded" else _program(asked, rest, command, placement, messages)
     if program is None and asked.workload is not None and command:
@@ -83,6 +87,7 @@ def sweep_request(
         given_name=_sweep_name(asked.sweep_name),
         scratch=asked.scratch,
         grace_s=asked.grace,
+        stall_s=asked.stall,
         sample_s=sampler.interval(asked.sample),
         image=image(placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda")
         if placement.image
@@ -191,6 +196,9 @@ def workload_errors(name: str) -> Iterator[None]:
 
 def _unknown(workload: str, words: Sequence[str]) -> UsageError:
     said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
+    if words[0].partition(":")[0] in WORKLOADS:
+        problem = f"'{words[0]}' is a built-in workload and stands where an option belongs"
+        return UsageError(problem, f"Name it with `workload` {words[0]}")
     if not words[0].startswith("-"):
         return UsageError(said, "A program of your own goes after --: -- python train.py --batch-size {batch}")
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))

@@ -17,7 +17,7 @@ from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster import status as cluster_status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task, read_plan
 from perfctl.orchestrator.launch.cluster.script import Words
-from perfctl.orchestrator.launch.cluster.status import Queued, TaskState
+from perfctl.orchestrator.launch.cluster.status import Cancelled, Queued, TaskState
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import file_name
@@ -111,10 +111,11 @@ class Submitted:
 def submit(folder: Path, tasks: Sequence[int] | None = None) -> Submitted:
     """Submit the array, or only some ``tasks`` of it, and the gather job after it.
 
-    Raises UsageError for a task that there is not, or that is in the queue already; ToolMissing without Slurm;
-    PerfctlError when sbatch refuses.
+    Raises UsageError for scripts of another scheduler, a task that there is not, or one that is in the queue already;
+    ToolMissing without Slurm; PerfctlError when sbatch refuses.
     """
     plan = read_plan(folder)
+    cluster_status.check_is_for_slurm(plan, has_tasks=tasks is not None)
     count = len(plan.tasks)
     for number in tasks or ():
         if not 0 <= number < count:
@@ -161,9 +162,7 @@ def ask_queue(plan: Plan, messages: Messages = SILENT) -> list[Queued] | None:
         return None
 
 
-def cancel(folder: Path) -> tuple[int, int]:
-    """Take an array out of the queue: (tasks, gather jobs) that were in it. A running profiler is told to stop."""
-    jobs = cluster_status.queued(read_plan(folder))
-    cluster_status.cancel([job.array for job in jobs])
-    left = sum(job.task is not None for job in jobs)
-    return left, len(jobs) - left
+def cancel(folder: Path) -> Cancelled:
+    """Take an array out of the queue. A running profiler is told to stop, and ended at once when this is called again."""
+    plan = read_plan(folder)
+    return cluster_status.cancel(plan, cluster_status.queued(plan))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -12,26 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sweep.first_pass import PlainStep, plain_step, with_first_pass
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import ncu as profilers_ncu
+from perfctl.orchestrator.launch.profilers import counters
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
-from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost
-    from perfctl.records.report import Kernel
     from perfctl.records.run import Run
 
 
@@ -161,6 +159,9 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
     from perfctl.orchestrator.actions.ingest.run import take_run
 
     request = check_ready(request)
+    if request.profiler.name == "ncu":
+        with listening(request) as listener:
+            request = with_first_pass(request, listener)
     if request.alongside:  # others may be running other batch sizes of this sweep on other machines
         with listening(request) as listener:
             return Swept(request, None, tuple(sweeps.run(request, listener)))
@@ -230,42 +231,26 @@ class CostEstimate:
 
         Raises ToolMissing without a GPU, where there are no launches to count; RunFailed when the step does not run.
         """
-        from perfctl.orchestrator.analyse.kernels.replay_cost import replay_cost
-
         request = sweep_request(self.ncu, options, arguments, program, messages=messages)
         if request.device != "cuda" or not tools.has_gpu_driver():
             problem = "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run has none"
             raise ToolMissing(problem, "Run it on the machine where ncu will count, with `device` cuda")
         batch = request.batches[0]
-        with tempfile.TemporaryDirectory(prefix="perfctl-cost-") as folder:
-            one = replace(options, batches=(batch,), steps=1, out=Path(folder))
-            kernels = _one_step(sweep_request(self.plain, one, arguments, program, messages=messages), messages)
-        steps = options.steps or _default_steps(request)
-        layers = self.ncu.layers
-        counters = len(profilers_ncu.metrics(self.ncu.metrics))
-        cost = replay_cost(kernels, layers=layers, steps=steps, counters=counters)
+        one = sweep_request(
+            self.plain, replace(options, batches=(batch,), steps=1), arguments, program, messages=messages
+        )
+        heard = Listener(started=lambda batch, stage: messages.note(f"batch {batch}: one plain step"))
+        step = plain_step(check_ready(one), batch, heard, self.plain)
+        return self._cost(request, step, options.steps or Ncu.steps)
+
+    def _cost(self, request: SweepRequest, step: PlainStep, steps: int) -> NcuCost:
+        layers, kernels = self.ncu.layers, step.kernels
+        asked = counters.choose(self.ncu.metrics, request.visible).names
+        repeated = step.found.saved if not layers else 0
+        cost = replay_cost(kernels, layers=layers, steps=steps, counters=len(asked), repeated=repeated)
         if not cost.launches:
             names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
             nowhere = f"`layer`: no launch of the step is in {', '.join(layers)}"
             problem = nowhere if layers else "the step launched no kernel"
             raise RunFailed(problem, f"Layers that launched kernels: {names}")
-        return NcuCost(batch, layers, cost)
-
-
-def _one_step(request: SweepRequest, messages: Messages) -> list[Kernel]:
-    from perfctl import parsers
-
-    check_ready(request)
-    heard = Listener(started=lambda batch, stage: messages.note(f"batch {batch}: one plain step"))
-    result = sweeps.run(request, heard)[0]
-    if result.status == "failed":
-        raise RunFailed(f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why")
-    record = read_run_record(result.folder) or {}
-    return list(parsers.parse(result.folder / str(record["artifact"])).kernels)
-
-
-def _default_steps(request: SweepRequest) -> int:
-    from perfctl.workloads.script.options import parse
-    from perfctl.workloads.spec import Options
-
-    return Options(batch_size=1).steps if request.program is None else parse(("--", "-m", "any")).steps
+        return NcuCost(request.batches[0], layers, cost)

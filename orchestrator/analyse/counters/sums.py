@@ -22,6 +22,8 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm
 Values = Mapping[str, float | None]
 
 PIPE_TENSOR = "inst_executed_pipe_tensor.sum"
+SUBPIPES = tuple(f"inst_executed_pipe_tensor_subpipe_{kind}.sum" for kind in ("hmma", "imma", "dmma"))
+"""The parts of the tensor pipe of Blackwell, which has no counter of the whole; CC 12 has no dmma."""
 HFMA2_ON_TENSOR_PIPE = "inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"
 AMPERE_OR_LATER = "8.0 or later"
 """A compute capability that only the names of kernels tell."""
@@ -48,6 +50,15 @@ def metric(values: Values, tail: str) -> float | None:
 def asked(values: Values, tail: str) -> bool:
     """True when the report has the metric, with or without a value."""
     return f"sm__{tail}" in values or f"smsp__{tail}" in values
+
+
+def pipe_tensor(values: Values) -> float | None:
+    """Instructions of the tensor pipe: its own counter, else the sum of its parts; None without hmma and imma."""
+    whole = metric(values, PIPE_TENSOR)
+    parts = [metric(values, tail) for tail in SUBPIPES]
+    if whole is not None or None in parts[:2]:
+        return whole
+    return sum(value for value in parts if value is not None)
 
 
 def op(name: str) -> str:
@@ -127,7 +138,7 @@ def _may_move_constants(values: Values, capability: str | None, phantom: bool) -
     ptxas 12.9 moves constants with HFMA2.MMA (counted by the tensor pipe too) on sm_80 and sm_90, with plain HFMA2 on
     sm_100 and sm_120, and not at all on sm_75 and before.
     """
-    hfma, pipe = metric(values, op("hfma")), metric(values, PIPE_TENSOR)
+    hfma, pipe = metric(values, op("hfma")), pipe_tensor(values)
     if not hfma or 0 < major(capability) < 8:
         return False
     late = major(capability) >= 10 or capability == AMPERE_OR_LATER
@@ -139,7 +150,7 @@ def is_phantom(values: Values, capability: str | None) -> bool:
 
     Where the chip is not known the equality makes it likely; then nothing is added, and nothing is called 0.
     """
-    pipe, hfma = metric(values, PIPE_TENSOR), metric(values, op("hfma"))
+    pipe, hfma = pipe_tensor(values), metric(values, op("hfma"))
     if not pipe or major(capability) not in (0, 8, 9):
         return False
     moves = metric(values, HFMA2_ON_TENSOR_PIPE)
@@ -267,7 +278,7 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
         integers = [figure.value for kind, figure in types.items() if kind in INTEGER and figure.value is not None]
         integer = Figure(sum(integers), "counted", "integer operations, no FLOPs") if integers else NO_INTEGER
         return _sum_of_types(floats, capability, algorithm), tuple(sorted(types.items())), integer
-    pipe = metric(values, PIPE_TENSOR)
+    pipe = pipe_tensor(values)
     if pipe and algorithm.math in INTEGER:
         return _integers(pipe, algorithm)
     figure = _instructions(values, pipe, capability, phantom, algorithm, bool(paths))
@@ -296,6 +307,10 @@ def _types(paths: Values) -> dict[str, Figure]:
 def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
     level = min(levels)
     value = sum(count for _, count in levels[level])
+    by_instruction = next((levels[one] for one in (4, 5) if one in levels), [])
+    of_memory = sum(count for part, count in by_instruction if (part or "").startswith("op utc"))
+    if level < 4 and value < of_memory:  # the total is without the instructions of tensor memory (tcgen05)
+        return Figure(value + of_memory, "counted", rule=f"{PREFIX}src_{kind} + {PREFIX}op_utc*_src_{kind}")
     parts = {part for part, _ in levels[level] if part}
     without: tuple[str, ...] = ()
     if level & 4:
@@ -338,7 +353,7 @@ def _instructions(
 ) -> Figure:
     if 0 < major(capability) < 7:
         return Figure(0, "counted", f"compute capability {capability} has no tensor cores", launches=0, of_launches=0)
-    if pipe is None and (paths_asked or asked(values, PIPE_TENSOR)):
+    if pipe is None and (paths_asked or any(asked(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))):
         return missing("not_available", "ncu printed no value for the tensor counters on this chip")
     if pipe is None:
         return missing("not_collected", "tensor counters were not collected")

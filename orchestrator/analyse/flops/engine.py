@@ -89,7 +89,7 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     unknown: dict[_Key, list[OpShape]] = {}
     for op in ops:
         named = {"forward": "recompute"} if op.attributes.get("recompute") else {}
-        formula = _safe(op)
+        formula = parts_of(op)
         if formula is None:
             key = (op.layer, friendly(op.op, op), named.get(op.direction, op.direction))
             unknown.setdefault(key, []).append(op)
@@ -103,7 +103,7 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 
-def _safe(op: OpShape) -> tuple[Part, ...] | None:
+def parts_of(op: OpShape) -> tuple[Part, ...] | None:
     """The parts of an operation; None where it has no formula, or one that does not fit these shapes."""
     formula = formula_for(op)
     if formula is None or "missed" in op.attributes:

@@ -194,7 +194,9 @@ def convolution_backward(op: OpShape) -> tuple[Part, ...]:
 ADDED = ("aten.addmm", "aten.addmm_", "aten._addmm_activation", "aten.baddbmm", "aten.baddbmm_", "aten.addmv",
          "aten.addbmm", "aten.addbmm_", "aten._sparse_addmm")  # fmt: skip
 """Their first argument is added; the second and third are the factors."""
-LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation")
+LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation", "aten._scaled_mm")
+BIAS_AT = {"aten.linear": 2, "aten._scaled_mm": 4}
+"""Which argument of a product is its bias, where it is not the first."""
 
 
 def left_factor(op: OpShape) -> Shape:
@@ -221,7 +223,12 @@ def _factors(left: Shape, right: Shape) -> tuple[str, tuple[int, ...]]:
 
 def matrix_product(op: OpShape) -> tuple[Part, ...]:
     """mm, bmm, mv, dot: both factors are the first two arguments; of a sparse one, the values that it stores."""
-    return _sparse_product(op, 0) if "nnz" in op.attributes else _product(op, 0, 1)
+    return _sparse_product(op, 0) if "nnz" in op.attributes else _product(op, 0, 1, _bias_additions(op))
+
+
+def _bias_additions(op: OpShape) -> int:
+    place = BIAS_AT.get(op.op, len(op.inputs))
+    return output_elements(op) if place < len(op.inputs) and op.inputs[place] is not None else 0
 
 
 def added_product(op: OpShape) -> tuple[Part, ...]:
@@ -285,8 +292,8 @@ def linear(op: OpShape) -> tuple[Part, ...]:
     """linear(input, weight, bias) on devices that do not decompose it: rows x numel(weight)."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
-    macs, adds = prod(factors), output_elements(op) if len(op.inputs) > 2 and op.inputs[2] is not None else 0
-    return part_of(op, worked("rows x in x out", factors, macs), macs=macs, elementwise=adds, direction="forward")
+    macs, text = prod(factors), worked("rows x in x out", factors, prod(factors))
+    return part_of(op, text, macs=macs, elementwise=_bias_additions(op), direction="forward")
 
 
 FUSED = ", fused kernel"

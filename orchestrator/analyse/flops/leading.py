@@ -7,6 +7,7 @@ Figures in FLOPs become multiply-adds by halves, rounded.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log2, prod
 
 from perfctl.orchestrator.analyse.flops.formulas import (
@@ -47,13 +48,20 @@ def distance_by_product(op: OpShape) -> tuple[Part, ...]:
 
 
 def grouped_product(op: OpShape) -> tuple[Part, ...]:
-    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to rows x K x N."""
+    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to rows x K x N.
+
+    Of the matrices (experts), those with a row are read: as many as there are, or as many as there are rows.
+    """
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     if len(left) == len(right) == 3:
         return part_of(op, worked("G x M x K x N", (*left, right[-1]), macs := prod(left) * right[-1]), macs=macs)
     factors = (left[-2], left[-1], right[-1])
     letters = "M x K x N, the rows of all groups together"
-    return part_of(op, worked(letters, factors, prod(factors)), macs=prod(factors))
+    part = part_of(op, worked(letters, factors, prod(factors)), macs=prod(factors))[0]
+    if len(right) == 3 and left[0] < right[0]:
+        size = tensors_of(op).read(1)
+        part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * left[0])
+    return (part,)
 
 
 def trilinear(op: OpShape) -> tuple[Part, ...]:
@@ -119,6 +127,14 @@ def linear_backward(op: OpShape) -> tuple[Part, ...]:
             Part("grad_input", macs, tensors.read(1, 2), tensors.write(0), prod(shape_of(op.outputs, 0)), text)
         )
     return tuple(parts)
+
+
+def product_backward(op: OpShape) -> tuple[Part, ...]:
+    """Both gradients of a product of nested tensors, each as forward: M x K x N of every part."""
+    left, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
+    wanted = sum(shape is not None for shape in op.outputs)
+    factors = (wanted, prod(left[:-1]), left[-1], right[-1])
+    return part_of(op, worked("gradients x M x K x N", factors, prod(factors)), macs=prod(factors))
 
 
 def ctc(op: OpShape) -> tuple[Part, ...]:
@@ -213,3 +229,32 @@ def eigen(op: OpShape) -> tuple[Part, ...]:
         ("25 n^3", 25.0) if vectors else ("10 n^3", 10.0)
     )  # fmt: skip
     return _leading(op, name, factor * size**3, many)
+
+
+def pseudo_inverse(op: OpShape) -> tuple[Part, ...]:
+    """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9 n^3 and 2 n^3."""
+    many, m, n = _matrix(op)
+    if flag(op, "hermitian"):
+        return _leading(op, "9 n^3 + 2 n^3", 11 * n**3, many)
+    return _leading(op, "14 m n^2 + 8 n^3 + 2 m n^2", 16 * m * n * n + 8 * n**3, many)
+
+
+def least_squares(op: OpShape) -> tuple[Part, ...]:
+    """lstsq for r right-hand sides: QR 2 m n^2 - 2 n^3/3 and (4 m n - n^2) r for Q^T b and one triangle.
+
+    The drivers gelss and gelsd take an SVD without U instead: 4 m n^2 + 8 n^3 (figure 5.5.1), and 2 (m n + n^2) r.
+    """
+    many, m, n = _matrix(op)
+    size = prod(shape_of(op.inputs, 1)) // max(many * shape_of(op.inputs, 0)[-2], 1)
+    if op.attributes.get("driver") in ("gelss", "gelsd"):
+        return _leading(
+            op, "4 m n^2 + 8 n^3 + 2 (m n + n^2) r", 4 * m * n * n + 8 * n**3 + 2 * (m * n + n * n) * size, many
+        )
+    each = 2 * m * n * n - 2 * n**3 / 3 + (4 * m * n - n * n) * size
+    return _leading(op, "2 m n^2 - 2 n^3 / 3 + (4 m n - n^2) r", each, many)
+
+
+def matrix_exponential(op: OpShape) -> tuple[Part, ...]:
+    """matrix_exp: 2 n^3 FLOPs for each of its products; how many there are depends on the norms, and the recorder counts them."""
+    products = op.attributes["products"]
+    return _leading(op, "2 n^3 for each product", 2 * _matrix(op)[2] ** 3, int(str(products)))

@@ -12,6 +12,7 @@ from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.analyse.derived.run import NO_RULE
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.analyse.kernels.repeats import extrapolated
 from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
@@ -35,6 +36,14 @@ def guessed(figure: Figure) -> Figure:
     if figure.value is None:
         return figure
     reason = "; ".join(filter(None, ("the layer of some launches was guessed", figure.reason)))
+    return replace(figure, state="estimated", reason=reason)
+
+
+def of_another(figure: Figure) -> Figure:
+    """The count of a launch that ncu did not replay: that of one which it repeats."""
+    if figure.value is None:
+        return figure
+    reason = "; ".join(filter(None, ("counted in a layer of the same kernels, grids and shapes", figure.reason)))
     return replace(figure, state="estimated", reason=reason)
 
 
@@ -91,7 +100,7 @@ class LedgerRow:
     counted: Figure
     """From counters; where no run has any, from the kernels' rules: its state is then "derived"."""
     ratio: float | None
-    """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper is 0."""
+    """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper is 0 or a lower bound."""
     time: Spread | None
     time_reason: str | None
     basis: str | None
@@ -100,11 +109,24 @@ class LedgerRow:
     """Of all measured steps, or of their kernel time (see ``whole``); shares of a batch size add up to 1."""
     whole: str | None
     achieved: float | None
-    """Paper FLOPs / median time, per second; None when either is missing, paper is 0, or the clock is not to trust."""
+    """Paper FLOPs / median time, per second; None when either is missing, paper is 0 or a lower bound, or the clock is not
+    to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
     derived: Figure | None = None
     """What the rules for the row's kernels say, beside counters or in their place; None where no kernel has a rule."""
+
+    @property
+    def whole_paper(self) -> float | None:
+        """Paper FLOPs when all of them are known; None for no figure and for a lower bound, which nothing is judged by."""
+        return None if self.paper.lower_bound else self.paper.value
+
+    @property
+    def ratio_at_most(self) -> float | None:
+        """Counted / paper where paper is a lower bound; None elsewhere, and when ``counted`` is a lower bound too."""
+        if not (self.paper.lower_bound and self.paper.value) or self.counted.value is None or self.counted.lower_bound:
+            return None
+        return self.counted.value / self.paper.value
 
     @property
     def place(self) -> str:
@@ -166,19 +188,20 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
     unseen = "no range or kernel of it was seen" if times else "no run at this batch size timed its layers"
     trusted = bool(times and times.trusted)
     for key in sorted(_keys(calls, measured)):
-        parts, figure = _parts(calls, *key), counted.get(key, otherwise)
+        parts, figure = _parts(calls, *key, whole=key in measured), counted.get(key, otherwise)
         paper, time = _paper_figure(parts), times.rows.get(key) if times else None
+        whole = None if paper.lower_bound else paper.value
         positions = [call.position for call in parts if call.position is not None]
         rows.append(LedgerRow(
             batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
             position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
             paper=paper, calls=parts, counted=figure,
             derived=found if (found := derived.get(key)) is not None and found.value is not None else None,
-            ratio=figure.value / paper.value if figure.value is not None and paper.value else None,
+            ratio=figure.value / whole if figure.value is not None and whole else None,
             time=time, time_reason=None if time else unseen, basis=times.basis if times and time else None, trusted=trusted,
             share=time.mean / times.total.mean if time and times and times.total.mean else None,
             whole=times.whole if times and time else None,
-            achieved=paper.value / time.median * 1e9 if time and trusted and time.median and paper.value else None,
+            achieved=whole / time.median * 1e9 if time and trusted and time.median and whole else None,
             kernels=uses.get(key, ()), guessed=unsure.get(key, 0.0),
         ))  # fmt: skip
     if times is None or not times.total.mean:
@@ -198,21 +221,29 @@ def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set
     return keys
 
 
-def _parts(calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: str) -> tuple[LayerCall, ...]:
-    """Pen and paper for one row: "backward" is its gradients, the optimizer's row all layers."""
+def _parts(
+    calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: str, *, whole: bool
+) -> tuple[LayerCall, ...]:
+    """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the optimizer's row all layers."""
     if (layer, direction) == OPTIMIZER:
         return tuple(call for (_, part), several in calls.items() if part == direction for call in several)
-    gradients = tuple(call for part in GRADIENTS for call in calls.get((layer, part), ()))
-    return gradients if direction == "backward" and gradients else calls.get((layer, direction), ())
+    gradients = GRADIENTS if direction == "backward" and whole else ()
+    return tuple(call for part in (*gradients, direction) for call in calls.get((layer, part), ()))
 
 
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
         return missing("not_available", "no formula: its shapes were not seen")
-    lacking = next((call for call in parts if call.flops is None), None)
-    if lacking is not None:
-        return missing("not_available", f"no formula for {lacking.kind or 'this operation'} ({lacking.direction})")
-    return Figure(sum(call.flops or 0 for call in parts), "counted")
+    known = sum(call.flops or 0 for call in parts)
+    lacking = [call for call in parts if call.flops is None]
+    if not lacking:
+        return Figure(known, "counted")
+    names = [f"{call.kind or 'this operation'} ({call.direction})" for call in lacking]
+    each = (call.formula or f"no formula for {name}" for call, name in zip(lacking, names, strict=True))
+    reasons = "; ".join(dict.fromkeys(each))
+    if not known:  # "at least 0" says nothing
+        return missing("not_available", reasons)
+    return Figure(known, "counted", reasons, missing=tuple(dict.fromkeys(names)))
 
 
 def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
@@ -236,10 +267,13 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
     """FLOPs per step of each (layer, direction) whose kernels the run saw."""
     derived = isinstance(run, DerivedRun)
     lacking = missing("not_available", NO_RULE) if derived else missing("not_collected", "no counters for this launch")
+    replayed = not derived and "ncu:extrapolated" in run.run.report.environment
+    repeats = extrapolated(run.run.report.counters) if replayed else frozenset()
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
     for kernel, key in run.launches:
         found = run.flops.get(kernel.launch)
         total = found.total if found else lacking
+        total = of_another(total) if kernel.launch in repeats else total
         groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
     figures = {key: total_of(found, divide_by=run.steps or 1) for key, found in groups.items()}
     if derived:  # at least 0 says nothing

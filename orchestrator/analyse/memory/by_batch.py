@@ -81,8 +81,10 @@ def moments(one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> I
         yield moment, MemoryLine(fixed, per_sample)
 
 
-STATE = {"sgd": 0, "momentum": 1, "adam": 2}
+STATE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1}
 """Values that an optimizer keeps for each parameter, besides the parameter and its gradient."""
+COPIES = {"sgd": 0, "momentum": 0, "adam": 1, "adamw": 1, "adadelta": 2, "rmsprop": 1}
+"""Values for each parameter that its update takes at once, as on a GPU (``foreach``, torch/optim)."""
 FLOAT, PLACE = 4, 8
 """Bytes of a value; of an index (of a pool's maximum, of a class)."""
 KEEPS_OUTPUT = ("relu", "tanh")
@@ -112,14 +114,11 @@ class _Step:
 
 
 def lines_of_plan(plan: Plan, optimizer: str) -> tuple[MemoryLine, ...]:
-    """Lines of one training step. ``optimizer``: sgd, momentum or adam."""
+    """Lines of one training step, with the optimizer's update as a GPU runs it. ``optimizer``: one of STATE."""
     step = _start(plan, 1 + STATE[optimizer])
     _train(step, plan)
-    if optimizer == "adam":
-        sizes = (
-            one.given[0] if one.kind == "norm" else one.parameters - one.bias * one.gives[0] for one in plan.layers
-        )
-        step.take(2 * FLOAT * max(sizes), 0)
+    if COPIES[optimizer]:
+        step.take(COPIES[optimizer] * FLOAT * plan.parameters, 0)
     return upper(step.moments)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, Totals, fused_only, integer_macs, totals
+from perfctl.orchestrator.analyse.flops.experts import Experts, experts_of
+from perfctl.orchestrator.analyse.flops.types import Casts, TypeWork, casts_of, work_by_type
 from perfctl.orchestrator.analyse.memory.trace import Memory
 from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 
@@ -30,6 +32,17 @@ class Estimate:
     input_bytes: int = 0
     memory_trace: MemoryTrace | None = None
     """Which storages were alive when; ``memory`` is worked out from it. None when it was not asked for."""
+    precision: str = "fp32"
+    """A name of :data:`perfctl.records.precision.PRECISIONS`."""
+
+    @property
+    def types(self) -> tuple[TypeWork, ...]:
+        """Multiply-adds, elementwise FLOPs and bytes by type, forward and backward."""
+        return work_by_type(self.ops, self.precision)
+
+    @property
+    def casts(self) -> Casts:
+        return casts_of(self.ops)
 
     @property
     def parameters(self) -> int:
@@ -39,6 +52,17 @@ class Estimate:
     @property
     def trainable(self) -> int:
         return sum(module.trainable for module in self.modules)
+
+    @property
+    def experts(self) -> tuple[Experts, ...]:
+        """The layers that are mixtures of experts."""
+        return experts_of(self.ops, self.modules)
+
+    @property
+    def active_parameters(self) -> int | None:
+        """Parameters that one token meets: of experts only its own. None where the model has no experts."""
+        found = self.experts
+        return self.parameters - sum(one.idle for one in found) if found else None
 
     @property
     def forward(self) -> Totals:

@@ -1,6 +1,6 @@
-"""Memory of one step: exact bytes from storage lifetimes, and the segments of CUDA's caching allocator.
+"""Memory of one step: bytes from storage lifetimes, and the segments of CUDA's caching allocator.
 
-Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize and the others); workspaces: at/cuda/CUDABlas.cpp.
+Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize and the others); workspaces: at/cuda/CublasHandlePool.cpp.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -26,12 +26,23 @@ CAPABILITIES = {
 }  # fmt: skip
 
 CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
+CONTEXT = (250 << 20, 1350 << 20)
+"""CUDA context and loaded kernels, least and most: outside of the allocator. Sources: docs/formulas.md."""
+RESERVE = 1 << 30
+"""Bytes that the largest batch leaves free by default: for the context, cuDNN's workspace and fragmentation."""
 NOT_KNOWN = (
-    "CUDA context and loaded kernels (hundreds of MB, by driver and libraries)",
     "cuDNN workspace (by algorithm, chosen at run time)",
-    "a second cuBLAS workspace, if backward's thread uses cuBLAS; cuBLASLt's",
+    "CUDA context and loaded kernels (by GPU, driver and libraries)",
     "memory of other processes on the device",
 )
+PRODUCTS = frozenset(
+    f"aten.{name}"
+    for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_int_mm", "_scaled_mm")
+)
+"""Operations that CUDA runs with cuBLAS."""
+LT = frozenset(("aten.addmm", "aten._int_mm", "aten._scaled_mm"))
+"""Of these, those that it runs with cuBLASLt: in forward, addmm adds the bias of a linear layer."""
+LT_WORKSPACE = 1 << 20
 
 
 def capability(text: str) -> tuple[int, int] | None:
@@ -75,15 +86,29 @@ class Memory:
     peak: Peak
     rounded_peak: int
     """Peak with every tensor rounded up to the allocator's 512-byte blocks."""
+    workspaces: dict[str, int]
+    """Of cuBLAS: each thread that multiplies matrices has its own, from its first product on."""
     reserved: int
-    cublas_workspace: int
+    """Segments of the allocator, with the workspaces: torch.cuda.max_memory_reserved."""
     gpu: tuple[int, int] | None = None
+    assumed: tuple[str, ...] = ()
+    """What was taken for the GPU, one line each."""
     not_known: tuple[str, ...] = NOT_KNOWN
 
     @property
+    def cublas_workspace(self) -> int:
+        """All workspaces together."""
+        return sum(self.workspaces.values())
+
+    @property
+    def allocated(self) -> int:
+        """Peak of tensors in blocks, and the workspaces: torch.cuda.max_memory_allocated."""
+        return self.rounded_peak + self.cublas_workspace
+
+    @property
     def needed(self) -> int:
-        """Reserved segments and the cuBLAS workspace, without ``not_known``."""
-        return self.reserved + self.cublas_workspace
+        """What the process takes on the device, without ``not_known``."""
+        return self.reserved
 
 
 def round_block(size: int) -> int:
@@ -101,14 +126,19 @@ def segment_size(size: int) -> int:
 
 def events(trace: MemoryTrace) -> Iterator[tuple[int, int, Allocation]]:
     """(moment, +1 allocated or -1 freed, storage), in order; at one moment, freed storages come first."""
-    born = [(storage.born, 1, place) for place, storage in enumerate(trace.allocations)]
-    died = [(one.died, -1, place) for place, one in enumerate(trace.allocations) if one.died is not None]
-    for moment, sign, place in sorted(born + died):
+    for moment, sign, place in _events(trace.allocations):
         yield moment, sign, trace.allocations[place]
 
 
+def _events(storages: Sequence[Allocation]) -> list[tuple[int, int, int]]:
+    """(moment, +1 or -1, place in ``storages``)."""
+    born = [(storage.born, 1, place) for place, storage in enumerate(storages)]
+    died = [(one.died, -1, place) for place, one in enumerate(storages) if one.died is not None]
+    return sorted(born + died)
+
+
 def peak(trace: MemoryTrace) -> Peak:
-    """Exact bytes; the first of equal moments."""
+    """Bytes of the tensors; the first of equal moments."""
     now = top = moment = 0
     maker: Allocation | None = None
     held, shares = Counter[str](), Counter[str]()
@@ -128,13 +158,28 @@ def rounded_peak(trace: MemoryTrace) -> int:
 
 
 def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
-    """Memory of one traced step. ``gpu``: compute capability, which decides the cuBLAS workspace."""
+    """Memory of one traced step. ``gpu``: compute capability, which decides cuBLAS's workspaces."""
     sums = {name: sum(item.bytes for item in trace.allocations if item.category == name) for name in CATEGORIES}
     return Memory(
         parameters=sums["parameter"], buffers=sums["buffer"], gradients=sums["gradient"],
         optimizer=sums["optimizer"], inputs=sums["input"], activations=sums["activation"], peak=peak(trace),
-        rounded_peak=rounded_peak(trace), reserved=reserved(trace), cublas_workspace=cublas_workspace(gpu), gpu=gpu,
+        rounded_peak=rounded_peak(trace), workspaces=workspaces(trace, gpu), reserved=reserved(trace, gpu), gpu=gpu,
+        assumed=trace.assumed if trace.on_gpu else ("kernels: those of the device that ran the step, not a GPU's",),
     )  # fmt: skip
+
+
+def workspaces(trace: MemoryTrace, gpu: tuple[int, int] | None) -> dict[str, int]:
+    """Of cuBLAS and cuBLASLt, for the threads that need one: that of forward and, on a GPU, backward's own."""
+    found = (_workspaces(storage, gpu) for storage in (*trace.first, *trace.allocations))
+    return {name: size for each in found for name, size in each.items()}
+
+
+def _workspaces(storage: Allocation, gpu: tuple[int, int] | None) -> dict[str, int]:
+    """Those that the operation which made ``storage`` uses."""
+    if storage.op not in PRODUCTS or storage.direction not in ("forward", "backward"):
+        return {}
+    used = {f"cuBLAS, {storage.direction}": cublas_workspace(gpu)}
+    return {**used, f"cuBLASLt, {storage.direction}": LT_WORKSPACE} if storage.op in LT else used
 
 
 @dataclass(slots=True)
@@ -198,36 +243,51 @@ class _Pool:
         self._offer(block)
 
 
-def reserved(trace: MemoryTrace) -> int:
-    """Bytes of segments after the step, from a replay of every allocation in its order."""
-    pool = _Pool()
+def reserved(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
+    """Bytes of segments after the step, from a replay of every allocation of both steps in their order."""
+    pool, taken = _Pool(), set[str]()
     held: dict[int, _Block] = {}
-    for _, sign, storage in events(trace):
-        if storage.bytes and sign > 0:
-            held[id(storage)] = pool.take(storage.bytes)
-        elif storage.bytes:
-            pool.give(held.pop(id(storage)))
+
+    def run(storages: tuple[Allocation, ...]) -> None:
+        for _, sign, place in _events(storages):
+            storage = storages[place]
+            for name, size in _workspaces(storage, gpu).items() if sign > 0 else ():
+                if name not in taken:
+                    taken.add(name)
+                    pool.take(size)
+            if storage.bytes and sign > 0 and place not in held:
+                held[place] = pool.take(storage.bytes)
+            elif storage.bytes and sign < 0:
+                pool.give(held.pop(place))
+
+    run(trace.first)
+    staying = (place for place, storage in enumerate(trace.first) if storage.died is None)
+    held = {now: held[before] for now, before in enumerate(staying) if before in held}
+    run(trace.allocations)
     return pool.reserved
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The largest batch that fits."""
+    """The largest batch that fits beside what is left free."""
 
     batch: int
     needed: int
+    reserve: int
+    """Bytes left free."""
     margin: int
+    """What remains of the limit after ``needed`` and ``reserve``."""
     next_needed: int
     """Bytes at the next batch size, which does not fit."""
 
 
-def largest_batch(limit: int, needed: Callable[[int], int], most: int = 1 << 20) -> Fit:
+def largest_batch(limit: int, needed: Callable[[int], int], reserve: int = 0, most: int = 1 << 20) -> Fit:
     """Search by doubling and bisection. ``needed``: bytes at a batch size, from a trace of that size."""
-    needed, low, high = cache(needed), 0, 1
-    while high <= most and needed(high) <= limit:
+    needed, low, high, room = cache(needed), 0, 1, limit - reserve
+    while high <= most and needed(high) <= room:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if needed(middle) <= limit else (low, middle)
+        low, high = (middle, high) if needed(middle) <= room else (low, middle)
     size = needed(low) if low else 0
-    return Fit(low, size, limit - size, needed(high))
+    return Fit(low, size, reserve, room - size, needed(high))

@@ -11,6 +11,7 @@ from operator import floordiv, mul
 from perfctl.orchestrator.analyse.flops.engine import PRODUCTS, formula_for
 from perfctl.orchestrator.analyse.flops.formulas import (
     ADDED,
+    BIAS_AT,
     IN_LETTERS,
     KERNEL_LETTERS,
     OUT_LETTERS,
@@ -47,6 +48,8 @@ class Way:
     outputs: int
     names: tuple[tuple[str, int], ...] = ()
     """(name, size) of factors, or products of neighbours, that may be off by one."""
+    shape: Shape = ()
+    """Sizes whose product is ``outputs``; empty where they are not told apart."""
 
     @property
     def macs(self) -> int:
@@ -246,7 +249,9 @@ def _way(slips: tuple[str, ...], weight: Shape, positions: Shape) -> Way:
         (f"the {_map(weight[2:])} kernel", prod(weight[2:])), (f"{weight[1]} input channels", weight[1]),
         (f"one side of {positions[0]}", positions[0]), (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
     )  # fmt: skip
-    return Way(slips, ((weight[0], *weight[1:], *positions),), weight[0] * prod(positions), names)
+    return Way(
+        slips, ((weight[0], *weight[1:], *positions),), weight[0] * prod(positions), names, (weight[0], *positions)
+    )
 
 
 def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> tuple[Way, ...]:
@@ -276,7 +281,7 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     rows = prod(data[:-1])
     of_module = module_output[:-1] if module_output is not None else ()
     leading = of_module if of_module and prod(of_module) == rows else data[:-1] or (1,)
-    given = 0 if op.op in ADDED else 2 if op.op == "aten.linear" else -1
+    given = 0 if op.op in ADDED else BIAS_AT.get(op.op, -1)
     bias = given >= 0 and given < len(op.inputs) and op.inputs[given] is not None
     shapes = [
         Line("input", "... x in", "", by((*leading, ins))),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
+from perfctl.orchestrator.analyse.flops.types import TypeWork
 from perfctl.records.paper import LayerCall, ModuleSeen
 
 CONVENTIONS = (
@@ -37,6 +38,8 @@ class NetworkLine:
     written_bytes: int | None
     """By forward."""
     called: bool = True
+    type: str = ""
+    """Of its products' factors in forward: "bf16"; "" without products, and where the sheet has no types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class NetworkSheet:
     unknown: tuple[str, ...]
     """Where a figure is missing: the totals are at least what they say then."""
     conventions: tuple[str, ...] = CONVENTIONS
+    types: tuple[TypeWork, ...] = ()
+    """Totals by type; () where everything is as it was given, in fp32."""
 
 
 def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> NetworkSheet:
@@ -76,6 +81,19 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
     total = NetworkLine("total", "", None, values, size, macs, flops, backward, work, written)
     again = sum(call.flops or 0 for call in counted if call.direction == "recompute")
     return NetworkSheet(lines, total, any(call.direction in BACKWARD for call in counted), again, tuple(unknown))
+
+
+TYPES = (
+    "Type: of the factors of the layer's products in forward. Their gradients take the same type.",
+    "Parameter bytes are those that the optimizer keeps; bytes written include autocast's copies of weights in another type.",
+)
+
+
+def typed(sheet: NetworkSheet, products: Mapping[tuple[str, str], str], types: tuple[TypeWork, ...]) -> NetworkSheet:
+    """The sheet with the type of each line's products, and the totals by type. ``products``: (layer, kind) -> type."""
+    named = {(layer or "(model)", kind): name for (layer, kind), name in products.items()}
+    lines = tuple(replace(line, type=named.get((line.layer, line.kind), "")) for line in sheet.lines)
+    return replace(sheet, lines=lines, conventions=(*sheet.conventions, *TYPES), types=types)
 
 
 def _lines(

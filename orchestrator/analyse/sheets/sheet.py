@@ -21,10 +21,12 @@ from perfctl.orchestrator.analyse.flops.formulas import (
     tensors_of,
     times,
 )
+from perfctl.orchestrator.analyse.flops.types import CAST, casts_of, work_by_type
 from perfctl.orchestrator.analyse.sheets import layers
 from perfctl.orchestrator.analyse.sheets.layers import Facts, Item, Line, WorkedLayer, items_of, space_lines
 from perfctl.orchestrator.analyse.sheets.rnn import recurrent
 from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.precision import PRECISIONS
 
 DIRECTIONS_SAID = {
     "grad_input": "gradient of the input", "grad_weight": "gradient of the weights", "grad_bias": "gradient of the bias",
@@ -74,12 +76,16 @@ def layers_of(ops: Sequence[OpShape]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(op.layer for op in ops if op.layer or op.kind))
 
 
-def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -> Sheet | None:
-    """The sheet of ``layer``; None when it ran no operation. ``output``: shape of the module's output."""
+def sheet_for(
+    ops: Sequence[OpShape], layer: str, output: Shape | None = None, precision: str = "fp32"
+) -> Sheet | None:  # fmt: skip
+    """The sheet of ``layer``; None when it ran no operation. ``output``: shape of the module's output. ``precision``: of the
+    trace; its types are shown where it is not fp32."""
     mine = [op for op in ops if op.layer == layer and (layer or op.kind)]
     if not mine:
         return None
     forward = [op for op in mine if op.direction == "forward" and not flag(op, "recompute")]
+    forward = [op for op in forward if op.op != CAST] or forward  # what the layer itself does
     calls = estimate(mine)
     kind = mine[0].kind
     work = _work(forward or mine, kind, output)
@@ -93,15 +99,46 @@ def sheet_for(ops: Sequence[OpShape], layer: str, output: Shape | None = None) -
     heavy = [op for op in forward if op.op in PRODUCTS]
     main = max(heavy, key=lambda op: PRODUCTS[op.op](op)[0].macs, default=forward[0] if forward else None)
     again = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
+    kept = tuple(_kept(mine, precision))
     sections = [
         Section("Shapes", work.shapes),
         Section(f"Forward, step by step{again}", work.steps),
         Section("Time: operations", _time_lines(calls)),
         Section("Space: values and bytes", space_lines(work.space)),
+        Section("Types", tuple(_types(mine, precision, kept))),
     ]
     shown = tuple(section for section in sections if section.lines)
-    figures = (*_operations(calls), *_space(forward or mine, work.space), *_elementwise(calls))
+    figures = (*_operations(calls), *_space(forward or mine, work.space), *kept, *_elementwise(calls))
     return Sheet(layer, kind, shown, facts, figures)
+
+
+def _kept(ops: Sequence[OpShape], precision: str) -> Iterator[Quantity]:
+    """The parameters themselves, where autocast computes with copies of them."""
+    count = ops[0].parameters
+    if PRECISIONS[precision].autocast and count and any(op.op == CAST and op.dtypes[0] == "float32" for op in ops):
+        yield Quantity("parameters kept in fp32", 4 * count, "B", f"{count:,} values x 4 B = {4 * count:,} B")
+
+
+def _types(ops: Sequence[OpShape], precision: str, kept: Sequence[Quantity]) -> Iterator[Line]:
+    """What is computed in which type, and what the casts cost; nothing for fp32."""
+    if precision == "fp32":
+        return
+    for row in work_by_type(ops, precision):
+        for said, macs in (
+            ("forward", row.forward_macs),
+            ("backward", row.backward_macs),
+            ("computed again", row.recompute_macs),
+        ):
+            if macs:
+                yield Line(f"{said} in {row.type}", "2 x MAC", f"2 x {macs:,}", f"{2 * macs:,} FLOP")
+        if row.elementwise_flops:
+            yield Line(f"other arithmetic in {row.type}", "forward", "", f"{row.elementwise_flops:,} elementwise FLOP")
+    casts = casts_of(ops)
+    if casts.calls:
+        read, written = casts.read_bytes, casts.write_bytes
+        yield Line(f"casts, {casts.calls:,}", "read + written", f"{read:,} + {written:,}", f"{read + written:,} B")
+    for one in kept:
+        yield Line(one.what, "besides the copies above", one.worked.partition(" = ")[0], f"{one.value:,} B")
 
 
 def _operations(calls: Sequence[LayerCall]) -> Iterator[Quantity]:

@@ -15,7 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.flops.formulas import times
-from perfctl.orchestrator.analyse.sheets.layers import Facts
+from perfctl.orchestrator.analyse.sheets.layers import Facts, Way
 from perfctl.orchestrator.analyse.sheets.sheet import Quantity
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
@@ -39,6 +39,8 @@ class Finding:
     """Empty when the value is right; otherwise the slips that together give it, or the nearest value."""
     worked: str
     others: tuple[tuple[str, ...], ...] = ()
+    """As many slips that give the same value; ``others_worked``: how each does."""
+    others_worked: tuple[str, ...] = ()
     unit: str = "MAC"
     quantity: str = ""
     """Which figure of the layer the value is, or was meant to be; "" for operations of the forward pass."""
@@ -66,14 +68,18 @@ def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> 
             )
     if facts is None:
         return _nearest(value, figures, ())
-    candidates = sorted(_candidates(facts, bool(figures)), key=lambda found: len(found.slips))
+    candidates = sorted(_candidates(facts, bool(figures)), key=_likelihood)
     same = [found for found in candidates if found.value == value]
     same = same or [found for found in _off_by_one(facts) if found.value == value]
     if same:
         exact = same[0]
-        alike = [found.slips for found in same if len(found.slips) == len(exact.slips) and found.slips != exact.slips]
-        right, others = facts.macs if exact.right is None else exact.right, tuple(dict.fromkeys(alike))
-        return Finding(value, right, True, exact.slips, exact.worked, others, exact.unit, exact.quantity)
+        alike: dict[tuple[str, ...], str] = {}
+        for found in same:
+            if len(found.slips) == len(exact.slips) and found.slips != exact.slips:
+                alike.setdefault(found.slips, found.worked)
+        right, others = facts.macs if exact.right is None else exact.right, tuple(alike)
+        worked = tuple(alike.values())
+        return Finding(value, right, True, exact.slips, exact.worked, others, worked, exact.unit, exact.quantity)
     return _nearest(value, figures, candidates, facts.macs)
 
 
@@ -83,7 +89,12 @@ def _nearest(value: int, figures: Sequence[Quantity], candidates: Sequence[_Cand
     near += [found for found in candidates if not found.worked.endswith(" KiB")]
     best = min(near, key=lambda found: abs(found.value - value))
     right = macs if best.right is None else best.right
-    return Finding(value, right, False, best.slips, best.worked, (), best.unit, best.quantity)
+    return Finding(value, right, False, best.slips, best.worked, unit=best.unit, quantity=best.quantity)
+
+
+def _likelihood(found: _Candidate) -> tuple[int, bool]:
+    """Sorts the likelier first: fewer slips, and of single ones the batch left out."""
+    return len(found.slips), not (len(found.slips) == 1 and found.slips[0].startswith("batch of "))
 
 
 def _hits(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantity]]:
@@ -120,7 +131,11 @@ def explain(finding: Finding, layer: str = "") -> str:
     yours = f"Your {value} for {layer}" if layer else value
     if finding.exact:
         count = {1: "one slip", 2: "two slips", 3: "three slips"}.get(len(finding.slips), f"{len(finding.slips)} slips")
-        others = "".join(f"; or {_joined(slips)}" for slips in finding.others[:3])
+        how = dict(zip(finding.others, finding.others_worked, strict=False))
+        others = "".join(
+            f"; or {_joined(slips)}" + (f" ({how[slips]})" if how.get(slips, finding.worked) != finding.worked else "")
+            for slips in finding.others[:3]
+        )
         return f"{yours} comes from {count}: {_joined(finding.slips)}{others}. {finding.worked}. Right is {right}."
     if finding.quantity and not finding.slips:
         named = f"{finding.quantity}, in {IN_WORDS[finding.unit]}: {finding.worked}"
@@ -191,7 +206,8 @@ def _bytes(facts: Facts) -> Iterator[_Candidate]:
         size, right = (outputs + more) * facts.item, (facts.batch * facts.ways[0].outputs + more) * facts.item
         if not (slips and outputs and size):
             continue
-        values = f"({more:,} parameters + {outputs:,} output values)" if more else f"{outputs:,} output values"
+        made = _output_values(way, batch, outputs)
+        values = f"({more:,} parameters + {outputs:,} output values)" if more else made
         text = f"{values} x {facts.item} B = {size:,} B"
         yield _Candidate(size, slips, text, right, "B", quantity)
         if size % UNITS["KiB"] == 0:
@@ -220,8 +236,14 @@ def _value_counts(facts: Facts) -> Iterator[_Candidate]:
             less = weights + outputs
             text = f"{weights:,} weights + {outputs:,} outputs = {less:,} values"
             yield _Candidate(less, (*said, f"values{NOT_OPERATIONS}", "bias left out"), text, *all_right)
-        text = f"{outputs:,} output values"
+        text = _output_values(way, batch, outputs)
         yield _Candidate(outputs, (*said, f"output values{NOT_OPERATIONS}"), text, right, "values", "output map")
+
+
+def _output_values(way: Way, batch: int, outputs: int) -> str:
+    """ "64 x 64 x 11 x 11 = 495,616 output values"."""
+    sizes = [size for size in (batch, *way.shape) if way.shape and size > 1]
+    return f"{f'{times(*sizes)} = ' if len(sizes) > 1 else ''}{outputs:,} output values"
 
 
 def _off_by_one(facts: Facts) -> Iterator[_Candidate]:

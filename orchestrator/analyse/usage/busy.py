@@ -173,7 +173,9 @@ OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
 TENSOR_PIPE = (
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    "sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_active",
 )
+"""The last is of Blackwell: all types but int8 and fp64."""
 
 
 @dataclass(frozen=True, slots=True)

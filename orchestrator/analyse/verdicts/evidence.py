@@ -111,8 +111,8 @@ class RowEvidence:
 
     @property
     def paper(self) -> float:
-        """Paper FLOPs of the batch that was profiled; 0 when there are none or no formula."""
-        value = self.row.paper.value or 0
+        """Paper FLOPs of the batch that was profiled; 0 when there are none, or a formula is missing."""
+        value = self.row.whole_paper or 0
         return value * self.seen_batch / self.row.batch if self.seen_batch else value
 
     def total(self, count: str) -> float | None:
@@ -213,7 +213,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
         seen[batch.batch] = counting.run if counting else None, kernels, facts_by_layer(ops)
     for row in ledger.rows:
-        if not row.layer or not (row.paper.value or row.direction == "recompute"):
+        if not row.layer or not (row.whole_paper or row.direction == "recompute"):
             continue
         run, kernels, facts = seen[row.batch]
         layers = any(key is not None for key in kernels)

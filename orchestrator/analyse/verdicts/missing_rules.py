@@ -104,7 +104,7 @@ def direction_missing(given: RuleInput) -> Verdict | None:
         return None
     if attention_recompute(given) is not None:
         return None  # computed again inside backward's kernel
-    sentence = f"{given.who}: no kernel of it was seen, while paper has {amount(evidence.row.paper.value or 0)}FLOP."
+    sentence = f"{given.who}: no kernel of it was seen, while paper has {amount(evidence.row.whole_paper or 0)}FLOP."
     return verdict(
         given, "direction missing", sentence, None, _how_to_find(evidence, given.loose), confidence="measured"
     )

@@ -211,7 +211,7 @@ def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tu
     FMUL and FADD of cuBLAS products are those of whole tiles, of every part of a split sum and of slices, not of outputs.
     """
     row = evidence.row
-    per_sample: dict[str, float] = {"ffma": (row.paper.value or 0) / 2 / row.batch}
+    per_sample: dict[str, float] = {"ffma": (row.whole_paper or 0) / 2 / row.batch}
     if row.direction == "forward":
         per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.batch)
     direct = [kernel for kernel in kernels
@@ -277,7 +277,7 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
     """Times that stay while the work grows: of the host's clock always, of kernels when their counts stay too."""
     said = []
     either = " either" if found is not None else ""
-    works = {(row.batch, f"{row.layer}:{row.direction}"): row.paper.value or 0.0 for row in ledger.rows}
+    works = {(row.batch, f"{row.layer}:{row.direction}"): row.whole_paper or 0.0 for row in ledger.rows}
     clocked: dict[str, dict[int, float]] = defaultdict(dict)  # "conv2:forward" -> batch -> nanoseconds
     for run, name, value in _summaries(study, "host_time"):
         if run.batch_size is not None:
@@ -308,9 +308,9 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
     sums: dict[int, float] = defaultdict(float)
     paper: dict[int, float] = defaultdict(float)
     for row in ledger.rows:
-        if row.time is not None and row.paper.value:
+        if row.time is not None and row.whole_paper:
             sums[row.batch] += row.time.median
-            paper[row.batch] += row.paper.value
+            paper[row.batch] += row.whole_paper
     if not _stays(paper.values(), sums.values(), FLAT):
         return []
     low, high = min(sums), max(sums)

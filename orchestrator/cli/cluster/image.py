@@ -26,13 +26,22 @@ def _image() -> None:
 @image.command()
 def render(
     base: Annotated[
-        str, typer.Option(help="Base image: docker://NAME:TAG, a plain NAME:TAG, FILE.sif or the folder of a root.")
-    ] = "python:3.11-slim",
+        str | None,
+        typer.Option(
+            help="Base image: docker://NAME:TAG, a plain NAME:TAG, FILE.sif or the folder of a root. Default: NVIDIA's "
+            "PyTorch image, which has torch, nsys and ncu."
+        ),
+    ] = None,
     extra: Annotated[
-        str, typer.Option(help="Extras of perfctl, commas between; empty where the base has torch.")
-    ] = "torch",
+        str | None,
+        typer.Option(help="Extras of perfctl, commas between. Default: torch,ncu,nvml; torch not in NVIDIA's image."),
+    ] = None,
     source: Annotated[
-        Path | None, typer.Option(help="perfctl's checkout, wheel or sdist to install. Default: the release.")
+        Path | None,
+        typer.Option(
+            help="perfctl's checkout, wheel or sdist to install. Default: what this perfctl was installed from; for a "
+            "release, its number."
+        ),
     ] = None,
     wheels: Annotated[
         Path | None, typer.Option(help="Folder of wheels that pip takes everything from, for builds without network.")
@@ -44,15 +53,15 @@ def render(
     post: Annotated[
         list[str] | None, typer.Option(metavar="LINE", help="Shell line before perfctl is installed (repeatable).")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The definition to write.")] = Path("perfctl.def"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The definition to write.")] = Path("perfctl.def"),
     force: console.Force = False,
 ) -> None:
     """Write an Apptainer definition with perfctl and its workloads in it, and say how to build it. Needs no Apptainer."""
     from perfctl.orchestrator.actions.setup import render_image
-    from perfctl.orchestrator.launch.images.definition import Definition
+    from perfctl.orchestrator.launch.images.definition import BASE, Definition
 
-    extras = tuple(name.strip() for name in extra.split(",") if name.strip())
-    asked = Definition(base, extras, source, wheels, tuple(pip_option or ()), tuple(post or ()))
+    extras = None if extra is None else tuple(name.strip() for name in extra.split(",") if name.strip())
+    asked = Definition(base or BASE, extras, source, wheels, tuple(pip_option or ()), tuple(post or ()))
     build = render_image(asked, out, force=force, command_line=console.command_line())
     console.result(f"Wrote {out}")
     console.result(f"Next: {shlex.join(build)}")

@@ -101,6 +101,8 @@ def _render(
     from perfctl.orchestrator.actions.sweep import slurm as actions
     from perfctl.orchestrator.launch.cluster.plan import with_defaults
 
+    if own.get("tool_args") and len(_names(profilers)) > 1:
+        raise UsageError(f"`tool_args` are of one profiler, and {profilers} are several", "Render each by itself")
     site = with_defaults(typed.site(), (Path.cwd(), Path.home()))
     asked = replace(asked, device="cuda" if asked.device == "auto" else asked.device)
     for_checks = _with_own_python(after) if site.image else after
@@ -231,14 +233,16 @@ def submit(
 def status(folder: Folder, as_json: options.Json = False) -> None:
     """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue, never sacct."""
     from perfctl.orchestrator.actions.sweep.slurm import status as run
-    from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN
+    from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN, summary
 
     found = run(folder, console)
     if as_json:
         tasks = [_record(state) for state in found.tasks]
-        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, "repeat": found.repeat})
+        counted = {"summary": summary(found.tasks), "repeat": found.repeat}
+        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, **counted})
         return
     _table(found.tasks)
+    console.result(summary(found.tasks))
     for state in found.tasks:
         if state.log and state.state in (*REPEAT, UNKNOWN):
             console.result(f"Last lines of {found.plan.log(state.task)}:")
@@ -278,15 +282,25 @@ def gather(
 
 @slurm.command()
 def cancel(folder: Folder) -> None:
-    """Cancel the array and its gather job; a running profiler is told to stop."""
+    """Cancel the array and its gather job. A running profiler is told to stop and write its report; a second cancel ends
+    it at once."""
     from perfctl.orchestrator.actions.sweep.slurm import cancel as run
 
-    tasks, gathers = run(folder)
-    if not tasks and not gathers:
+    done = run(folder)
+    if done.told:
+        console.result(
+            f"Told {_count(done.told, 'task')} to stop: each writes its report and ends. Again ends them at once"
+        )
+    if done.tasks or done.gathers:
+        console.result(f"Cancelled {_count(done.tasks, 'task')} and {_count(done.gathers, 'gather job')}")
+    if done.told or done.tasks or done.gathers:
+        console.result(f"What was whole is kept. Next: perfctl slurm gather {shlex.quote(str(folder))}")
+    else:
         console.result("Nothing of it is queued")
-        return
-    console.result(f"Cancelled {tasks} tasks and {gathers} gather jobs")
-    console.result(f"What was whole is kept. Next: perfctl slurm gather {shlex.quote(str(folder))}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _numbers(text: str) -> list[int]:

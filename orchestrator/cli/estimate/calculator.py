@@ -13,7 +13,7 @@ from perfctl.orchestrator.cli import console, options
 
 
 def calculator(
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("calculator.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("calculator.html"),
     models: Annotated[
         str, typer.Option(metavar="NAMES", help="torchvision models in it: all, none, or resnet50,vgg16.")
     ] = "all",

@@ -12,6 +12,7 @@ from perfctl.orchestrator.cli import console, flags, options
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.estimate import Request
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
 
@@ -31,6 +32,15 @@ def estimate(
     seq: Annotated[
         int | None, typer.Option(help="Sequence length of a library's model: tokens, or samples of a waveform.")
     ] = None,
+    prompt: Annotated[
+        int | None, typer.Option(help="Generation: tokens that go in at once (prefill), forward only.")
+    ] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="Generation: steps of one token after the prompt (decode).")
+    ] = None,
+    kv_cache: Annotated[
+        str | None, typer.Option(help="Generation: type of the cache: fp32, bf16, fp16, fp8, int8; none: no cache.")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     batches: Annotated[str | None, typer.Option("--batches", "-b", help="Several batch sizes: 16,32,64.")] = None,
     mode: Annotated[str, typer.Option(help="train (with backward) or infer.")] = "train",
@@ -48,9 +58,26 @@ def estimate(
         str | None, typer.Option(help="Device memory (8GiB): show what a step needs and the largest batch that fits.")
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU that --memory is for: sm_90, 9.0 or h100.")] = None,
+    reserve: Annotated[
+        str, typer.Option(help="What the largest batch leaves free: CUDA context, cuDNN, fragmentation; 0 for none.")
+    ] = "1GiB",
+    attention: Annotated[
+        str,
+        typer.Option(help="Attention kernel for --memory: auto (as PyTorch chooses), flash, efficient, cudnn, math."),
+    ] = "auto",
+    update: Annotated[
+        str, typer.Option(help="Optimizer's update for --memory: auto (as PyTorch chooses), foreach, fused, for-loop.")
+    ] = "auto",
     device: Annotated[
         str, typer.Option(help="meta (no data, no memory) or cpu, for models that look at data.")
     ] = "meta",
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="fp32; tf32 (allowed for products, Ampere+); bf16, fp16: torch.autocast of CUDA; bf16-true, fp16-true: "
+            "model.to(dtype); fp8: Linear layers, the rest bf16 (assumed). Shows FLOPs by type."
+        ),
+    ] = "fp32",
     all_rows: Annotated[
         bool, typer.Option("--all", help="A row for every operation and direction, with bytes.")
     ] = False,
@@ -65,12 +92,18 @@ def estimate(
     if form not in FORMS:
         raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
     sizes = options.batch_list(batches) if batches else (batch,)
-    limit = _bytes(memory) if memory is not None else None
+    limit = _bytes("memory", memory) if memory is not None else None
+    free = _bytes("reserve", reserve, least=0)
     request = Request(
-        model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu), seq=seq
-    )
+        model, tuple(inputs or ()), mode, optimizer, device, memory is not None, _capability(gpu), seq=seq,
+        prompt=prompt, generate=generate, kv_cache=kv_cache, precision=precision, attention=attention,
+        update=update,
+    )  # fmt: skip
+    if prompt is not None:
+        _generation(request, sizes, layer, sheet, form, check, all_rows, as_json)
+        return
     one_layer = sheet or check is not None
-    found = estimate_model(request, sizes, limit=None if one_layer else limit)
+    found = estimate_model(request, sizes, limit=None if one_layer else limit, reserve=free)
     if sheet and layer is None and check is None:
         networks = found.network_sheets()
         if as_json:
@@ -97,6 +130,31 @@ def estimate(
         raise PartlyDone(f"{found.problems[0]}. What is shown is what came before", None)
 
 
+def _generation(
+    request: Request, sizes: tuple[int, ...], layer: str | None, sheet: bool, form: str, check: int | None,
+    all_rows: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Prefill and decode of a language model."""
+    from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
+    from perfctl.orchestrator.report import generation as view
+
+    if check is not None:
+        raise UsageError("--check does not go with --prompt", "Check one pass: leave --prompt out and give --seq")
+    found = dict(estimate_generation(request, sizes))
+    whole = {size: one for size, one in found.items() if one.problem is None}
+    if layer is not None:
+        whole = {size: part_of_model(one, layer) for size, one in whole.items()}
+    if as_json:
+        console.as_json(view.as_json(request.model, {**found, **whole}))
+    elif sheet and whole:
+        console.result(view.FORMS[form](request.model, whole).rstrip("\n"))
+    elif whole:
+        notes = tuple(map(flags.with_flags, next(iter(whole.values())).notes))
+        console.result(view.as_text(whole, all_rows or layer is not None, notes))
+    if problem := next((one.problem for one in found.values() if one.problem is not None), None):
+        raise PartlyDone(f"{problem}. Nothing is shown for what was not traced whole", None)
+
+
 def _sheets_text(sheets: Mapping[int, Sheet], findings: Mapping[int, Finding], form: str | None) -> str:
     """The layer's sheet (where ``form`` is given) and what the hand value is, for every batch size."""
     from perfctl.orchestrator.analyse.sheets.slips import explain
@@ -119,7 +177,7 @@ def _capability(gpu: str | None) -> tuple[int, int] | None:
     return found
 
 
-def _bytes(text: str) -> int:
+def _bytes(flag: str, text: str, least: int = 1) -> int:
     """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "G": 2**30}
     number = text.strip().rstrip("BGIKMbgikm ")
@@ -127,7 +185,7 @@ def _bytes(text: str) -> int:
     try:
         size = int(float(number) * units[unit])
     except (KeyError, ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise UsageError(f"--memory: '{text}' is not a size", "Write for instance 8GiB or 24GB")
+        size = -1
+    if size < least:
+        raise UsageError(f"--{flag}: '{text}' is not a size", "Write for instance 8GiB or 24GB")
     return size

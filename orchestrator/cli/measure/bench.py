@@ -61,7 +61,7 @@ Steady = Annotated[
         help="Measure points again, once a call, whose quartiles are further apart than this share of the median.",
     ),
 ]
-Out = Annotated[Path, typer.Option(help="Folder that holds all runs.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder that holds all runs.")]
 Design = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured, and start nothing.")]
 
 
@@ -218,7 +218,7 @@ def show(
 
 @bench.command("export")
 def export(
-    out: Annotated[Path, typer.Option(help="FILE.json.")] = Path("bench.json"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="FILE.json.")] = Path("bench.json"),
     force: console.Force = False,
     store: options.Store = None,
 ) -> None:

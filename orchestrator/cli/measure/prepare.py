@@ -25,7 +25,9 @@ def prepare(
     what: Annotated[str, typer.Argument(help="imagenet-val: ImageNet's validation images.")],
     archive: Annotated[Path, typer.Argument(help="The flat archive, ILSVRC2012_img_val.tar.")],
     devkit: Annotated[Path, typer.Option(help="The development kit, ILSVRC2012_devkit_t12.tar.gz.")],
-    out: Annotated[Path, typer.Option(help="Folder that gets the class folders.")] = Path("imagenet-val"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that gets the class folders.")] = Path(
+        "imagenet-val"
+    ),
     synsets: Annotated[Path | None, typer.Option(help="Lines 'ID WNID' to use instead of the kit's meta.mat.")] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not check the MD5 sums.")] = False,
     as_json: options.Json = False,

@@ -36,7 +36,20 @@ AFTER = "perfctl.after"
 """Key of the words after ``--``."""
 
 
-def nsys() -> Profiler:
+def nsys(
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="APIs to trace. Default: cuda,nvtx,cudnn,cublas; on a CPU nvtx,osrt."),
+    ] = None,
+    cuda_graph_trace: Annotated[
+        str | None, typer.Option(metavar="graph|node", help="Record CUDA graphs as one, or each kernel. Default: node.")
+    ] = None,
+    gpu_metrics_devices: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Sample GPU metrics of these devices: 0,1 or all.")
+    ] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Let nsys print its own tables, into stdout.log.")] = False,
+    tool_args: options.ToolArgs = None,
+) -> Profiler:
     """Sweep under Nsight Systems: time of every range, kernel and copy.
 
     A program of your own follows --, with {batch} where the batch size goes: -- python train.py --batch-size {batch}.
@@ -44,8 +57,15 @@ def nsys() -> Profiler:
     --help lists them).
     """
     from perfctl.orchestrator.launch.profilers.nsys import Nsys
+    from perfctl.orchestrator.launch.profilers.tool_args import split
 
-    return Nsys()
+    return Nsys(
+        trace=trace,
+        cuda_graph_trace=cuda_graph_trace,
+        gpu_metrics_devices=gpu_metrics_devices,
+        stats=stats,
+        extra=split(tool_args),
+    )
 
 
 def ncu(
@@ -55,18 +75,73 @@ def ncu(
     layer: Annotated[
         list[str] | None, typer.Option(help="Count in this layer, and the layers inside it, only; may be repeated.")
     ] = None,
+    kernel_name: Annotated[
+        str | None, typer.Option("--kernel-name", "-k", metavar="NAME", help="Only this kernel, or regex:EXPRESSION.")
+    ] = None,
+    launch_skip: Annotated[int | None, typer.Option(min=0, help="Matching launches to skip first.")] = None,
+    launch_count: Annotated[int | None, typer.Option(min=1, help="Matching launches to count at most.")] = None,
+    replay_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE",
+            help="kernel, application (the program runs once a pass), range or app-range (the window as one, with "
+            "collectives; no layers and no FADD, FMUL, FFMA).",
+        ),
+    ] = "kernel",
+    clock_control: Annotated[str, typer.Option(help="base (locked clocks), none, or boost (newer ncu).")] = "base",
+    cache_control: Annotated[str, typer.Option(help="all (flushed before each pass) or none.")] = "all",
+    graph_profiling: Annotated[
+        str | None, typer.Option(metavar="node|graph", help="Count each kernel of a CUDA graph, or the graph as one.")
+    ] = None,
+    section: Annotated[
+        list[str] | None, typer.Option(help="Section of ncu to collect too, for its own window; may be repeated.")
+    ] = None,
+    section_set: Annotated[
+        str | None, typer.Option("--set", metavar="NAME", help="Set of sections to collect too: basic, full, roofline.")
+    ] = None,
+    ranks: Annotated[
+        str, typer.Option(metavar="0|all", help="Ranks of a launcher to count; the others run as usual.")
+    ] = "0",
+    launches: Annotated[
+        str,
+        typer.Option(
+            metavar="all|distinct",
+            help="distinct: replay one of the layers that have the same kernels, grids and shapes, and mark the others' "
+            "counts as taken from it; a plain step before finds them.",
+        ),
+    ] = "all",
     estimate_cost: Annotated[
         bool, typer.Option("--estimate-cost", help="Run one plain step and say what ncu would replay; count nothing.")
     ] = False,
+    tool_args: options.ToolArgs = None,
 ) -> Profiler | CostEstimate:
-    """Sweep under Nsight Compute: what every kernel executed, by hardware counters.
+    """Sweep under Nsight Compute: what every kernel executed, by hardware counters. One step is measured by default.
 
-    FLOPs count 1 multiply-add as 2. A program of your own follows --, with {batch} where the batch size goes; without
-    one, options that are not listed here go to the built-in workload.
+    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a replay of one never
+    ends. A program of your own follows --, with {batch} where the batch size goes; without one, options that are not
+    listed here go to the built-in workload.
     """
     from perfctl.orchestrator.launch.profilers.ncu import Ncu
+    from perfctl.orchestrator.launch.profilers.tool_args import split
 
-    asked = Ncu(metrics=metrics, layers=tuple(layer or ()))
+    if ranks not in ("0", "all"):
+        raise UsageError(f"`ranks` must be 0 or all, got {ranks}")
+    asked = Ncu(
+        metrics=metrics,
+        layers=tuple(layer or ()),
+        kernel_name=kernel_name,
+        launch_skip=launch_skip,
+        launch_count=launch_count,
+        replay_mode=replay_mode,
+        clock_control=clock_control,
+        cache_control=cache_control,
+        graph_profiling=graph_profiling,
+        section=tuple(section or ()),
+        section_set=section_set,
+        all_ranks=ranks == "all",
+        launches=launches,
+        extra=split(tool_args),
+    )
     if not estimate_cost:
         return asked
     from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
@@ -90,6 +165,7 @@ def dlprof(
     dlprof_mode: Annotated[
         str, typer.Option(help="simple, or pytorch (the program must enable DLProf's NVTX plugin).")
     ] = "simple",
+    tool_args: options.ToolArgs = None,
 ) -> Profiler:
     """Sweep under DLProf (last released in 2021): utilisation, tensor core use, time by operation.
 
@@ -97,9 +173,10 @@ def dlprof(
     here go to the built-in workload.
     """
     from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+    from perfctl.orchestrator.launch.profilers.tool_args import split
 
     try:
-        return DLProf(mode=dlprof_mode)
+        return DLProf(mode=dlprof_mode, extra=split(tool_args))
     except UsageError as error:  # --mode is another option of this command
         raise UsageError(error.message.replace("`mode`", "`dlprof_mode`"), error.remedy) from error
 
@@ -199,8 +276,11 @@ def print_commands(request: SweepRequest, *, as_json: bool) -> None:
         found = [{"batch_size": batch, "stage": one.stage, "argv": one.argv} for batch, one in planned(request)]
         console.as_json(found)
         return
-    for _, command in planned(request):
+    commands = [command for _, command in planned(request)]
+    for command in commands:
         console.result(printable(command))
+    for note in dict.fromkeys(command.note for command in commands if command.note):
+        console.note(note)
 
 
 @contextmanager
@@ -211,6 +291,7 @@ def listening(request: SweepRequest) -> Iterator[SweepListener]:
     if request.alongside:
         yield SweepListener(
             started=lambda batch, stage: console.note(f"batch {batch}: {stage}"),
+            noted=console.note,
             finished=lambda result: console.note(_line(result, request.repeat)),
             stopped=lambda result: console.note(_line(result, request.repeat)),
         )
@@ -219,6 +300,7 @@ def listening(request: SweepRequest) -> Iterator[SweepListener]:
         yield SweepListener(
             started=lambda batch, stage: bar.stage(f"batch {batch}: {stage}"),
             tick=bar.tick,
+            noted=console.note,
             finished=lambda result: bar.done(_line(result, request.repeat), ran=not result.skipped),
             known=lambda result, run_id: console.note(
                 f"batch {result.batch_size}: the same report is in the store already, as run {run_id}"

@@ -17,7 +17,7 @@ def replay(
     out: options.Out = Path("perfctl-runs"),
     store: options.Store = None,
     timeout: options.Timeout = None,
-    grace: options.Grace = 3.0,
+    grace: options.Grace = None,
     no_store: options.NoStore = False,
     sweep_name: options.SweepName = None,
     scratch: options.Scratch = None,

@@ -21,7 +21,7 @@ def compare(
     b: Annotated[str, typer.Argument(help="After, named in the same ways.")],
     gate: Annotated[str, typer.Option(help="Changes up to this do not count.")] = "5%",
     force: Annotated[bool, typer.Option("--force", help="Compare what is not comparable, and say so.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write a page.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.")] = None,
     markdown: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout.")
     ] = None,

@@ -24,7 +24,9 @@ def export(
     all_tables: Annotated[bool, typer.Option("--all", help="The ledger and every table.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="File, or folder for several tables as csv or parquet. Default: perfctl-export*."),
+        typer.Option(
+            "--out", "-o", help="File, or folder for several tables as csv or parquet. Default: perfctl-export*."
+        ),
     ] = None,
     sweep: Annotated[int | None, typer.Option(help="Only this sweep.")] = None,
     runs: Annotated[list[int] | None, typer.Option("--run", help="Only these runs (repeatable).")] = None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def plot(
     name: Annotated[str | None, typer.Argument(help="Which chart; see --list.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the charts that this store gives.")] = False,
-    out: Annotated[Path | None, typer.Option(help="FILE.pdf, .png or .svg. Default: NAME.pdf.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="FILE.pdf, .png or .svg. Default: NAME.pdf.")] = None,
     width_mm: Annotated[float, typer.Option(min=40, max=400, help="Width; 84 is one column of a paper.")] = 84,
     height_mm: Annotated[float | None, typer.Option(min=20, max=600, help="Height. Default: what it needs.")] = None,
     dpi: Annotated[int, typer.Option(min=50, max=1200, help="Dots an inch, of a png.")] = 300,

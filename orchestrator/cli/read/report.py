@@ -19,7 +19,7 @@ Peaks = Annotated[
 
 
 def report(
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("perfctl-report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("perfctl-report.html"),
     sweep: Annotated[
         int | None, typer.Option(help="Only this sweep. Default: the newest run of each kind, of a bench the fastest.")
     ] = None,

@@ -15,7 +15,9 @@ def scrub(
     file: Annotated[
         Path, typer.Argument(help="A report: an nsys .sqlite, or any report that is text, gzipped or not.")
     ],
-    out: Annotated[Path | None, typer.Option(help="The copy. Default: NAME.scrubbed.* beside the report.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The copy. Default: NAME.scrubbed.* beside the report.")
+    ] = None,
     force: console.Force = False,
     as_json: options.Json = False,
 ) -> None:

@@ -16,7 +16,9 @@ def trace(
     run: Annotated[int, typer.Option(help="Number of the run, from 'perfctl runs'.")],
     step: Annotated[int | None, typer.Option(help="Measured step. Default: the last one.")] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Everything that was captured, not one step.")] = False,
-    out: Annotated[Path | None, typer.Option(help="FILE.json or .json.gz. Default: trace-runN.json.gz.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="FILE.json or .json.gz. Default: trace-runN.json.gz.")
+    ] = None,
     force: output.Force = False,
     store: options.Store = None,
     as_json: options.Json = False,

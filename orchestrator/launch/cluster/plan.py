@@ -119,6 +119,8 @@ class Site:
     stop_before: int | None = None
     """Seconds before the time limit at which the profiler is asked to stop."""
     module: tuple[str, ...] | None = None
+    module_purge: bool | None = None
+    """False: load modules on top of what the submitting shell had loaded."""
     before: tuple[str, ...] | None = None
     after: tuple[str, ...] | None = None
     sbatch: tuple[str, ...] | None = None
@@ -132,6 +134,11 @@ class Site:
     perfctl: str | None = None
     """The command that starts perfctl on a node, as shell words."""
     gather_partition: str | None = None
+    gather_time: str | None = None
+    gather_mem: str | None = None
+    gather_cpus: int | None = None
+    gather_module: tuple[str, ...] | None = None
+    """None: those of the tasks, without CUDA's."""
     template: str | None = None
     gather_template: str | None = None
 

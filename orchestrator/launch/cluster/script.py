@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import limits
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site
 from perfctl.orchestrator.launch.images import run
 
@@ -32,48 +34,38 @@ def _template(asked: str | None, job: str = "") -> tuple[str | None, str]:
 def scheduler_facts(site: Site, device: str) -> dict[str, Any]:
     """Values for the PBS and LSF templates. Raises UsageError for options that only Slurm has."""
     if site.template not in BUILT_IN:
-        return {}
+        return {"scheduler": "slurm"}
     for name in ("srun", "disable_dcgm", "qos", "constraint"):
         if getattr(site, name):
             said = f"`{name}` works with Slurm only; `template` is {site.template}"
             raise UsageError(said, "Put the scheduler's own option into `sbatch`")
-    minutes = None if site.time is None else _minutes(site.time)
     gpus = site.gres.rpartition(":")[2] if site.gres else str(int(device == "cuda"))
+    gather_time, gather_mem = site.gather_time or site.time, site.gather_mem
     return {
+        "scheduler": site.template,
         "site": site,
         "gpus": int(gpus) if gpus.isdecimal() else 1,
-        "minutes": minutes,
-        "walltime": None if minutes is None else f"{minutes // 60:02d}:{minutes % 60:02d}:00",
-        "memory": None if site.mem is None else _memory(site.mem),
+        "memory": None if site.mem is None else limits.memory(site.mem),
+        "gather_memory": None if gather_mem is None else limits.memory(gather_mem, "gather_mem"),
         "more": [line.removeprefix("#PBS").removeprefix("#BSUB").strip() for line in site.sbatch or ()],
+        **_limit("", site.time, "time"),
+        **_limit("gather_", gather_time, "gather_time" if site.gather_time else "time"),
     }
 
 
-def _minutes(text: str) -> int:
-    """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds rounded up."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if found is None:
-        raise UsageError(f"`time`: '{text}' is not a time limit", "For example 00:30:00")
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    if found[1] is None and found[4] is None:
-        hours, minutes, seconds = 0, hours, minutes
-    return days * 1440 + hours * 60 + minutes + (seconds > 0)
+def _limit(job: str, time: str | None, field: str) -> dict[str, Any]:
+    """A job's time limit in minutes and as HH:MM:SS."""
+    minutes = None if time is None else limits.minutes(time, field)
+    walltime = None if minutes is None else f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+    return {f"{job}minutes": minutes, f"{job}walltime": walltime}
 
 
-def _memory(text: str) -> int:
-    """Slurm's memory size (MiB, or with K, M, G, T) in MiB."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
-    if found is None:
-        raise UsageError(f"`mem`: '{text}' is not a memory size", "For example 16G")
-    kib: int = int(found[1]) * 1024 ** "KMGT".index(found[2] or "M")
-    return -(-kib // 1024)
-
-
-STOP_BEFORE_S = 60
-"""Seconds before the time limit at which Slurm signals a task to stop; it checks about twice a minute."""
-_EXPORT_S = 10
-"""Seconds of these for exporting the report after it is written."""
-_STEP = """srun --ntasks=1 --nodes=1 bash -c 'echo $$ >"$1"; shift; exec "$@"' task "$TMPDIR/.pid\""""
+_CORES = "${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}"
+"""srun does not take over --cpus-per-task of the job (since Slurm 22.05)."""
+_STEP = (
+    f'srun --ntasks=1 --nodes=1 --cpus-per-task="{_CORES}" '
+    """bash -c 'echo $$ >"$1"; shift; exec "$@"' task "$TMPDIR/.pid\""""
+)
 """A job step on the job script's node. The script signals this process to stop, because srun would kill it at once."""
 
 
@@ -93,17 +85,20 @@ class _AsIs(str):
 def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: Mapping[str, Any]) -> str:
     """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to bind into an image).
     Raises UsageError for values that a job script cannot contain, and for a template that fails to render."""
-    stop_before = site.stop_before or STOP_BEFORE_S
+    stop_before = limits.stop_before(site.stop_before, site.time, commands)
     context = {
         **_shared(plan, site, facts),
+        "modules": _lines("`module`", site.module),
         "tasks": plan.tasks,
         "commands": commands,
-        "directives": _array_directives(plan, site, str(facts["device"])),
+        "directives": _array_directives(plan, site, str(facts["device"]), stop_before),
         "before": _lines("`before`", site.before),
         "after": _lines("`after`", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
         "srun": bool(site.srun),
-        "grace": max(stop_before - _EXPORT_S, 3),
+        "stop_before": stop_before,
+        "warning_minutes": -(-stop_before // 60),
+        "grace": limits.grace(stop_before),
         "prefix": _prefix(site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", srun=bool(site.srun)),
     }
     return render_template(*_template(site.template), context)
@@ -113,9 +108,18 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page."""
     context = {
         **_shared(plan, site, facts),
+        "modules": _lines("`module`", _gather_modules(site)),
         "directives": [
             *_job_options("gather-", plan, "gather.log"),
-            *_options(ntasks=1, partition=site.gather_partition or site.partition, account=site.account, qos=site.qos),
+            *_options(
+                ntasks=1,
+                partition=site.gather_partition or site.partition,
+                account=site.account,
+                qos=site.qos,
+                time=site.gather_time or site.time,
+                mem=site.gather_mem,
+                cpus_per_task=site.gather_cpus,
+            ),
         ],
         "store": facts["store"],
         "page": facts["page"],
@@ -123,6 +127,16 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     }
     asked = site.gather_template or (site.template if site.template in BUILT_IN else None)
     return render_template(*_template(asked, "_gather"), context)
+
+
+_GPU_MODULE = re.compile(r"(?i)(?:.*/)?(?:cuda|cudnn|nccl|nvhpc|nsight|nvidia)")
+
+
+def _gather_modules(site: Site) -> tuple[str, ...]:
+    """Modules of the gather job: those of the tasks without CUDA's, which fail on nodes without GPUs."""
+    if site.gather_module is not None:
+        return site.gather_module
+    return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
 def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,20 +147,22 @@ def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
         "folder": one_line("the folder", str(plan.folder)),
         "cwd": one_line("the working folder", str(facts["cwd"])),
         "perfctl": facts["perfctl"],
-        "modules": _lines("`module`", site.module),
+        "module_purge": site.module_purge is not False,
         "image": bool(site.image),
+        "passed": " \\\n            ".join(textwrap.wrap(" | ".join(run.PASSED), 100)),
+        "scratch": " ".join(f'"${{{name}:-}}"' for name in run.SCRATCH),
         **scheduler_facts(site, str(facts["device"])),
     }
 
 
-def _array_directives(plan: Plan, site: Site, device: str) -> list[str]:
+def _array_directives(plan: Plan, site: Site, device: str, stop_before: int) -> list[str]:
     numbers = f"0-{len(plan.tasks) - 1}" + (f"%{site.array_limit}" if site.array_limit else "")
-    has_gpu = site.exclusive or any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
+    has_gpu = any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
     gpus = site.gres or ("gpu:1" if device == "cuda" and not has_gpu else None)
     return [
         *_job_options("", plan, "task-%a.log", array=numbers),
         *_options(
-            signal=f"B:USR1@{site.stop_before or STOP_BEFORE_S}", ntasks=1, partition=site.partition,
+            signal=f"B:USR1@{stop_before}", ntasks=1, partition=site.partition,
             account=site.account, qos=site.qos, constraint=site.constraint, gres=gpus, time=site.time, mem=site.mem,
             cpus_per_task=site.cpus,
         ),
@@ -186,8 +202,8 @@ def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Pat
     folders = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in sees)))
     lines = [
         *([step] if step else []),
-        '"$container" exec' + (" --nv" if gpu else ""),
-        '--bind "${TMPDIR:-/tmp}"',
+        '"$container" exec --cleanenv' + (" --nv" if gpu else ""),
+        '"${binds[@]}"',
         *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*folders, *(site.bind or ())))),
         f"--pwd {shlex.quote(str(cwd))}",
         shlex.quote(site.image),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import getpass
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Task
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.outcome import tail
@@ -35,6 +36,11 @@ class Queued:
     used: str
     """Run time so far, as D-HH:MM:SS."""
     nodes: str
+
+    @property
+    def name(self) -> str:
+        """As scancel takes it."""
+        return self.array if self.task is None else f"{self.array}_{self.task}"
 
     @property
     def waits(self) -> bool:
@@ -68,10 +74,59 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
     return array, gather
 
 
-def cancel(jobs: Sequence[str]) -> None:
-    """Raises PerfctlError when scancel fails."""
-    if jobs:
-        _ask("scancel", *dict.fromkeys(jobs))
+_OTHERS = {"PBS": "qsub", "BSUB": "bsub"}
+"""Directive of another scheduler -> its command."""
+
+
+def check_is_for_slurm(plan: Plan, *, has_tasks: bool) -> None:
+    """Raises UsageError for an array that sbatch would take for a single job: one of another scheduler, or (unless
+    ``has_tasks``) one without --array. sbatch reads #PBS lines, too, and not the array in them."""
+    text = plan.array.read_text(encoding="utf-8", errors="replace")
+    if found := re.search(r"^#(PBS|BSUB)\s", text, re.MULTILINE):
+        said = f"{plan.array} is for {_OTHERS[found[1]]}, not for Slurm"
+        raise UsageError(said, "Submit it with the commands in its first lines, or render it without `template`")
+    if not has_tasks and not re.search(r"^#SBATCH\s+(?:--array[= ]|-a)", text, re.MULTILINE):
+        remedy = "Put one back (--array=0-N), render it again with `force`, or name the tasks in `tasks`"
+        raise UsageError(f"{plan.array} has no #SBATCH --array line: it is one job, not an array", remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What a cancellation did."""
+
+    tasks: int
+    """Tasks that are gone: they waited, had not begun to profile, or had been told to stop before."""
+    told: int
+    """Tasks whose profiler was told to stop: they write their reports and end by themselves."""
+    gathers: int
+
+
+def cancel(plan: Plan, jobs: Sequence[Queued]) -> Cancelled:
+    """Take the plan's jobs out of the queue. A running profiler is told to stop by a signal to the job script alone:
+    a plain scancel signals every process of the job, and the report is lost. Raises PerfctlError when scancel fails."""
+    by_number = {task.number: task for task in plan.tasks}
+    told = [
+        job for job in jobs
+        if job.state == "RUNNING" and job.task in by_number and _profiles(plan, by_number[job.task])
+    ]  # fmt: skip
+    rest = [job for job in jobs if job not in told]
+    if rest:
+        _ask("scancel", *dict.fromkeys(job.name for job in rest))
+    if told:
+        _ask("scancel", "--batch", "--signal=USR1", *(job.name for job in told))
+    gathers = sum(job.task is None for job in rest)
+    return Cancelled(len(rest) - gathers, len(told), gathers)
+
+
+def _profiles(plan: Plan, task: Task) -> bool:
+    """Whether its profiler was started, and not told to stop yet."""
+    events = _events(plan, task)
+    return bool(_stages(plan, task)) and bool(events) and "started on" in events[-1]
+
+
+def _stages(plan: Plan, task: Task) -> list[str]:
+    """What perfctl has begun since the task's last start, such as profile and export."""
+    return _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
 
 
 def _limit(plan: Plan) -> str:
@@ -125,6 +180,16 @@ class TaskState:
     """Last lines of the log of a failed task."""
 
 
+ORDER = (WHOLE, PARTIAL, RUNNING, WAITING, FAILED, MISSING, UNKNOWN)
+
+
+def summary(found: Sequence[TaskState]) -> str:
+    """One line: how many tasks there are, and in which state, as in "6 tasks: 4 whole, 1 running, 1 failed"."""
+    counts = Counter(one.state for one in found)
+    parts = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+    return f"{len(found)} {'task' if len(found) == 1 else 'tasks'}: {parts}"
+
+
 def states(plan: Plan, jobs: Sequence[Queued] | None) -> list[TaskState]:
     """The states of all tasks. ``jobs``: the queue; None when it cannot be queried."""
     return [_state(plan, task, jobs) for task in plan.tasks]
@@ -137,7 +202,7 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
         left = f"its job is still in the queue ({own[0].state.lower()}) and will skip complete runs" if own else None
         return TaskState(task, WHOLE, left)
     if job := next((job for job in own if not job.waits), None):
-        stages = _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
+        stages = _stages(plan, task)
         return TaskState(
             task, RUNNING, f"{stages[-1] if stages else 'starting'}, {job.used} on {job.nodes or 'a node'}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import tomllib
@@ -9,12 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.script import one_line, render_template
 from perfctl.orchestrator.launch.images.run import RUNTIMES
 from perfctl.orchestrator.launch.machine import tools
 
+NGC = "nvcr.io/nvidia/pytorch"
+BASE = f"docker://{NGC}:25.06-py3"
+"""NVIDIA's PyTorch image of June 2025: CUDA 12.9, Python 3.12, torch, nsys and ncu."""
+EXTRAS = ("torch", "ncu", "nvml")
+KEPT = ("torch", "torchvision", "torchaudio", "triton", "numpy")
+"""Packages of a base image that pip must leave as they are: NVIDIA's torch is built against its own."""
+
+_CHECKOUT = Path(__file__).resolve().parents[3]
+"""The checkout where perfctl runs from one; else a folder without a pyproject.toml."""
 _PLACE = "/opt/perfctl-install"
 """Folder inside the image that holds the files to install from; removed after the installation."""
 _REMEDY = "Write it on one line"
@@ -24,11 +35,12 @@ _REMEDY = "Write it on one line"
 class Definition:
     """What to build."""
 
-    base: str
+    base: str = BASE
     """An address (docker://...), a plain image name, a .sif file, or the folder of a root file system."""
-    extras: tuple[str, ...] = ()
+    extras: tuple[str, ...] | None = None
+    """None for EXTRAS; without torch for NVIDIA's PyTorch images, which have it."""
     source: Path | None = None
-    """A checkout, wheel or sdist of perfctl; None for the released version."""
+    """A checkout, wheel or sdist of perfctl; None for what this perfctl was installed from."""
     wheels: Path | None = None
     """Folder of wheels for pip, for a build without network."""
     pip_options: tuple[str, ...] = ()
@@ -38,16 +50,18 @@ class Definition:
 
 def render(asked: Definition, out: Path, *, version: str, command: str) -> str:
     """The text of the definition ``out``. Raises UsageError for a base, source or extra that does not exist."""
-    check_extras(asked.extras)
     bootstrap, base = read_base(asked.base)
-    files, requirement = _files(asked, version)
+    usual = [name for name in EXTRAS if name != "torch" or not base.startswith(NGC)]
+    extras = usual if asked.extras is None else asked.extras
+    check_extras(extras)
+    files, requirement = _files(asked, f"[{','.join(extras)}]" if extras else "", version)
     offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if asked.wheels else ()
     context = {
         "version": version, "command": command, "build": shlex.join(build_command(out)),
         "bootstrap": bootstrap, "base": one_line("`base`", base, _REMEDY), "place": _PLACE,
         "files": [(_quoted(source), _quoted(Path(target))) for source, target in files],
         "post": [one_line("`post`", line, _REMEDY) for line in asked.post],
-        "pip": (*offline, *asked.pip_options, requirement),
+        "pip": (*offline, *asked.pip_options, requirement), "kept": KEPT,
     }  # fmt: skip
     return render_template(None, "apptainer.def.j2", context)
 
@@ -81,15 +95,33 @@ def check_extras(extras: Iterable[str]) -> None:
         raise UsageError(f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(known)}")
 
 
-def _files(asked: Definition, version: str) -> tuple[list[tuple[Path, str]], str]:
+def own_source() -> Path | None:
+    """The checkout or wheel that this perfctl comes from; None for a release from a package index. Raises UsageError when
+    it came from elsewhere, such as a wheel that is gone."""
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return _CHECKOUT
+    try:
+        origin = metadata.distribution("perfctl").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        origin = None
+    if origin is None:
+        return None  # PEP 610: an index was asked
+    url = str(json.loads(origin).get("url", ""))
+    path = Path(unquote(urlsplit(url).path))
+    if url.startswith("file:") and path.exists():
+        return path
+    said = f"`source`: this perfctl was installed from {url or 'an unknown place'}, which is not on this machine now"
+    raise UsageError(said, "Name a wheel or a checkout of perfctl")
+
+
+def _files(asked: Definition, extras: str, version: str) -> tuple[list[tuple[Path, str]], str]:
     """([(source, target inside the image)], the requirement for pip)."""
-    extras = f"[{','.join(asked.extras)}]" if asked.extras else ""
     files: list[tuple[Path, str]] = []
     if asked.wheels is not None:
         if not asked.wheels.is_dir():
             raise UsageError(f"`wheels`: {asked.wheels} is not a folder", "Fill one with pip download")
         files.append((asked.wheels.absolute(), f"{_PLACE}/wheels"))
-    source = asked.source
+    source = asked.source or own_source()
     if source is None:
         return files, f"perfctl{extras}=={version}"
     if source.is_file() and source.name.endswith((".whl", ".tar.gz")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfctl.orchestrator.errors import ToolMissing, UsageError
@@ -18,6 +19,17 @@ RUNTIMES = ("apptainer", "singularity")
 """Programs that run images; the first one on PATH is used."""
 PYTHON = "python3"
 """The interpreter inside an image, looked up on the image's PATH."""
+PASSED = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_*", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUBLAS_*", "CUDNN_*",
+    "NVIDIA_*", "NCCL_*", "TORCH_*", "PYTORCH_*", "OMP_*", "MKL_*", "OPENBLAS_*", "MASTER_*", "RANK", "LOCAL_RANK",
+    "WORLD_SIZE", "HF_HOME", "HF_*_OFFLINE", "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "SLURM_JOB_*", "SLURM_ARRAY_*",
+    "SLURM_CPUS_*", "SLURM_GPUS*", "SLURM_N*", "SLURM_PROCID", "SLURM_LOCALID", "PBS_ARRAY_INDEX", "PBS_JOBID",
+    "LSB_JOBID", "LSB_JOBINDEX", "SCRATCH", "LSCRATCH", "LOCAL_SCRATCH", "SLURM_TMPDIR", "TMPDIR", "PERFCTL_*",
+)  # fmt: skip
+"""Variables, as shell patterns, that reach an image. Others stay outside: LD_LIBRARY_PATH, PYTHONPATH, CUDA_HOME and such
+name files of the host, and many hold secrets."""
+SCRATCH = ("SCRATCH", "LSCRATCH", "LOCAL_SCRATCH", "SLURM_TMPDIR")
+"""Variables in which sites name their scratch folders; an image sees those folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +46,12 @@ class Image:
     """Add the driver's libraries (--nv)."""
 
     def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
-        """The words before a command that run it inside the image, in ``cwd``; ``folders`` and ``cwd`` keep their paths.
-        Raises UsageError like ``own_binds``."""
-        own = own_binds((*folders, *(() if cwd is None else (cwd,))))
+        """The words before a command that run it inside the image with a clean environment, in ``cwd``; ``folders``,
+        ``cwd`` and the site's scratch folders keep their paths. Raises UsageError like ``own_binds``."""
+        own = own_binds((*folders, *scratch_folders(), *(() if cwd is None else (cwd,))))
         binds = [option for bind in (*own, *self.binds) for option in ("--bind", bind)]
         return (
-            self.runtime, "exec",
+            self.runtime, "exec", "--cleanenv", *isolation(),
             *(("--nv",) if self.gpu else ()),
             *binds,
             *(("--pwd", str(cwd)) if cwd else ()),
@@ -89,6 +101,25 @@ def image_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         for prefix in ("", "APPTAINERENV_", "SINGULARITYENV_")
     }
+
+
+def isolation() -> tuple[str, ...]:
+    """Options that keep packages of the home folder out of an image, unless the user set the variable for images."""
+    set_by_user = any(f"{runtime.upper()}ENV_PYTHONNOUSERSITE" in os.environ for runtime in RUNTIMES)
+    return () if set_by_user else ("--env", "PYTHONNOUSERSITE=1")
+
+
+def passed_on() -> dict[str, str]:
+    """The variables of PASSED that are set here, in the forms that reach an image; a form that the user set wins."""
+    names = [name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in PASSED)]
+    forms = image_environment({name: os.environ[name] for name in names})
+    return {name: value for name, value in forms.items() if name not in os.environ}
+
+
+def scratch_folders() -> list[Path]:
+    """The site's scratch folders (SCRATCH) that exist here and that --bind can express."""
+    named = (Path(value) for name in SCRATCH if (value := os.environ.get(name)))
+    return [path for path in named if path.is_absolute() and path.is_dir() and not set(str(path)) & set(":,")]
 
 
 def tmpdir_binds(folder: Path) -> dict[str, str]:

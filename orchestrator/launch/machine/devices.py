@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.machine import gpus as machine_gpus
+from perfctl.orchestrator.launch.machine.gpus import Gpu
 from perfctl.orchestrator.launch.sweep import folders
 
 
@@ -56,7 +56,7 @@ def _listed(path: Path) -> frozenset[int]:
         return frozenset()
 
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = machine_gpus.VISIBLE
 _EXAMPLE = "For example 0,1,2,3 (GPUs) or cpu:0-3,cpu:4-7 (sets of cores)"
 
 
@@ -81,14 +81,6 @@ class Place:
         return facts | ({"cores": format_cores(self.cores)} if self.cores else {})
 
 
-class _Gpu(NamedTuple):
-    """One GPU in the output of nvidia-smi; ``bus`` as sysfs writes it: 0000:65:00.0."""
-
-    number: str
-    uuid: str
-    bus: str
-
-
 def kind_of(text: str) -> str:
     """cuda or cpu, whichever ``text`` names. Raises UsageError for a mixture, a duplicate, or anything else."""
     pieces = [piece.strip() for piece in text.split(",")]
@@ -109,9 +101,9 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
     pieces = tuple(piece.strip() for piece in text.split(","))
     if kind_of(text) == "cpu":
         return _core_sets(pieces)
-    gpus, visible = _gpus(), _visible()
+    gpus, visible = machine_gpus.listed(), machine_gpus.visible(os.environ.get(VISIBLE))
     entries = [_entry(int(piece), visible, gpus) for piece in pieces]
-    cores = _near([_find(entry, gpus) for entry in entries], root)
+    cores = _near([machine_gpus.find(entry, gpus) for entry in entries], root)
     order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi; CUDA would number GPUs by speed
     return tuple(
         Place(
@@ -127,7 +119,7 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
 
 def first_gpu() -> Place | None:
     """The GPU that a program uses by default; None when nvidia-smi lists none."""
-    gpus, visible = _gpus(), _visible()
+    gpus, visible = machine_gpus.listed(), machine_gpus.visible(os.environ.get(VISIBLE))
     if not gpus or visible == ():
         return None
     entry = visible[0] if visible else gpus[0].number
@@ -136,16 +128,18 @@ def first_gpu() -> Place | None:
 
 @contextmanager
 def hold(reserved: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
-    """Lock these places. Raises UsageError when another perfctl of this user holds one of them. The kernel releases the
-    locks when the process ends, however it ends."""
+    """Lock these places. Raises UsageError when another perfctl holds one of them: of any user for a GPU, of this user for
+    cores. The kernel releases the locks when the process ends, however it ends."""
     with ExitStack() as held:
-        folder = folder or _lock_folder()
         for place in reserved:
             for name in place.locks:
+                where = folder or (shared_folder() if name.startswith(_GPU) else None) or _lock_folder()
                 refuse = partial(_in_use, place.label)
-                handle = held.enter_context(folders.locked(folder / f"{name}.lock", fcntl.LOCK_EX, refuse, 0o600))
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
+                handle = held.enter_context(folders.locked(where / f"{name}.lock", fcntl.LOCK_EX, refuse, _LOCK_MODE))
+                with suppress(OSError):  # another user's file, which may only be locked
+                    os.fchmod(handle, _LOCK_MODE)  # whatever the umask
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
 
 
@@ -156,6 +150,28 @@ def _in_use(label: str, handle: int) -> UsageError:
         f"{label} is in use by another perfctl{said}; two runs on one device would distort each other's times",
         "Wait for it, or choose other `devices`",
     )
+
+
+SHARED = Path("/tmp/perfctl-gpus")  # noqa: S108  # nosec B108
+"""Holds one lock per GPU for all users: two profilers on one GPU fail, or spoil each other's figures. ncu's own lock is in
+TMPDIR, which is a run's own. Not in TMPDIR, which differs between users and jobs."""
+_GPU = "gpu-"
+_LOCK_MODE = 0o666
+"""Everybody may lock; the folders decide who may come near."""
+
+
+def shared_folder(folder: Path | None = None) -> Path | None:
+    """``folder`` (SHARED), made for everybody; None where it cannot be trusted: then locks are of this user only."""
+    folder = folder or SHARED
+    with suppress(OSError):
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o1777)  # sticky: nobody removes another's lock
+    with suppress(OSError):
+        found = folder.lstat()
+        open_to_all = found.st_mode & stat.S_IWOTH and found.st_mode & stat.S_ISVTX
+        if stat.S_ISDIR(found.st_mode) and open_to_all:
+            return folder
+    return None
 
 
 def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
@@ -192,13 +208,7 @@ def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
     return tuple(made)
 
 
-def _visible() -> tuple[str, ...] | None:
-    """Entries of CUDA_VISIBLE_DEVICES; None where it is not set."""
-    value = os.environ.get(VISIBLE)
-    return None if value is None else tuple(entry.strip() for entry in value.split(",") if entry.strip())
-
-
-def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[_Gpu, ...]) -> str:
+def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]) -> str:
     """The entry of CUDA_VISIBLE_DEVICES for GPU ``number``. Raises UsageError when there is no such GPU."""
     entries = visible if visible is not None else tuple(gpu.number for gpu in gpus)
     if visible is None and not gpus:
@@ -209,22 +219,12 @@ def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[_Gpu, ...])
     return entries[number]
 
 
-def _gpus() -> tuple[_Gpu, ...]:
-    said = tools.ask("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader")
-    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
-    return tuple(_Gpu(row[0], row[1], row[2][-12:].lower()) for row in rows if len(row) == 3 and row[0].isdecimal())
+def _lock_name(entry: str, gpus: tuple[Gpu, ...]) -> str:
+    gpu = None if entry.startswith("MIG-") else machine_gpus.find(entry, gpus)  # instances work side by side
+    return _GPU + re.sub(r"[^A-Za-z0-9-]", "_", gpu.uuid if gpu else entry)
 
 
-def _find(entry: str, gpus: tuple[_Gpu, ...]) -> _Gpu | None:
-    return next((gpu for gpu in gpus if entry == gpu.number or gpu.uuid.startswith(entry)), None)
-
-
-def _lock_name(entry: str, gpus: tuple[_Gpu, ...]) -> str:
-    gpu = _find(entry, gpus)
-    return "gpu-" + re.sub(r"[^A-Za-z0-9-]", "_", gpu.uuid if gpu else entry)
-
-
-def _near(gpus: list[_Gpu | None], root: Path) -> list[frozenset[int] | None]:
+def _near(gpus: list[Gpu | None], root: Path) -> list[frozenset[int] | None]:
     """Cores near each GPU; GPUs near the same cores split them. None where the kernel does not list them."""
     allowed = os.sched_getaffinity(0)
     cards = root / "sys/bus/pci/devices"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import socket
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import run
-from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import TOOL as NSYS
 
@@ -105,8 +106,10 @@ def _permissions() -> Iterator[Finding]:
     elif allowed:
         yield Finding("GPU counters", OK, "for all")
     else:
-        detail = "RmProfilingAdminOnly is 1: ncu works for root only" + ("" if root else ", and you are not root")
-        yield Finding("GPU counters", OK if root else WARNING, "for root", detail)
+        yield Finding("GPU counters", OK if root else WARNING, "for root", None if root else _COUNTERS)
+    if allowed is not None:  # Debian's ncu 2022.3 makes device files without a driver
+        yield from _device_files()
+        yield _locks()
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
         detail = "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
         yield Finding("DCGM", WARNING, "running", detail)
@@ -118,6 +121,49 @@ def _permissions() -> Iterator[Finding]:
         yield Finding("ncu lock file", OK, str(lock), detail)
     else:
         yield Finding("ncu lock file", OK, "none of another user")
+    paranoid = next(iter(_lines(Path("/proc/sys/kernel/perf_event_paranoid"))), "")
+    if paranoid.lstrip("-").isdecimal() and int(paranoid) > _MOST_PARANOID:
+        yield Finding("CPU sampling", OK, "not allowed", _SAMPLING)
+
+
+_COUNTERS = (
+    "ncu and nsys --gpu-metrics-devices work for root only, and you are not root. Type: echo 'options nvidia "
+    "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nvidia-counters.conf, and reboot (Debian, Ubuntu: "
+    "sudo update-initramfs -u before it); in docker: --cap-add=SYS_ADMIN"
+)
+_LOCKS = (
+    "it is not a folder that all users may write to, so a second user of a GPU is not noticed. Type: sudo rm -rf "
+    f"{devices.SHARED}; sudo mkdir -m 1777 {devices.SHARED}"
+)
+_MOST_PARANOID = 2
+"""Highest kernel.perf_event_paranoid at which nsys can sample the CPU of a user's own processes."""
+_SAMPLING = "perfctl does not need it; for nsys --tool-args='--sample=process-tree' type: sudo sysctl kernel.perf_event_paranoid=2"
+
+
+def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
+    """Whether this user may open the GPUs."""
+    files = [path for path in sorted(folder.glob("nvidia*")) if re.fullmatch(r"nvidia(?:ctl|-uvm|\d+)", path.name)]
+    closed = [path for path in files if not os.access(path, os.R_OK | os.W_OK)]
+    if closed:
+        group = _group_of(closed[0])
+        detail = f"you may not open it: programs see no GPU. Type: sudo usermod -aG {group} $USER, and log in again"
+        yield Finding("GPU device files", WARNING, str(closed[0]), detail)
+    elif files:
+        yield Finding("GPU device files", OK, "readable and writable")
+
+
+def _locks() -> Finding:
+    """Whether users of one GPU can see one another's runs."""
+    if devices.SHARED.exists() and devices.shared_folder() is None:
+        return Finding("GPU locks", WARNING, str(devices.SHARED), _LOCKS)
+    return Finding("GPU locks", OK, f"{devices.SHARED}, for all users")
+
+
+def _group_of(path: Path) -> str:
+    try:
+        return path.group()
+    except (KeyError, OSError):
+        return "video"
 
 
 def _counters_for_all() -> bool | None:
@@ -170,7 +216,7 @@ def _surroundings() -> Iterator[Finding]:
 
 def _what_works(states: dict[str, str]) -> Iterator[Finding]:
     """One finding per profiler: what it can do here, or what to use instead."""
-    gpu = any(name.startswith("GPU ") and name != "GPU counters" and state == OK for name, state in states.items())
+    gpu = any(re.fullmatch(r"GPU \d+", name) and state == OK for name, state in states.items())
     if states["torch"] == MISSING:
         for name in ("perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")

@@ -6,7 +6,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -51,9 +51,13 @@ def output(*argv: str) -> str:
     return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
 
 
-def run(argv: Sequence[str], limit_s: float) -> tuple[int, list[str], list[str]]:
+def run(
+    argv: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None
+) -> tuple[int, list[str], list[str]]:
     """(exit code, non-empty lines of stdout, of stderr). Raises OSError or subprocess.SubprocessError."""
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, env=environment
+    )
     said = (stream.decode(errors="replace").split("\n") for stream in (done.stdout, done.stderr))
     out, err = ([text for line in lines if (text := line.strip())] for lines in said)
     return done.returncode, out, err

@@ -1,7 +1,8 @@
 """Run one process of a run, and end every process that it started.
 
-It has its own session, logs and TMPDIR. At the time limit, on a signal, and for what remains after its end, it gets
-SIGTERM first, so that nsys and ncu can write their reports, then SIGKILL. The watchdog does this if perfctl is killed.
+It has its own session, logs and TMPDIR. At the time limit, when nothing moves, on a signal, and for what remains after its
+end, it gets SIGTERM first, so that nsys and ncu can write their reports, then SIGKILL: the more they have recorded, the later,
+and not while their files still grow. The watchdog does this if perfctl is killed.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from typing import Any
 
 from perfctl.orchestrator.errors import Interrupted, RunFailed, ToolMissing
 from perfctl.orchestrator.launch.images import run as images_run
-from perfctl.orchestrator.launch.process import watchdog, watchdog_client
+from perfctl.orchestrator.launch.process import progress, watchdog, watchdog_client
+from perfctl.orchestrator.launch.process.progress import Movement, Stall
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import Sampling
 
-GRACE_S = 3.0
-"""Between SIGTERM and SIGKILL."""
 LINGER_S = 2.0
 """Time for a run's other processes to end after the first: nsys's agent needs it."""
+GROWING_S = 5.0
+"""A tool whose files changed within this time is still writing, and is not killed."""
 STARTED = ".perfctl-started"
 """File in the scratch folder, touched when the first process starts: an older report belongs to another run."""
 
@@ -67,16 +69,18 @@ def run(
     scratch: Path,
     timeout_s: float | None = None,
     on_tick: Callable[[float], None] | None = None,
-    grace_s: float = GRACE_S,
+    grace_s: float | None = None,
     temporary: Path | None = None,
     sampling: Sampling | None = None,
+    stall: Stall | None = None,
 ) -> Outcome:
     """Start ``command``, wait for it, and leave none of its processes running.
 
     Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is ``scratch``, which the
     caller removes, or a new folder below ``temporary``. ``on_tick`` gets the elapsed seconds about once a second;
-    ``sampling``: what to sample meanwhile. Raises ToolMissing or RunFailed when it cannot start, Stopped after SIGINT,
-    SIGTERM or SIGHUP.
+    ``sampling``: what to sample meanwhile; ``stall``: when it counts as stuck and is stopped. ``grace_s``: seconds between
+    SIGTERM and SIGKILL; None for as many as the tool needs. Raises ToolMissing or RunFailed when it cannot start, Stopped
+    after SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
     members = watchdog.Members(mark, partial(watchdog_client.orphans, mark))
@@ -86,26 +90,30 @@ def run(
         _temporary_folder(scratch, temporary) as folder,
         watchdog_client.watchdog(mark, folder) as tell_watchdog,
     ):
+        samples = tuple(scratch.parent / name for name in (sampler.FILE, sampler.SMI_FILE))
+        places = tuple({stdout.parent, scratch.parent, *((folder,) if temporary else ())})
         started_at, started = datetime.now(UTC), time.monotonic_ns()
         child = _start(command, _environment(command, mark, folder), cwd, stdout, stderr)
         try:
             tell_watchdog(child.pid)
+            stuck = _stuck(stall, Movement(places, samples), (stdout, stderr))
             with sampler.beside(sampling, mark, child.pid):
-                timed_out = not _wait(child, signals, timeout_s, on_tick, tell_watchdog)
+                end = _wait(child, signals, timeout_s, on_tick, tell_watchdog, stuck)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
-            _end(child, members, signals, linger_s=grace_s if ended is None else LINGER_S)
+            reports = Movement(places, (stdout, stderr, *samples), by_date=False)
+            _end(child, members, signals, *_patience(command, grace_s, reports, running=ended is None))
         finally:
             if child.poll() is None:
                 _signal_group(child, signal.SIGKILL)
             members.end_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
             child.wait()
-    if timed_out or signals:
+    if end is not None or signals:
         ended = None
     outcome = Outcome(
         exit_code=128 - ended if ended is not None and ended < 0 else ended,  # as in a shell: 128 + n for signal n
-        timed_out=timed_out, started_at=started_at.isoformat(timespec="milliseconds"), duration_ns=duration_ns,
-        stdout=stdout, stderr=stderr,
+        timed_out=end == _TIME_IS_UP, started_at=started_at.isoformat(timespec="milliseconds"), duration_ns=duration_ns,
+        stdout=stdout, stderr=stderr, stalled_s=stall.seconds if stall and end == _STUCK else None,
     )  # fmt: skip
     if signals:
         remedy = "Complete runs are kept: repeat the same command to continue"
@@ -139,8 +147,42 @@ def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     outer = os.environ.get(watchdog.VARIABLE)
     own = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
     if command.in_image:
-        own = images_run.image_environment(own) | images_run.tmpdir_binds(folder)
+        own = images_run.passed_on() | images_run.image_environment(own) | images_run.tmpdir_binds(folder)
     return {**os.environ, **command.environment, **own}
+
+
+_TIME_IS_UP, _STUCK = "time is up", "stuck"
+
+
+def _stuck(stall: Stall | None, moved: Movement, logs: tuple[Path, Path]) -> Callable[[], bool]:
+    """Whether nothing has moved for as long as ``stall`` allows, counted from where its pattern first appears."""
+    if stall is None:
+        return lambda: False
+    watch, armed = stall, False
+
+    def stuck() -> bool:
+        nonlocal armed
+        still_s = moved.still_s()
+        if not armed and watch.armed(logs):
+            armed = True
+            moved.last, still_s = time.monotonic(), 0.0
+        return armed and still_s >= watch.seconds
+
+    return stuck
+
+
+def _patience(
+    command: Command, grace_s: float | None, moved: Movement, *, running: bool
+) -> tuple[float, Callable[[], bool]]:
+    """(seconds for the run's processes to end, whether to wait longer than that)."""
+    if not running:
+        return LINGER_S, lambda: False
+    if grace_s is not None:
+        return grace_s, lambda: False
+    seconds = progress.grace(command.argv, moved.bytes)
+    until = time.monotonic() + progress.LONGEST_S
+    writes = seconds > progress.PLAIN_S
+    return seconds, lambda: writes and moved.still_s() < GROWING_S and time.monotonic() < until
 
 
 def _wait(
@@ -149,35 +191,45 @@ def _wait(
     timeout_s: float | None,
     on_tick: Callable[[float], None] | None,
     tell_watchdog: Callable[[], None],
-) -> bool:
-    """Wait until it ends or a signal arrives (True), or its time is up (False)."""
+    stuck: Callable[[], bool],
+) -> str | None:
+    """Wait until it ends or a signal arrives (None), its time is up, or nothing moves."""
     started = time.monotonic()
     next_tick = started + _TICK_S
     while True:
         try:
             child.wait(_PAUSE_S)
-            return True
+            return None
         except subprocess.TimeoutExpired:
             now = time.monotonic()
         tell_watchdog()
         if signals:
-            return True
+            return None
         if timeout_s is not None and now - started >= timeout_s:
-            return False
-        if on_tick is not None and now >= next_tick:
+            return _TIME_IS_UP
+        if now >= next_tick:
             next_tick = now + _TICK_S
-            on_tick(now - started)
+            if on_tick is not None:
+                on_tick(now - started)
+            if stuck():
+                return _STUCK
 
 
-def _end(child: subprocess.Popen[bytes], members: watchdog.Members, signals: list[int], *, linger_s: float) -> None:
-    """SIGTERM if it still runs, then time for all of the run's processes to end; a second signal ends the wait.
-    SIGTERM ends /usr/bin/ncu, a shell script, while the ncu that it started is still writing (2022.3)."""
+def _end(
+    child: subprocess.Popen[bytes],
+    members: watchdog.Members,
+    signals: list[int],
+    linger_s: float,
+    still_writing: Callable[[], bool],
+) -> None:
+    """SIGTERM if it still runs, then time for all of the run's processes to end, longer while they write; a second signal
+    ends the wait. SIGTERM ends /usr/bin/ncu, a shell script, while the ncu that it started is still writing (2022.3)."""
     members.alive()
     if child.poll() is None:
         _signal_group(child, signal.SIGTERM)
     patience = max(1, len(signals))
     until = time.monotonic() + linger_s
-    while time.monotonic() < until and len(signals) <= patience:
+    while len(signals) <= patience and (time.monotonic() < until or still_writing()):
         child.poll()
         if not members.alive():
             return

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 
@@ -31,6 +32,10 @@ class RunRequest:
     """The interpreter that runs the workload."""
     program: Program | None = None
     """The user's program to run instead; None for a built-in workload."""
+    visible: str | None = None
+    """The run's CUDA_VISIBLE_DEVICES; None where it is not set."""
+    within: tuple[str, ...] = ()
+    """Words that run a command inside the run's image; empty without an image."""
 
     @property
     def has_ranks(self) -> bool:
@@ -38,13 +43,20 @@ class RunRequest:
         return self.program is not None and self.program.words[0] in LAUNCHER_NAMES
 
     def workload_command(
-        self, *, annotate: str, window: str, trace: Path | None = None, under: tuple[str, ...] = ()
+        self,
+        *,
+        annotate: str,
+        window: str,
+        trace: Path | None = None,
+        under: tuple[str, ...] = (),
+        only_rank: int | None = None,
     ) -> tuple[str, ...]:
         """The command line of the workload, with the words before it that start the profiler (``under``).
 
         ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how the profiler learns of
         the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the workload runs torch.profiler and writes
-        ``trace``) or "none". Every rank of a launcher starts itself ``under`` the profiler, with RANK in its files' names.
+        ``trace``) or "none". Every rank of a launcher starts itself ``under`` the profiler, with RANK in its files' names;
+        with ``only_rank``, that rank alone.
         """
         program = self.program
         return (
@@ -58,6 +70,7 @@ class RunRequest:
             *self.workload_arguments,
             *(("--trace", str(trace)) if trace else ()),
             *(("--under", json.dumps(under)) if under and self.has_ranks else ()),
+            *(("--under-rank", str(only_rank)) if under and self.has_ranks and only_rank is not None else ()),
             *(("--", *program.at(self.batch_size)) if program else ()),
         )  # fmt: skip
 
@@ -79,6 +92,14 @@ class Command:
     """Pattern in the output of a tool that could not start, but may when tried again; None for no retry."""
     clear: Callable[[], str | None] | None = None
     """Called before the retry to remove obstacles; returns a sentence about them, None when there were none."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What was chosen for this command and why, for the run's record: name -> value."""
+    brings: Mapping[str, Path] = field(default_factory=dict)
+    """Files to copy into the run's folder before it starts: name there -> file."""
+    note: str | None = None
+    """What the user should know before it starts; None for nothing."""
+    stall: Stall | None = None
+    """When it counts as stuck, if the user does not say; None for never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +114,8 @@ class Outcome:
     duration_ns: int
     stdout: Path
     stderr: Path
+    stalled_s: float | None = None
+    """Seconds without any progress after which perfctl stopped it; None when it did not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import outcome
+from perfctl.orchestrator.launch.profilers import outcome, tool_args
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 
@@ -25,6 +25,16 @@ DEFAULT_REPORTS = {
     "simple": ("summary", "iteration", "kernel"),
     "pytorch": ("summary", "detail", "iteration", "kernel", "op_type"),
 }
+
+
+_NEEDED = {
+    **dict.fromkeys(("--output_path", "--out_base_name", "--force", "-f"), "perfctl names the tables and reads them"),
+    **dict.fromkeys(("--formats", "--reports"), "perfctl reads CSV, and must know which tables"),
+    **dict.fromkeys(("--mode", "-m"), "perfctl has an option for it"),
+    "--nsys_opts": "perfctl sets it",
+    **dict.fromkeys(("--help", "-h", "--version"), "it prints something and measures nothing"),
+}
+"""Option of dlprof -> why ``extra`` cannot have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class DLProf:
             raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
         if unknown := [report for report in self.reports or () if report not in REPORTS]:
             raise UsageError(f"`reports`: DLProf has no report {', '.join(unknown)}", f"Known: {', '.join(REPORTS)}")
+        tool_args.check("dlprof", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)

@@ -7,96 +7,51 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.process.progress import Stall
+from perfctl.orchestrator.launch.profilers import counters, tool_args
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.profilers.counters import check_metrics
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 from perfctl.workloads.spec import RANK
 
-SETS = ("flops", "fadd")
-"""flops: everything to count executed FLOPs, time and DRAM traffic. fadd: only the counter of the MNIST study."""
-
-_SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on"
-FADD = f"{_SASS.format('fadd')}.sum"
-CORE = tuple(
-    f"{_SASS.format(width + operation)}.sum" for width in ("f", "h", "d") for operation in ("add", "mul", "fma")
+COMMUNICATION = (
+    "nccl|rccl|nvshmem|msccl|deep_?ep|cross_device_reduce|quick_?reduce|all_?reduce|all_?gather|reduce_?scatter"
+    "|all_?to_?all|lamport|multimem|userbuffers|symm_mem|barrier_kernel|(?:put|wait)_signal_kernel"
 )
-TENSOR = "sm__inst_executed_pipe_tensor.sum"
-TRAFFIC = ("gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum")
-PORTABLE = (*CORE, TENSOR, *TRAFFIC)
-"""In every ncu since 2020 for every chip since Volta."""
-
-_PACKED = re.compile(_SASS.format("[fhd](?:add|mul|fma)2"))
-"""Two lanes per instruction: fp32 on Blackwell."""
-_TENSOR_PATH = re.compile(r"sm__ops_path_tensor_src_\w+")
-"""Operations of the tensor cores. Names ending in sparsity_on and sparsity_off are parts of the one without; a name
-without ``_dst_`` is the sum of those with it."""
-_SPARSITY = re.compile(r"_sparsity_o(?:n|ff)$")
-_CONSTANT_MOVES = "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2"
-"""HFMA2.MMA instructions, which compilers use to move constants: not arithmetic (ga100, gh100)."""
-
-_CHIPS = {
-    "7.0": "gv100", "7.2": "gv11b", "7.5": "tu102", "8.0": "ga100", "8.6": "ga102", "8.7": "ga10b", "8.9": "ad102",
-    "9.0": "gh100", "10.0": "gb100", "12.0": "gb202",
-}  # fmt: skip
-"""Compute capability -> name in ``ncu --list-chips``; chips of one capability have the same counters."""
+"""Names of kernels that wait for another GPU: NCCL (ncclDevKernel_*, ncclKernel_*), NVSHMEM, MSCCL, DeepEP, the custom
+all-reduces of vLLM, SGLang (cross_device_reduce), TensorRT-LLM (oneShotAllReduceKernel, lamport), Transformer Engine
+(userbuffers) and torch's symmetric memory (multimem). ncu replays a kernel on its own GPU only: it would wait for ever."""
+_REGEX = "regex:"
+_APART = ("range", "app-range")
+"""Replay modes whose result is the whole window; filters by kernel do not apply, and collectives run as they would."""
+REPLAY_MODES = ("kernel", "application", *_APART)
 
 
-def metrics(asked: str) -> tuple[str, ...]:
-    """The counters for ``asked``: a set's name, or names separated by commas. Raises UsageError like ``check``."""
-    check_metrics(asked)
-    if asked == "fadd":
-        return (FADD,)
-    if asked == "flops":
-        return flops(chip())
-    return tuple(asked.split(","))
+def kernel_filter(asked: str | None) -> str:
+    """The value of --kernel-name: every kernel but those of COMMUNICATION, and of the rest those ``asked`` for, by name or
+    by ``regex:EXPRESSION``. ncu reads Perl expressions and searches in the name (2022.3 to 2024.1).
+    Raises UsageError for the name of a communication kernel."""
+    without = f"(?!.*(?i:{COMMUNICATION}))"
+    if asked is None:
+        return f"{_REGEX}^{without}"
+    if asked.startswith(_REGEX):
+        return f"{_REGEX}^{without}(?=.*(?:{asked.removeprefix(_REGEX)}))"
+    if re.search(COMMUNICATION, asked, re.IGNORECASE):
+        problem = f"`kernel_name`: {asked} waits for other GPUs, and ncu would replay it on one: it never ends"
+        raise UsageError(problem, "perfctl nsys times it; `replay_mode` range measures the window with it")
+    return asked
 
 
-def check_metrics(asked: str) -> None:
-    """Raises UsageError unless ``asked`` is a set or a list of well-formed names."""
-    if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in asked.split(",")):
-        remedy = f"Use {' or '.join(SETS)}, or names printed by ncu --query-metrics, separated by commas"
-        raise UsageError(f"`metrics`: {asked!r} is not a list of metric names", remedy)
-
-
-def flops(chip_name: str | None) -> tuple[str, ...]:
-    """The counters that give a chip's FLOPs; PORTABLE when no installed ncu lists the chip's counters."""
-    known = chip_metrics(chip_name) if chip_name else frozenset()
-    if not known:
-        return PORTABLE
-    packed = sorted(filter(_PACKED.fullmatch, known))
-    wanted = (*PORTABLE, *(f"{name}.sum" for name in (*packed, *_tensor_paths(known), _CONSTANT_MOVES)))
-    return tuple(name for name in wanted if name.removesuffix(".sum") in known)
-
-
-def _tensor_paths(known: frozenset[str]) -> list[str]:
-    """Each type once: its names with ``_dst_`` if it has any, its sparsity parts if it has no total (fp8)."""
-    paths = set(filter(_TENSOR_PATH.fullmatch, known))
-    whole = [name for name in paths if (bare := _SPARSITY.sub("", name)) == name or bare not in paths]
-    return sorted(name for name in whole if not any(other.startswith(f"{name}_dst_") for other in whole))
-
-
-@cache
-def chip() -> str | None:
-    """ncu's name for the chip of the first GPU; None without a GPU, or when _CHIPS lacks it."""
-    answer = tools.ask("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader").split()
-    return _CHIPS.get(answer[0]) if answer else None
-
-
-@cache
-def chip_metrics(chip_name: str) -> frozenset[str]:
-    """Base names of all counters of a chip; empty when ncu is missing or does not know the chip."""
-    return read_metrics(tools.ask("ncu", "--query-metrics", "--chips", chip_name))
-
-
-def read_metrics(text: str) -> frozenset[str]:
-    """Metric names in the output of ``ncu --query-metrics``: first column of a table whose descriptions wrap."""
-    return frozenset(re.findall(r"^([a-z][a-z0-9]*__\w+)\s", text, re.MULTILINE))
+PROFILING = rb"^==PROF== Profiling "
+"""ncu's line for each launch; it appears when the first replay begins."""
+STALL_S = 600.0
+"""A launch whose replay takes longer than this is stuck."""
 
 
 def as_table(report: Path, table: Path) -> tuple[str, ...]:
@@ -108,8 +63,6 @@ def as_table(report: Path, table: Path) -> tuple[str, ...]:
 
 DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "recompute")
 """Endings of a layer's ranges. The optimizer updates all layers at once and has a separate range."""
-
-_REGEX = "regex:"
 
 
 def check_ranges(layer: str) -> None:
@@ -180,35 +133,111 @@ _CAUSES = {
 """Pattern in ncu's output -> cause and remedy."""
 
 
+FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
+"""Folder in a sweep's folder with what the plain step of each batch size launched."""
+LAUNCHES = "launches.json"
+"""Its file in the folder of a run."""
+
+
+def left_out(path: Path) -> tuple[str, ...]:
+    """Options that leave out the layers that repeat another, from the file of the first pass. Only launches whose innermost
+    range it is: a layer's range encloses those of the layers inside it."""
+    twins = (read_json(path) or {}).get("twins") or ()
+    names = (f"{escaped(f'{row[0]}:{row[1]}')}]" for row in twins)
+    return tuple(word for name in names for word in ("--nvtx-exclude", name))
+
+
+_NEEDED = {
+    **dict.fromkeys(("--export", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"),
+    **dict.fromkeys(("--import", "-i", "--open-in-ui"), "it reads a report instead of making one"),
+    **dict.fromkeys(("--log-file", "--quiet"), "perfctl reads ncu's messages to say what went wrong"),
+    **dict.fromkeys(("--csv", "--page"), "perfctl exports the table itself, from the report"),
+    "--metrics": "perfctl must know the counters; it has an option of that name",
+    **dict.fromkeys(("--kernel-name", "-k"), "perfctl has an option of that name, which leaves communication kernels out"),
+    "--kernel-name-base": "perfctl leaves communication kernels out by their function names",
+    "--replay-mode": "perfctl has an option of that name, and reads the report accordingly",
+    **dict.fromkeys(("--profile-from-start", "--disable-profiler-start-stop"), "the measured steps call cudaProfilerStart"),
+    **dict.fromkeys(("--mode", "--kill", "--config-file", "--config-file-path"), "perfctl starts and ends the program"),
+    **dict.fromkeys(
+        ("--query-metrics", "--query-metrics-mode", "--list-metrics", "--list-sets", "--list-sections", "--list-chips",
+         "--list-rules", "--help", "-h", "--version", "-v"),
+        "it prints something and counts nothing",
+    ),
+}  # fmt: skip
+"""Option of ncu -> why ``extra`` cannot have it."""
+_SHORT = {"-c": "--launch-count", "-s": "--launch-skip"}
+
+
 @dataclass(frozen=True, slots=True)
 class Ncu:
     """``ncu`` over the measured steps, then its report exported as CSV."""
 
     name: ClassVar[str] = "ncu"
+    steps: ClassVar[int] = 1
+    """Measured steps by default: counts repeat, and every launch is replayed for each."""
     metrics: str = "flops"
     """One of SETS, or metric names separated by commas."""
     clock_control: str = "base"
-    """base locks the clocks, which makes times comparable; none leaves them alone."""
+    """base locks the clocks, which makes times comparable; none leaves them alone; boost (newer ncu) locks them higher."""
     cache_control: str = "all"
     """all flushes the caches before each pass; none keeps them warm."""
-    kernel: str | None = None
-    """Only kernels with this name, or regex:EXPRESSION; None for all."""
-    skip: int | None = None
+    kernel_name: str | None = None
+    """Only kernels with this name, or regex:EXPRESSION; None for all but those that wait for other GPUs."""
+    launch_skip: int | None = None
     """Matching launches to skip first."""
-    count: int | None = None
+    launch_count: int | None = None
     """Matching launches to profile at most."""
     layers: tuple[str, ...] = ()
     """Only launches of these layers and their sublayers; empty for all."""
+    replay_mode: str = "kernel"
+    """One of REPLAY_MODES. range and app-range give one result for the whole window, collectives included, but of hardware
+    counters only: ncu refuses SASS metrics there (2022.3 and 2024.1)."""
+    graph_profiling: str | None = None
+    """node or graph: each kernel of a CUDA graph, or the graph as one; None for ncu's default, node."""
+    section: tuple[str, ...] = ()
+    """Sections of ncu to collect besides, for its own window: SpeedOfLight, ..."""
+    section_set: str | None = None
+    """A set of sections: basic, detailed, full, roofline."""
+    launches: str = "all"
+    """all, or distinct: of layers with the same kernels, grids and shapes only the first is replayed; a plain step before
+    finds them."""
+    first_pass: Path | None = None
+    """Folder with b16.json and so on, which say what the plain step launched; None without one."""
+    all_ranks: bool = False
+    """Every rank of a launcher counts; otherwise rank 0 alone, and the others run as usual."""
     extra: tuple[str, ...] = ()
-    """More options for ncu, passed unchanged."""
+    """More options for ncu, passed on unchanged."""
 
     def __post_init__(self) -> None:
         check_metrics(self.metrics)
         for layer in self.layers:
             check_ranges(layer)
-        for field, usual in (("clock_control", "base"), ("cache_control", "all")):
-            if getattr(self, field) not in (usual, "none"):
-                raise UsageError(f"`{field}` must be {usual} or none, got {getattr(self, field)}")
+        words = {
+            "clock_control": ("base", "none", "boost"),
+            "cache_control": ("all", "none"),
+            "replay_mode": REPLAY_MODES,
+            "graph_profiling": (None, "node", "graph"),
+            "launches": ("all", "distinct"),
+        }
+        for field, known in words.items():
+            if (value := getattr(self, field)) not in known:
+                raise UsageError(f"`{field}` must be {' or '.join(filter(None, known))}, got {value}")
+        for field, least in (("launch_skip", 0), ("launch_count", 1)):
+            if (number := getattr(self, field)) is not None and number < least:
+                raise UsageError(f"`{field}` must be at least {least}, got {number}")
+        kernel_filter(self.kernel_name)
+        if self.launches == "distinct" and (self.all_ranks or self.replay_mode != "kernel"):
+            raise UsageError("`launches` distinct is for kernel replay and one rank", "Use `launches` all")
+        if self.replay_mode in _APART and (self.kernel_name or self.layers):
+            problem = f"`replay_mode` {self.replay_mode} measures the window as one: no kernel or layer can be chosen"
+            raise UsageError(problem, "Leave `kernel_name` and `layers` out")
+        if self.replay_mode in _APART and (self.metrics in counters.SETS or "__sass_" in self.metrics):
+            problem = (
+                f"`replay_mode` {self.replay_mode} cannot count FADD, FMUL and FFMA: ncu refuses SASS metrics in ranges"
+            )
+            remedy = "Name others in `metrics`, for example dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
+            raise UsageError(problem, remedy)
+        tool_args.check("ncu", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
         lacking = () if tools.find("ncu") else (TOOL,)
@@ -220,28 +249,42 @@ class Ncu:
             raise UsageError("ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU")
         report = request.paths.report(".ncu-rep")
         name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
-        profile = (
-            "ncu",
+        choice = counters.choose(self.metrics, request.visible, request.within)
+        by_kernel = self.replay_mode not in _APART
+        plan = self.first_pass / f"b{request.batch_size}.json" if self.first_pass else None
+        own = (
             "--force-overwrite",
             "--export", str(report.with_name(name)).replace("%", "%%"),
             "--nvtx",
             "--target-processes", "all",
-            "--profile-from-start", "off",
+            *(("--profile-from-start", "off") if by_kernel else ()),  # a range is what cudaProfilerStart and Stop enclose
             "--clock-control", self.clock_control,
             "--cache-control", self.cache_control,
-            "--metrics", ",".join(metrics(self.metrics)),
+            *(() if self.replay_mode == "kernel" else ("--replay-mode", self.replay_mode)),
+            "--metrics", ",".join(choice.names),
             *range_options(self.layers),
-            *(("--kernel-name", self.kernel) if self.kernel is not None else ()),
-            *(("--launch-skip", str(self.skip)) if self.skip is not None else ()),
-            *(("--launch-count", str(self.count)) if self.count is not None else ()),
-            *self.extra,
+            *(left_out(plan) if plan else ()),
+            *(("--kernel-name", kernel_filter(self.kernel_name)) if by_kernel else ()),
+            *_given("--launch-skip", self.launch_skip),
+            *_given("--launch-count", self.launch_count),
+            *_given("--graph-profiling", self.graph_profiling),
+            *_given("--set", self.section_set),
+            *(word for section in self.section for word in ("--section", section)),
         )  # fmt: skip
-        argv = request.workload_command(annotate="nvtx", window="cuda", under=profile)
+        profile = ("ncu", *tool_args.without(own, self.extra, _SHORT), *self.extra)
+        ranks = None if self.all_ranks else 0
+        argv = request.workload_command(annotate="nvtx", window="cuda", under=profile, only_rank=ranks)
+        facts = {"ncu:metrics": ",".join(choice.names), "ncu:metrics_chosen": choice.reason}
+        facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
+        facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
         others = (request.python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
-        exported = (table, others) if request.has_ranks else (table,)
-        return Command(argv, "profile"), *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
+        exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
+        note = None if choice.queried else f"counters: {choice.reason}"
+        brings = {LAUNCHES: plan} if plan else {}
+        first = Command(argv, "profile", facts=facts, note=note, brings=brings, stall=Stall(STALL_S, after=PROFILING))
+        return first, *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
 
     def artifact(self, paths: RunPaths) -> Path:
         """The CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""
@@ -276,7 +319,9 @@ class Ncu:
             return None
         if report.exists():
             return f"{report.name} is damaged or older than this run. Remove it and run again"
-        if self.layers:
+        if self.kernel_name is not None:
+            none = f"ncu profiled no kernels: none in the measured steps matches `kernel_name` {self.kernel_name}"
+        elif self.layers:
             none = (
                 f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For the names of all "
                 "layers, run perfctl nsys or perfctl torch, then perfctl show RUN"
@@ -287,6 +332,11 @@ class Ncu:
                 "driver with perfctl doctor"
             )
         return _cause(outcomes[0]) or none
+
+
+def _given(option: str, value: object) -> tuple[str, ...]:
+    """The option and its value; nothing where the value is None."""
+    return () if value is None else (option, str(value))
 
 
 def _is_table(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.profilers import outcome as evidence
+from perfctl.orchestrator.launch.profilers import tool_args
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.workloads.spec import RANK
@@ -87,6 +89,23 @@ TOOL = Tool(
 )
 
 
+_NEEDED = {
+    **dict.fromkeys(("--output", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"),
+    "--export": "perfctl exports the report itself, as SQLite",
+    **dict.fromkeys(("--session", "--session-new"), "perfctl finds nsys's processes by the name of the session"),
+    **dict.fromkeys(
+        ("--capture-range", "-c", "--capture-range-end", "--nvtx-capture", "-p"), "it marks the measured steps"
+    ),
+    **dict.fromkeys(
+        ("--duration", "-d", "--delay", "-y", "--start-later", "-Y", "--stop-on-exit", "-x", "--kill"),
+        "the recording is as long as the measured steps",
+    ),
+    **dict.fromkeys(("--command-file", "--run-as", "--help", "-h"), "perfctl must know what nsys is told"),
+}
+"""Option of ``nsys profile`` -> why ``extra`` cannot have it."""
+_SHORT = {"-t": "--trace", "-s": "--sample", "-w": "--show-output"}
+
+
 @dataclass(frozen=True, slots=True)
 class Nsys:
     """``nsys profile`` and ``nsys export``."""
@@ -98,8 +117,21 @@ class Nsys:
     """Record the whole program instead of the measured steps."""
     graph_nodes: bool | None = None
     """Record the kernels inside CUDA graphs (--cuda-graph-trace=node); None: if this nsys has the option."""
+    cuda_graph_trace: str | None = None
+    """graph or node, in place of ``graph_nodes``; a newer nsys takes graph:host-and-device too."""
+    gpu_metrics_devices: str | None = None
+    """GPUs whose metrics are sampled, as nsys takes them: 0,1 or all; needs the permission to read counters."""
+    stats: bool = False
+    """Let nsys print its own tables into stdout.log."""
     extra: tuple[str, ...] = ()
-    """More options for nsys profile, passed unchanged."""
+    """More options for nsys profile, passed on unchanged."""
+
+    def __post_init__(self) -> None:
+        if self.cuda_graph_trace is not None and not re.fullmatch(
+            r"(?:graph|node)(?::[a-z-]+)?", self.cuda_graph_trace
+        ):
+            raise UsageError(f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}")
+        tool_args.check("nsys", self.extra, _NEEDED)
 
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
@@ -115,19 +147,20 @@ class Nsys:
             )
         on_gpu = request.device == "cuda"
         mark = RANK if request.has_ranks else ""
-        profile = (
-            "nsys", "profile",
+        own = (
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
             "--sample=none",  # with CPU sampling nsys 2022.4 hangs in virtual machines
             "--cpuctxsw=none",
-            *self._capture(on_gpu),
+            *self._capture(on_gpu, request.within),
+            *self._gpu_metrics(request.within),
+            *(("--stats=true",) if self.stats else ()),
             "--wait=primary",
             "--force-overwrite=true",
             f"--session-new={SESSION}{mark}",
             f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
             *(("--export=sqlite",) if mark else ()),  # the number of ranks is not known
-            *self.extra,
         )  # fmt: skip
+        profile = ("nsys", "profile", *tool_args.without(own, self.extra, _SHORT), *self.extra)
         argv = request.workload_command(annotate="nvtx", window="cuda" if on_gpu else "none", under=profile)
         report, database = paths.report(".nsys-rep"), paths.report(".sqlite")
         export = (
@@ -139,10 +172,19 @@ class Nsys:
         run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear)
         return run, Command(export, "export", needs=report)
 
-    def _capture(self, on_gpu: bool) -> tuple[str, ...]:
+    def _gpu_metrics(self, within: tuple[str, ...]) -> tuple[str, ...]:
+        """The option's name lost its plural before 2024: --gpu-metrics-device (2022.4, 2023.4)."""
+        if self.gpu_metrics_devices is None:
+            return ()
+        name = "--gpu-metrics-devices" if knows("--gpu-metrics-devices", within) else "--gpu-metrics-device"
+        return (f"{name}={self.gpu_metrics_devices}",)
+
+    def _capture(self, on_gpu: bool, within: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The options that limit the recording. The default end, stop-shutdown, would kill the program."""
         nodes: tuple[str, ...] = ()
-        if on_gpu and (knows_graph_nodes() if self.graph_nodes is None else self.graph_nodes):
+        if self.cuda_graph_trace is not None:
+            nodes = (f"--cuda-graph-trace={self.cuda_graph_trace}",)
+        elif on_gpu and (knows("--cuda-graph-trace", within) if self.graph_nodes is None else self.graph_nodes):
             nodes = ("--cuda-graph-trace=node",)
         if self.whole:
             return nodes
@@ -179,9 +221,18 @@ _AGENT = "nsys could not start its agent"
 """The exit code then says nothing of the program, which never started."""
 
 
+def knows(option: str, within: tuple[str, ...] = ()) -> bool:
+    """Whether the nsys that will run has an option of ``profile`` (no list of versions is published). True where none
+    answers. ``within``: words that run a command inside the image."""
+    if not within and tools.find("nsys") is None:
+        return True
+    said = tools.output(*within, "nsys", "profile", "--help") if within else tools.ask("nsys", "profile", "--help")
+    return not said or re.search(rf"{option}\b(?!-)", said) is not None
+
+
 def knows_graph_nodes() -> bool:
-    """Whether the installed nsys has --cuda-graph-trace (no list of versions is published). True without nsys."""
-    return tools.find("nsys") is None or "--cuda-graph-trace" in tools.ask("nsys", "profile", "--help")
+    """Whether the installed nsys can record the kernels inside CUDA graphs."""
+    return knows("--cuda-graph-trace")
 
 
 def _no_report(request: RunRequest, outcome: Outcome) -> str:

@@ -86,6 +86,13 @@ def program_failure(request: RunRequest, outcome: Outcome, *, tool_codes: dict[i
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
         return f"the time limit was reached after {seconds:.0f} s. Allow more time, or run fewer steps"
+    if outcome.stalled_s is not None:
+        last = last_line(outcome.stdout) or last_line(outcome.stderr)
+        ending = f" The last line was: {last}." if last else ""
+        return (
+            f"stopped, because its output and files did not change for {outcome.stalled_s:.0f} s (`stall`).{ending} A kernel "
+            "that waits for other ranks can never be replayed: leave it out by name, or count with one rank"
+        )
     record = read_json(request.paths.workload_record)
     status = record.get("status") if record else None
     recorded = None if record is None or status in (None, "ok") else _printable(str(record.get("reason") or status))

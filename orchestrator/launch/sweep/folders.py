@@ -166,10 +166,18 @@ def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
         yield
 
 
+def _open_lock(path: str, mode: int) -> int:
+    try:
+        return _no_link(path, os.O_CREAT | os.O_RDWR, mode)
+    except PermissionError:
+        return _no_link(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not block
+
+
 @contextmanager
 def locked(path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644) -> Iterator[int]:
-    """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when another holds it."""
-    handle = _no_link(str(path), os.O_CREAT | os.O_RDWR, mode)
+    """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when another holds it.
+    Another user's file in a shared folder can be locked, but not written (fs.protected_regular)."""
+    handle = _open_lock(str(path), mode)
     try:
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)

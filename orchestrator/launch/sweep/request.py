@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.run import Image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import Place
-from perfctl.orchestrator.launch.process import run
+from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler, RunRequest
 from perfctl.orchestrator.launch.program import Program
 from perfctl.orchestrator.launch.sampling.sampler import Sampling
@@ -54,8 +54,10 @@ class SweepRequest:
     """Name of the sweep, where another perfctl (on another machine) has chosen it."""
     scratch: Path | None = None
     """Local folder below which TMPDIR is created; None for the run's folder."""
-    grace_s: float = run.GRACE_S
-    """Time for a stopped profiler to write its report."""
+    grace_s: float | None = None
+    """Time for a stopped profiler to write its report; None for as long as it needs."""
+    stall_s: float | None = None
+    """Seconds without output or changed files after which a run is stopped; 0 for never, None for the profiler's own."""
     image: Image | None = None
     """The image to run in; None for none."""
     sample_s: float | None = None
@@ -86,7 +88,22 @@ class SweepRequest:
     def run_request(self, batch_size: int, attempt: int = 1) -> RunRequest:
         paths = RunPaths(self.folder.absolute(), batch_size, attempt)
         python = self.program.python if self.program else images_run.PYTHON if self.image else self.python
-        return RunRequest(self.workload, self.workload_arguments, batch_size, self.device, paths, python, self.program)
+        return RunRequest(
+            self.workload, self.workload_arguments, batch_size, self.device, paths, python, self.program,
+            visible=self.visible, within=self.image.prefix() if self.image else (),
+        )  # fmt: skip
+
+    @property
+    def visible(self) -> str | None:
+        """CUDA_VISIBLE_DEVICES of the runs; None where it is not set."""
+        own = self.places[0].environment if len(self.places) == 1 else {}
+        return own.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
+
+    def stall(self, command: Command) -> Stall | None:
+        """When a run of ``command`` counts as stuck; None for never, as for exports, which may write at their end only."""
+        if self.stall_s is None or command.needs is not None:
+            return command.stall
+        return Stall(self.stall_s) if self.stall_s else None
 
     @property
     def other_folders(self) -> list[Path]:
@@ -104,17 +121,20 @@ class SweepRequest:
             return made
         return tuple(self.image.wrap(one, (self.folder, *self.other_folders), Path.cwd()) for one in made)
 
-    def facts(self) -> dict[str, str]:
-        """Facts for a run's record: its container and its place."""
+    def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
+        """Facts for a run's record: its container, its place, and what its commands chose."""
         runs_in = self.image or images_run.inside()
         found = runs_in.facts() if runs_in and self.origin == "measured" else {}
-        return found | self.places[0].facts() if len(self.places) == 1 else found
+        found |= self.places[0].facts() if len(self.places) == 1 else {}
+        for command in commands:
+            found |= command.facts
+        return found
 
     def sampling(self, asked: RunRequest, command: Command) -> Sampling | None:
         """What to sample during a run; None when sampling is off or the run is a replay."""
         if self.sample_s is None or self.origin != "measured":
             return None
-        visible = command.environment.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
+        visible = command.environment.get(devices.VISIBLE, self.visible)
         return Sampling(self.sample_s, asked.paths.part, asked.device == "cuda", visible)
 
     def reserved(self) -> tuple[Place, ...]:
@@ -149,6 +169,8 @@ class Listener:
     """(batch size, stage) before each process."""
     tick: Callable[[float], None] = lambda seconds: None
     """Seconds since the process started, about once a second."""
+    noted: Callable[[str], None] = lambda text: None
+    """What the user should know of a run that starts now."""
     finished: Callable[[RunResult], None] = lambda result: None
     stopped: Callable[[RunResult], None] = lambda result: None
     """The result of a run that was stopped; Interrupted is raised next."""

@@ -110,6 +110,7 @@ def _run_side_by_side(
     def work(batch: int, place: Place, post: parallel.Post) -> RunResult:
         posting = Listener(
             started=lambda batch, stage: post(partial(listener.started, batch, f"{stage} on {place.label}")),
+            noted=lambda text: post(partial(listener.noted, text)),
             finished=lambda result: post(partial(listener.finished, result)),
             stopped=lambda result: post(partial(listener.stopped, result)),
         )
@@ -156,6 +157,10 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
     commands = request.commands(asked)
+    for name, file in (item for command in commands for item in command.brings.items()):
+        shutil.copyfile(file, paths.part / name)
+    for note in filter(None, (command.note for command in commands)):
+        listener.noted(f"batch {asked.batch_size}: {note}")
     outcomes: list[Outcome] = []
     stop: process_run.Stopped | None = None
     for command in commands:
@@ -207,7 +212,7 @@ def _start(
     return process_run.run(
         command, cwd=Path.cwd(), stdout=stdout, stderr=stderr, timeout_s=request.timeout_s, scratch=paths.scratch,
         temporary=request.scratch, grace_s=request.grace_s, on_tick=listener.tick,
-        sampling=None if number else request.sampling(asked, command),
+        sampling=None if number else request.sampling(asked, command), stall=request.stall(command),
     )  # fmt: skip
 
 
@@ -235,7 +240,7 @@ def _write_record(
             "artifact": artifact.name if made else None,
             "artifact_bytes": size(artifact) if made else None,
             "commands": [command.argv for command in commands],
-            "environment": request.facts(),
+            "environment": request.facts(commands),
         },
     )
 

@@ -46,7 +46,8 @@ def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
                 found.append((f"batch {row.batch}{direction}{layer}", call.formula))
     if found and len(shown) < len(rows):
         value = rows[0].paper.value
-        every = f"in proportion, {full(value // rows[0].batch)} a sample" if value else "the same"
+        least = "at least " if rows[0].paper.lower_bound else ""
+        every = f"in proportion, {least}{full(value // rows[0].batch)} a sample" if value else "the same"
         found.append((f"batch {', '.join(str(row.batch) for row in rows[1:])}", every))
     return tuple(found)
 
@@ -233,6 +234,9 @@ def _not_counted(ledger: Ledger) -> str | None:
 def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
     first, causes = rows[0], reasons(rows, found.judgement)
     notes = ["no formula: this module only calls others"] if not first.calls and first.layer else []
+    if unknown := dict.fromkeys(call.formula or call.kind for row in rows for call in row.calls if call.flops is None):
+        least = "paper is a lower bound: " if first.paper.lower_bound else ""
+        notes.append(f"{least}{'; '.join(unknown)}")
     if guessed := max(row.guessed for row in rows):
         notes.append(f"layer guessed for {percent(guessed)} of its launches")
     small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
@@ -266,6 +270,8 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         if not row.trusted:
             took, share = _distrusted(took), _distrusted(share)
     unrated = "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
+    if row.paper.lower_bound:
+        unrated = "paper is a lower bound"
     if row.time is None:
         unrated = row.time_reason or "not timed"
     elif not row.trusted:
@@ -301,6 +307,11 @@ def _ratio_cell(row: LedgerRow) -> Cell:
         return Cell(text, title, style_of(row.counted), rounded(row.ratio))
     if row.counted.value is None:
         return nothing(row.counted.reason or "not counted")
+    if (most := row.ratio_at_most) is not None:
+        title = f"{full(row.counted.value)} / at least {full(row.paper.value or 0)} = at most {significant(most, 5)}"
+        return Cell(f"≤ {ratio(most)}", f"{title}; {why(row.paper)}", "est", rounded(most))
+    if row.paper.lower_bound:
+        return nothing("counted and paper are lower bounds: there is no ratio")
     return nothing("nothing on paper to compare with" if row.paper.value is None else "0 on paper: there is no ratio")
 
 

@@ -138,7 +138,7 @@ def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
     named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
     batch = text_cell(traffic.batch) if traffic.batch is not None else nothing("not said")
     reached, model, hardware = (None if one is None else round(one, 6) for one in (point.reached, point.mfu, point.hfu))
-    mfu = share_cell(model, point.refused or (lacking if traffic.paper else "nothing on paper"))
+    mfu = share_cell(model, point.refused or (lacking if traffic.paper else traffic.paper_why or "nothing on paper"))
     bound = spoken(point, roofs)
     return [
         *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level], intensity,

@@ -55,7 +55,9 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
     time = row.time
     return {
         **_study(found), "batch": row.batch, "layer": row.place, "kind": row.kind, "direction": row.direction,
-        "paper_flops": row.paper.value, "paper_state": row.paper.state, **_counted(row), "ratio": row.ratio,
+        "paper_flops": row.paper.value, "paper_state": row.paper.state, "paper_why": why(row.paper) or None,
+        "paper_is_lower_bound": row.paper.lower_bound, **_counted(row), "ratio": row.ratio,
+        "ratio_at_most": row.ratio_at_most,
         "verdicts": [asdict(verdict) for verdict in judged.verdicts], "unexplained": judged.unexplained,
         "time_ns": time.median if time else None, "time_low_ns": time.low if time else None,
         "time_high_ns": time.high if time else None, "time_why": row.time_reason, "clock": row.basis,

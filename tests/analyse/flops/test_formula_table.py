@@ -74,6 +74,9 @@ PRODUCTS: dict[str, Case] = {
         ((2, 7, 4), (2, 7, 5), (5, 4)), ((2, 7, 4), (5, 4), (5,)), {"direction": "backward"},
         {"grad_input": 280, "grad_weight": 280}, 70,
     ),
+    "aten.matmul_backward": (
+        ((3, 5), (3, 4), (4, 5)), ((3, 4), (4, 5)), {"direction": "backward"}, {"grad_input": 2 * 60}, 0,
+    ),
     **{f"quantized.{name}": product((6, 4), result=(6, 5), macs=120) for name in ("linear", "linear_dynamic")},
     "torchvision.deform_conv2d": ((DATA, WEIGHT), (MAP,), {}, {"forward": CONV}, 8 * 2 * 8 * 9 * 49),
     "torchvision._deform_conv2d_backward": (
@@ -141,12 +144,17 @@ POOLING: dict[str, Case] = {
 NEIGHBOURS = {"linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16}
 SAMPLING: dict[str, Case] = {
     **{f"aten.{name}": work(HALF, IMAGE, 0) for name in (
-        "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d")},
+        "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+        "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")},
     **{f"aten.upsample_{name}": work(HALF, IMAGE, 2 * taps * 128) for name, taps in NEIGHBOURS.items()},
     "aten._upsample_bilinear2d_aa": work(HALF, IMAGE, 2 * 4 * 128),
+    "aten._upsample_bicubic2d_aa": work(HALF, IMAGE, 2 * 16 * 128),
+    "aten._upsample_bilinear2d_aa_backward": work(IMAGE, HALF, 2 * 4 * 128, "grad_input", **BACK_OF),
+    "aten._upsample_bicubic2d_aa_backward": work(IMAGE, HALF, 2 * 16 * 128, "grad_input", **BACK_OF),
     "aten.grid_sampler_2d": work(HALF, IMAGE, 2 * 4 * 128),
     "aten.grid_sampler_3d": work(HALF, IMAGE, 2 * 8 * 128),
-    **{f"aten.upsample_nearest{rank}d_backward": work(IMAGE, HALF, 128, "grad_input", **BACK_OF) for rank in (1, 2, 3)},
+    **{f"aten.{name}{rank}d_backward": work(IMAGE, HALF, 128, "grad_input", **BACK_OF)
+       for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)},
     **{f"aten.upsample_{name}_backward": work(IMAGE, HALF, 2 * taps * 128, "grad_input", **BACK_OF)
        for name, taps in NEIGHBOURS.items()},
     "aten.grid_sampler_2d_backward": work(IMAGE, HALF, 2 * 4 * 128, "grad_input", **BACK_OF),
@@ -200,6 +208,9 @@ LINALG: dict[str, Case] = {
     "aten._linalg_eigh": linalg(9 * 6**3, SQUARE, compute_v=True),
     "aten.linalg_eig": linalg(25 * 6**3, SQUARE),
     "aten._linalg_eigvals": linalg(10 * 6**3, SQUARE),
+    "aten.linalg_pinv": linalg(14 * 8 * 25 + 8 * 125 + 2 * 8 * 25, TALL, hermitian=False),
+    "aten.linalg_lstsq": linalg(2 * 8 * 25 - 2 * 125 / 3 + (4 * 8 * 5 - 25) * 2, TALL, (3, 8, 2), result=(3, 5, 2)),
+    "aten.linalg_matrix_exp": linalg(5 * 2 * 6**3, SQUARE, products=3 * 5),
 }  # fmt: skip
 CASES = {**PRODUCTS, **NORMS, **POOLING, **SAMPLING, **OPTIMIZERS, **SINGLE, **LINALG}
 FLOPS_OF_LISTED = {"pointwise": 6, "reductions": 12, "moves": 0}
@@ -224,6 +235,14 @@ def test_a_line_of_the_table_gives_the_value_worked_out_by_hand(name: str) -> No
     parts = formula(shape)
     assert {part.direction: part.macs for part in parts} == macs
     assert parts[0].elementwise == elementwise
+
+
+def test_other_ways_to_a_pseudo_inverse_and_to_least_squares() -> None:
+    (hermitian,) = TABLE["aten.linalg_pinv"](op("aten.linalg_pinv", (SQUARE,), (SQUARE,), hermitian=True))
+    assert hermitian.macs == 3 * (9 + 2) * 6**3 / 2
+    shapes = (TALL, (3, 8, 2)), ((3, 5, 2),)
+    (by_svd,) = TABLE["aten.linalg_lstsq"](op("aten.linalg_lstsq", *shapes, driver="gelsd"))
+    assert by_svd.macs == 3 * (4 * 8 * 25 + 8 * 125 + 2 * (8 * 5 + 25) * 2) / 2
 
 
 @pytest.mark.parametrize("group", FLOPS_OF_LISTED)

@@ -54,6 +54,7 @@ def test_a_run_of_thousands_of_launches_is_said_in_full() -> None:
         "about 14 s to 2 min longer than without ncu",
         "The launches were counted in one plain step under torch.profiler. Assumed: 2 passes (in a public log 5 "
         "counters took 3; ncu prints the true number) and 2 to 20 ms of ncu's own for each replay",
+        f"Counts repeat from step to step: 10 steps would take {1200 * 10 * 2:,} replays",
     ]
     assert " in " not in cost_lines(cost, 32, ())[0].partition(" x ")[0], "all layers need no list of layers"
 
@@ -62,3 +63,13 @@ def test_a_launch_without_a_time_costs_what_ncu_adds_to_it_alone() -> None:
     cost = replay_cost([Kernel(0, "k"), Kernel(1, "k")], layers=(), steps=5, counters=2)
     assert cost.passes == 2
     assert cost.seconds == pytest.approx((5 * 2 * 2 * 0.002, 5 * 2 * 2 * 0.02))
+
+
+def test_what_repeats_is_said_with_the_replays_that_remain() -> None:
+    cost = ReplayCost(launches=1000, all_launches=1000, steps=1, passes=8, seconds=(2.0, 20.0), repeated=750)
+    assert cost_lines(cost, 8, ())[0].startswith("batch 8: 1,000 launches a step x 1 step x 8 passes = 8,000 replays, ")
+    assert cost_lines(cost, 8, ())[3] == (
+        "750 launches repeat another with the same kernel, grid and layer shapes: --launches distinct leaves 2,000 replays, "
+        "75% fewer"
+    )
+    assert len(cost_lines(ReplayCost(4, 4, 10, 8, (1.0, 2.0)), 8, ())) == 2, "ten steps save nothing"

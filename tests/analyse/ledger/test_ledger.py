@@ -163,7 +163,7 @@ def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own(synthetic
     ]  # fmt: skip
 
 
-def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_spoils_the_sum(
+def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_makes_the_sum_a_lower_bound(
     synthetic: ModuleType,
 ) -> None:
     def rows(direction: str, *calls: LayerCall) -> list[tuple[str, float | None, str | None]]:
@@ -176,7 +176,12 @@ def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_s
     assert rows("forward", weight, bias)[1:] == [("grad_weight", 10, None), ("grad_bias", 2, None)]
     assert rows("backward", weight, bias, inner) == [("backward", 32, None)]
     odd = call("fc", "grad_input", 0, None, "Odd")
-    assert rows("backward", weight, odd) == [("backward", None, "no formula for Odd (grad_input)")]
+    assert rows("backward", weight, odd) == [("backward", 10, "no formula for Odd (grad_input)")]
+    assert rows("backward", odd) == [("backward", None, "no formula for Odd (grad_input)")]
+    other = call("fc", "backward", 0, None, "other")  # beside the gradients, as the engine names what has no formula
+    assert rows("backward", weight, other) == [("backward", 10, "no formula for other (backward)")]
+    apart = [("forward", None, "no formula: its shapes were not seen"), ("grad_weight", 10, None)]
+    assert rows("forward", weight, call("fc", "backward", 0, 8)) == [*apart, ("backward", 8, None)]
     assert rows("backward", call("fc", "backward", 0, 8)) == [("backward", 8, None)]
     nameless = call("fc", "backward", 0, None, "")
     assert rows("backward", nameless) == [("backward", None, "no formula for this operation (backward)")]

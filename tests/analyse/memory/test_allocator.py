@@ -139,10 +139,47 @@ def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_bloc
     )  # fmt: skip
     assert found.peak.bytes == 1000 + 10 + 1001 + 2000 + 64 + 690
     assert found.rounded_peak == 512 * (2 + 1 + 2 + 4 + 1 + 2 + 1)
-    assert (found.reserved, found.gpu, found.needed) == (2 * MIB, (9, 0), 34 * MIB)
+    assert (found.reserved, found.gpu, found.needed) == (2 * MIB, (9, 0), 2 * MIB)
+    assert (found.workspaces, found.allocated) == ({}, found.rounded_peak)
     with pytest.raises(FrozenInstanceError):
         found.reserved = 1  # type: ignore[misc]
     assert rounded_peak(trace_of((1, 0, 1), (1, 1, None))) == MIB
+
+
+def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_the_allocator() -> None:
+    def product(op: str, direction: str) -> Allocation:
+        return Allocation(MIB, "temporary", 1, 2, "fc", direction, op)
+
+    own = cublas_workspace((8, 0))
+    forward = product("aten.addmm", "forward")
+    for rows, wanted in (
+        ((product("aten.convolution", "forward"),), {}),
+        ((product("aten.mm", "forward"), product("aten.bmm", "forward")), {"cuBLAS, forward": own}),
+        ((forward,), {"cuBLAS, forward": own, "cuBLASLt, forward": MIB}),
+        ((forward, product("aten.mm", "backward")),
+         {"cuBLAS, forward": own, "cuBLASLt, forward": MIB, "cuBLAS, backward": own}),
+        ((product("aten.mm", "optimizer"),), {}),
+    ):  # fmt: skip
+        found = memory_of(MemoryTrace(rows, 10, 20, 30), (8, 0))
+        assert found.workspaces == wanted
+        assert found.allocated == len(rows) * MIB + sum(wanted.values())
+        # Small tensors and cuBLASLt's share segments of 2 MiB; one of 20 MiB holds two of cuBLAS's 8.1 MiB.
+        small = len(rows) + ("cuBLASLt, forward" in wanted)
+        assert found.reserved == -(-small // 2) * 2 * MIB + (
+            SEGMENT if any("cuBLAS," in name for name in wanted) else 0
+        )
+
+
+def test_segments_of_the_step_before_stay_and_its_survivors_lie_where_they_were_made() -> None:
+    def storage(size: int, born: int, died: int | None) -> Allocation:
+        return Allocation(size * MIB, "temporary", born, died, "", "", "")
+
+    # The first step leaves 30 MiB free but for the 12 that its optimizer's state took; the second one needs 30 again.
+    first = (storage(30, 1, 2), storage(12, 3, None))
+    second = (storage(12, 0, None), storage(30, 1, 2))
+    assert reserved(MemoryTrace(second, 10, 20, 30)) == (12 + 30) * MIB
+    assert reserved(MemoryTrace(second, 10, 20, 30, first=first)) == (30 + 30) * MIB
+    assert reserved(MemoryTrace((storage(12, 0, None), storage(18, 1, 2)), 10, 20, 30, first=first)) == 30 * MIB
 
 
 @pytest.mark.parametrize(
@@ -174,9 +211,10 @@ def test_a_capability_is_its_last_digit_and_those_before_it(text: str, wanted: t
     ("limit", "batch"), [(106, 0), (107, 1), (113, 1), (114, 2), (121, 3), (995, 127), (996, 128), (1002, 128)]
 )
 def test_a_batch_that_fills_the_limit_exactly_fits(limit: int, batch: int) -> None:
-    assert largest_batch(limit, lambda size: 100 + 7 * size) == Fit(
-        batch, 100 + 7 * batch if batch else 0, limit - (100 + 7 * batch if batch else 0), 100 + 7 * (batch + 1)
-    )
+    for reserve in (0, 50):
+        assert largest_batch(limit + reserve, lambda size: 100 + 7 * size, reserve) == Fit(
+            batch, 100 + 7 * batch if batch else 0, reserve, limit - (100 + 7 * batch if batch else 0), 100 + 7 * (batch + 1)
+        )  # fmt: skip
 
 
 def test_the_search_asks_for_few_batch_sizes_and_for_none_twice() -> None:
@@ -189,4 +227,4 @@ def test_the_search_asks_for_few_batch_sizes_and_for_none_twice() -> None:
     assert largest_batch(100, needed).batch == 100
     assert asked[:8] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert len(asked) == len(set(asked)) == 8 + 6
-    assert largest_batch(10**9, lambda batch: batch, most=4) == Fit(7, 7, 10**9 - 7, 8)
+    assert largest_batch(10**9, lambda batch: batch, most=4) == Fit(7, 7, 0, 10**9 - 7, 8)

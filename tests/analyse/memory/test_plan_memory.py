@@ -41,12 +41,17 @@ def test_one_linear_layer_holds_parameters_input_output_and_the_losss_tensors() 
     assert peak_at(lines_of_plan(ONE, "sgd"), 1) == max(184 + 112, 360 + 80)
 
 
-def test_optimizers_keep_their_state_and_adam_takes_two_more_of_the_largest_matrix() -> None:
+def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_their_update() -> None:
     plain = lines_of_plan(ONE, "sgd")
     assert lines_of_plan(ONE, "momentum") == tuple(MemoryLine(line.fixed + 176, line.per_sample) for line in plain)
     loss, gradient = (MemoryLine(line.fixed + 352, line.per_sample) for line in plain)
-    # The step comes last, when the answers' gradient is gone: 40 elements of the matrix, the bias of 4 apart.
-    assert lines_of_plan(ONE, "adam") == (loss, gradient, MemoryLine(gradient.fixed + 2 * 4 * 40, 4 * 10 + 8 + 16))
+    # The step comes last, when the answers' gradient is gone: the square roots of all 44.
+    assert lines_of_plan(ONE, "adam") == (loss, gradient, MemoryLine(gradient.fixed + 4 * 44, 4 * 10 + 8 + 16))
+    assert lines_of_plan(ONE, "adamw") == lines_of_plan(ONE, "adam")
+    fullest = [
+        max(line.fixed for line in lines_of_plan(ONE, name)) - plain[-1].fixed for name in ("adadelta", "rmsprop")
+    ]
+    assert fullest == [(2 + 2) * 4 * 44, (1 + 1) * 4 * 44]  # state and copies
 
 
 def test_inference_lets_go_of_what_has_been_read() -> None:
@@ -142,8 +147,8 @@ def test_every_moment_of_a_network_with_branches() -> None:
     fullest = [(1504 + start, 2896 + 440), (1544 + start, 2176 + 440), (2044 + start, 736 + 440)]
     assert list(lines_of_plan(CNN, "sgd")) == fullest
     adam = [(fixed + 2 * 4 * 509, each) for fixed, each in fullest]
-    # Two of fc's 360 weights, beside all gradients, the loss, the answers and the input.
-    last = (start + 2 * 4 * 509 + 4 * 509 + 8 + 2 * 4 * 360, 16 + 440)
+    # A copy of all parameters, beside all gradients, the loss, the answers and the input.
+    last = (start + 2 * 4 * 509 + 4 * 509 + 8 + 4 * 509, 16 + 440)
     assert list(lines_of_plan(CNN, "adam")) == [*adam, last]
 
 

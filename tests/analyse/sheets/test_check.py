@@ -86,8 +86,8 @@ def test_every_slip_has_its_product(value: int, slips: tuple[str, ...], worked: 
     [
         (120, "120 is right: 10 x 4 x 3 = 120 MAC. These are multiply-adds; in FLOP: 240."),
         (240, "240 is right: 2 x 10 x 4 x 3 = 240 FLOP."),
-        (12, "12 comes from one slip: batch of 10 left out; or weights, not operations. 4 x 3 = 12 MAC. "
-             "Right is 120 MAC = 240 FLOP."),
+        (12, "12 comes from one slip: batch of 10 left out; or weights, not operations (12 weights). "
+             "4 x 3 = 12 MAC. Right is 120 MAC = 240 FLOP."),
         (48, "48 comes from two slips: batch of 10 left out, and FLOP mistaken for MAC and doubled again. 4 x 4 x 3 = 48 FLOP. "
              "Right is 120 MAC = 240 FLOP."),
         (10_000, "10,000 matches no usual slip or combination of slips. The nearest is 720 FLOP "

@@ -187,3 +187,40 @@ def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(cluster: C
     with closing(sqlite3.connect(home / "perfctl.db")) as connection, connection:
         assert connection.execute("SELECT count(*) FROM range").fetchone()[0] > 0
     assert "stopped by SIGTERM during profile" in (home / "perfctl-report.html").read_text(encoding="utf-8")
+
+
+PROFILES = """#!/bin/bash
+[[ $* == *" --batches "* ]] || exit 0  # the gather job
+scontrol show step "$SLURM_JOB_ID" | grep -o 'cpu=[0-9]*' | tail -1 >cores
+sleep 300 &
+trap 'kill -0 %1 && echo "with its helper" >told; kill %1; exit 143' TERM
+echo "batch 16: profile"
+touch profiling
+wait
+"""
+"""Stands in for perfctl: a profiler with a helper, without which it could not write its report."""
+
+
+def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_the_report(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Slurm's own scancel signals every process of a job. And srun gives its step the cores of the job."""
+    program = tmp_path / "profiles.sh"
+    program.write_text(PROFILES)
+    plan = cluster.render(
+        tmp_path, "replay", "--recording", RECORDED / "torch", "--batches", "16", "--gres", "gpu:1", "--cpus", "2", "--srun",
+        "--exclusive", "--perfctl", f"bash {program}",
+    )  # fmt: skip
+    cluster.perfctl(tmp_path, "slurm", "submit", plan.folder)
+    wait_until(lambda: (tmp_path / "profiling").exists(), "the profiler")
+    wait_until(lambda: said(plan, 16).startswith("profile"), "its stage in the log")
+    told = cluster.perfctl(tmp_path, "slurm", "cancel", plan.folder)
+    assert "Told 1 task to stop" in told and "Cancelled 0 tasks and 1 gather job" in told
+    wait_until(lambda: ended(plan), "the queue to be empty")
+    assert (tmp_path / "told").read_text() == "with its helper\n"
+    assert (tmp_path / "cores").read_text() == "cpu=2\n"
+    assert [line.partition(" ")[2] for line in plan.state(plan.tasks[0]).read_text().splitlines()][1:] == [
+        "told to stop", "ended with exit code 143",
+    ]  # fmt: skip
+    shown = cluster.perfctl(tmp_path, "slurm", "status", plan.folder)
+    assert "1 task: 1 failed" in shown

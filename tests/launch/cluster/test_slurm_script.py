@@ -92,11 +92,11 @@ def test_scripts_pass_shellcheck(style: str, tmp_path: Path) -> None:
     check_shell(tmp_path, SITES[style])
 
 
-def test_a_task_gets_one_gpu_unless_it_has_a_node_to_itself_or_needs_none() -> None:
-    assert "--gres=gpu:1" in directives(array_script(plan(), Site(), WORDS, FACTS))
-    for site, device in (
-        (Site(exclusive=True), "cuda"), (Site(sbatch=("--gpus-per-task=1",)), "cuda"), (Site(), "cpu"),
-    ):  # fmt: skip
+def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_otherwise_or_it_needs_none() -> None:
+    for site in (Site(), Site(exclusive=True)):
+        assert "--gres=gpu:1" in directives(array_script(plan(), site, WORDS, FACTS))
+    assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), WORDS, FACTS))
+    for site, device in ((Site(sbatch=("--gpus-per-task=1",)), "cuda"), (Site(), "cpu")):
         text = array_script(plan(), site, WORDS, {**FACTS, "device": device})
         assert not any(line.startswith("--gres") for line in directives(text))
 
@@ -129,7 +129,7 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: P
     got = json.loads(said)
     at = got.index("--scratch") + 1
     assert got[:at] == ["nsys", *hostile, "--batches", "32", "--no-store", "--scratch"]
-    assert got[at + 1 :] == ["--grace", "50", "--", "run", *hostile]
+    assert got[at + 1 :] == ["--grace", "225", "--", "run", *hostile]
     assert not list(tmp_path.rglob("pwned"))
     assert "ended with exit code 0" in (folder / "task-1.state").read_text()
 
@@ -193,7 +193,8 @@ def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path,
 
 SRUN = """#!/bin/bash
 trap 'kill -KILL "$step"; exit 137' TERM  # as srun 22.05 does
-"${@:3}" & step=$!
+while [[ $1 == --* ]]; do shift; done
+"$@" & step=$!
 wait "$step"
 """
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +50,8 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
     command = Command(("nsys", "profile", "python3", "x.py"), "profile", {"LC_ALL": "C"})
     wrapped = SIF.wrap(command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study"))
     assert wrapped.argv == (
-        "apptainer", "exec", "--nv", "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
+        "apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--nv",
+        "--bind", "/home/ada", "--bind", "/out/sweep", "--bind", "/data:/mnt:ro",
         "--pwd", "/home/ada/study", "/images/x.sif", "nsys", "profile", "python3", "x.py",
     )  # fmt: skip
     assert wrapped.environment == {"LC_ALL": "C", "APPTAINERENV_LC_ALL": "C", "SINGULARITYENV_LC_ALL": "C"}
@@ -57,7 +60,7 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
 
 def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound() -> None:
     prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
-    assert prefix == ("apptainer", "exec", "--pwd", "/", "/images/x.sif")
+    assert prefix == ("apptainer", "exec", "--cleanenv", "--env", "PYTHONNOUSERSITE=1", "--pwd", "/", "/images/x.sif")
     with pytest.raises(UsageError, match="cannot be bound into an image"):
         SIF.prefix([Path("/out/a:b")])
 
@@ -161,6 +164,7 @@ def test_a_base_is_an_address_a_plain_name_or_a_local_image(tmp_path: Path) -> N
 def test_definitions_are_the_golden_ones(golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(tools, "find", lambda name: None)
+    monkeypatch.setattr(definition, "own_source", lambda: None)
     plain = Definition("docker://site.example/pytorch:24.10", ("torch", "ncu"), post=("apt-get update",))
     text = definition.render(plain, Path("perfctl.def"), version="1.2.3", command="perfctl image render\nFrom: x")
     golden("image-plain.def", text)
@@ -178,12 +182,48 @@ def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(tmp
     assert f"--no-index --find-links {place}/wheels --no-deps '{place}/{wheel.name}[torch]'" in text
 
 
+def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout where it runs from one; else a wheel or folder that pip recorded (PEP 610); else the release."""
+    assert definition.own_source() == Path(__file__).resolve().parents[3]
+    monkeypatch.setattr(definition, "_CHECKOUT", tmp_path / "site-packages" / "perfctl")
+    wheel = tmp_path / "a b" / "perfctl-1.2.3-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    origin: dict[str, str] = {}
+    installed = SimpleNamespace(read_text=lambda name: json.dumps(origin))
+    monkeypatch.setattr(definition.metadata, "distribution", lambda name: installed)
+    origin["url"] = wheel.as_uri()
+    assert definition.own_source() == wheel
+    wheel.unlink()
+    with pytest.raises(UsageError, match=r"perfctl-1\.2\.3.*which is not on this machine"):
+        definition.own_source()
+    origin["url"] = "git+https://site.example/perfctl"
+    with pytest.raises(UsageError, match="git"):
+        definition.own_source()
+    installed.read_text = lambda name: None
+    assert definition.own_source() is None
+    assert definition._files(Definition(), "[ncu]", "1.2.3")[1] == "perfctl[ncu]==1.2.3"
+
+
+def test_the_usual_image_is_nvidias_with_its_own_torch_and_another_base_gets_one(tmp_path: Path) -> None:
+    usual = definition.render(Definition(), tmp_path / "x.def", version="1.2.3", command="x")
+    assert f"From: {definition.NGC}:" in usual
+    assert "source[ncu,nvml]'" in usual
+    other = definition.render(Definition("python:3.11"), tmp_path / "x.def", version="1.2.3", command="x")
+    assert "source[torch,ncu,nvml]'" in other
+    for text in (usual, other):
+        assert text.count("export PYTHONNOUSERSITE=1") == 2, "while it is built, and whenever it runs"
+
+
 def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     names = {part.name for part in definition.parts(root)}
     assert {"pyproject.toml", "workloads", "templates", "perfctl"} <= names
     assert not names & {"tests", ".git", "docs"}
-    text = definition.render(Definition("python:3.11", source=root), Path("x.def"), version="1.2.3", command="x")
+    made = Definition("python:3.11", extras=(), source=root)
+    text = definition.render(made, Path("x.def"), version="1.2.3", command="x")
     assert "/workloads /opt/perfctl-install/source/workloads" in text
     assert "pip install /opt/perfctl-install/source\n" in text
     with pytest.raises(UsageError, match="not a wheel, sdist or checkout"):
@@ -194,11 +234,11 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["image", "render", "--extra", "torch,ncu", "--out", "my.def"]) == 0
+    assert run(["image", "render", "--base", "python:3.11", "--extra", "torch,ncu", "--out", "my.def"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "Wrote my.def"
     assert said[1].startswith("Next: ") and said[1].endswith(" my.sif my.def")
-    assert "'perfctl[torch,ncu]==" in (tmp_path / "my.def").read_text()
+    assert "/source[torch,ncu]'" in (tmp_path / "my.def").read_text()
     assert run(["image", "render", "--out", "my.def"]) == 2
     assert "already exists" in capsys.readouterr().err
     assert run(["image", "render", "--out", "x.def", "--extra", "torch,moon"]) == 2

@@ -112,3 +112,74 @@ def test_the_temporary_folder_of_a_run_is_private(tmp_path: Path, deep: bool) ->
             assert mode(folder.parent) == 0o700
     with run._temporary_folder(scratch, tmp_path) as folder:
         assert mode(folder) == 0o700
+
+
+def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever TMPDIR is: ncu's own lock lies there, and a private one would hide it from the others."""
+    shared, own = tmp_path / "gpus", tmp_path / "mine"
+    own.mkdir(mode=0o700)
+    monkeypatch.setenv("TMPDIR", str(own))
+    monkeypatch.setattr(devices, "SHARED", shared)
+    monkeypatch.setattr(devices, "_lock_folder", lambda: own)
+    before = os.umask(0o077)
+    try:
+        with devices.hold([Place("GPU 0", locks=("gpu-GPU-0abc",)), Place("cores 1", locks=("core-1",))]):
+            assert [path.name for path in shared.iterdir()] == ["gpu-GPU-0abc.lock"]
+            assert [path.name for path in own.iterdir()] == ["core-1.lock"]
+            assert (mode(shared), mode(shared / "gpu-GPU-0abc.lock")) == (0o1777, 0o666)
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
+def test_two_users_of_one_gpu_meet_at_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second user may not write the first one's file (as fs.protected_regular has it), and locks it all the same."""
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents:
+        if parent.name.startswith("pytest"):
+            parent.chmod(0o755)
+    monkeypatch.setattr(devices, "SHARED", tmp_path / "gpus")
+    place = Place("GPU 0", locks=("gpu-0",))
+    with devices.hold([place]):
+        (tmp_path / "gpus" / "gpu-0.lock").chmod(0o644)
+        assert as_nobody(place) == f"GPU 0 is in use by another perfctl (process {os.getpid()})"
+    assert as_nobody(place) == "held"
+
+
+def as_nobody(place: Place) -> str:
+    """What another user gets who wants the place, in a process of its own."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "?"
+        try:
+            os.setuid(65534)
+            try:
+                with devices.hold([place]):
+                    said = "held"
+            except UsageError as error:
+                said = error.message.partition(";")[0]
+        except BaseException as error:
+            said = repr(error)
+        finally:
+            os.write(write, said.encode())
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as answer:
+        return answer.read()
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "private"])
+def test_a_folder_that_not_all_users_share_is_not_used_for_gpus(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "gpus"
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o1777)
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif kind == "file":
+        folder.touch()
+    else:
+        folder.mkdir(mode=0o755)
+    assert devices.shared_folder(folder) is None

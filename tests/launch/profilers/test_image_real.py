@@ -131,6 +131,48 @@ def test_perfctl_inside_the_image_knows_that_it_is_inside(image: Path, tmp_path:
     assert said == "apptainer (perfctl.sif)\n"
 
 
+def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_folder_and_no_packages_of_the_home_folder(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch, home = tmp_path / "scratch", tmp_path / "home"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = home / ".local" / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "of_the_home_folder.py").touch()
+    scratch.mkdir()
+    (scratch / "data.bin").touch()
+    for name, value in (
+        ("SCRATCH", scratch),
+        ("CUDA_VISIBLE_DEVICES", "1"),
+        ("LD_LIBRARY_PATH", "/host"),
+        ("MY_TOKEN", "x"),
+    ):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("APPTAINERENV_MINE", "a b")
+    monkeypatch.setenv("APPTAINERENV_PYTHONUSERBASE", str(home / ".local"))  # the runtime sets HOME from /etc/passwd
+    asks = (
+        "import importlib.util, json, os, pathlib; print(json.dumps([os.environ.get('LD_LIBRARY_PATH', '').count('/host'), "
+        "*map(os.environ.get, ('CUDA_VISIBLE_DEVICES', 'MY_TOKEN', 'MINE')), "
+        "pathlib.Path(os.environ['SCRATCH'], 'data.bin').exists(), "
+        "importlib.util.find_spec('of_the_home_folder') is not None]))"
+    )
+
+    def answers(name: str, of: Path) -> object:
+        command = run.image(str(of), [str(home)]).wrap(
+            Command(("python3", "-c", asks), "profile"), (tmp_path,), tmp_path
+        )
+        out = tmp_path / name
+        process_run.run(
+            command, cwd=tmp_path, stdout=out, stderr=tmp_path / "e", scratch=tmp_path / "tmp", timeout_s=100
+        )
+        return json.loads(out.read_text() or (tmp_path / "e").read_text())
+
+    base = image.parent / "root"  # an image that was not made by perfctl
+    assert answers("own", image) == answers("base", base) == [0, "1", None, "a b", True, False]
+    monkeypatch.setenv("APPTAINERENV_PYTHONNOUSERSITE", "")
+    assert answers("asked for", base) == [0, "1", None, "a b", True, True]
+
+
 def test_a_stop_reaches_the_program_inside_and_nothing_is_left_of_it(image: Path, tmp_path: Path) -> None:
     program = (
         "import os, pathlib, signal, sys, time\n"

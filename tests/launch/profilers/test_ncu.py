@@ -27,7 +27,7 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
     assert profile.argv == (
         "ncu", "--force-overwrite", "--export", f"{part}/report.ncu-rep", "--nvtx", "--target-processes", "all",
         "--profile-from-start", "off", "--clock-control", "base", "--cache-control", "all",
-        "--metrics", "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+        "--metrics", "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "--kernel-name", ncu.kernel_filter(None),
         "/opt/python", "-m", "perfctl.workloads", "mnist_cnn", "--batch", "16", "--record", f"{part}/workload.json",
         "--annotate", "nvtx", "--window", "cuda", "--steps", "2",
     )  # fmt: skip
@@ -38,16 +38,31 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
     assert (dict(table.environment), table.needs) == ({"LC_ALL": "C"}, part / "report.ncu-rep")
 
 
-def test_each_rank_of_a_launcher_starts_its_own_ncu_and_gets_its_own_table(make_request):
+def ranks(make_request):
     program = Program("/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None)
-    request = replace(make_request("cuda"), program=program)
+    return replace(make_request("cuda"), program=program)
+
+
+def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(make_request):
+    request = ranks(make_request)
     part = request.paths.part
-    profile, table, others = Ncu(metrics="fadd").commands(request)
+    profile, table = Ncu(metrics="fadd").commands(request)
     at = profile.argv.index("--under")
     inner = json.loads(profile.argv[at + 1])
     assert inner[:4] == ["ncu", "--force-overwrite", "--export", f"{part}/report{{rank}}.ncu-rep"]
+    assert inner[-2:] == ["--kernel-name", ncu.kernel_filter(None)]
     assert "/opt/python" not in inner
     assert profile.argv[:3] == ("/opt/python", "-m", "perfctl.workloads")
+    assert profile.argv[at + 2 :] == ("--under-rank", "0", "--", "torchrun", "--nproc-per-node", "2", "t.py", "16")
+    assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
+    assert (profile.facts["ncu:ranks"], profile.facts["ncu:not_replayed"]) == ("0", ncu.COMMUNICATION)
+
+
+def test_every_rank_may_be_counted_and_then_gets_its_own_table(make_request):
+    request = ranks(make_request)
+    part = request.paths.part
+    profile, table, others = Ncu(metrics="fadd", all_ranks=True).commands(request)
+    at = profile.argv.index("--under")
     assert profile.argv[at + 2 :] == ("--", "torchrun", "--nproc-per-node", "2", "t.py", "16")
     assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
     module = "perfctl.orchestrator.launch.profilers.rank_tables"
@@ -72,15 +87,36 @@ def test_the_ranks_beside_the_first_get_tables_and_one_that_cannot_be_printed_no
 
 def test_filters_and_controls_reach_ncu(make_request):
     asked = Ncu(
-        metrics="a.sum,b.avg", clock_control="none", cache_control="none", kernel="regex:gemm", skip=2, count=5,
-        extra=("--replay-mode", "application"),
+        metrics="a.sum,b.avg", clock_control="none", cache_control="none", kernel_name="regex:gemm", launch_skip=2,
+        launch_count=5, replay_mode="application", graph_profiling="graph", section=("SpeedOfLight", "Occupancy"),
+        section_set="full", extra=("--import-source", "yes"),
     )  # fmt: skip
     argv = asked.commands(make_request("cuda"))[0].argv
     options = argv[argv.index("--clock-control") : argv.index("/opt/python")]
     assert options == (
-        "--clock-control", "none", "--cache-control", "none", "--metrics", "a.sum,b.avg", "--kernel-name", "regex:gemm",
-        "--launch-skip", "2", "--launch-count", "5", "--replay-mode", "application",
+        "--clock-control", "none", "--cache-control", "none", "--replay-mode", "application", "--metrics", "a.sum,b.avg",
+        "--kernel-name", ncu.kernel_filter("regex:gemm"), "--launch-skip", "2", "--launch-count", "5",
+        "--graph-profiling", "graph", "--set", "full", "--section", "SpeedOfLight", "--section", "Occupancy",
+        "--import-source", "yes",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["range", "app-range"])
+def test_a_window_that_is_measured_as_one_is_not_filtered_by_kernel(make_request, mode):
+    argv = Ncu(metrics="dram__bytes_read.sum", replay_mode=mode).commands(make_request("cuda"))[0].argv
+    assert argv[argv.index("--replay-mode") + 1] == mode
+    assert not {"--kernel-name", "--profile-from-start"} & set(argv)
+
+
+def test_what_the_user_passes_on_takes_the_place_of_what_perfctl_would_say(make_request):
+    extra = ("--clock-control=none", "--target-processes", "application-only", "-c", "3", "--nvtx-exclude", "loss/")
+    argv = Ncu(metrics="fadd", launch_count=9, extra=extra).commands(make_request("cuda"))[0].argv
+    own = argv[: argv.index("/opt/python")]
+    assert own[-7:] == extra
+    assert [word for word in own if word.startswith(("--clock", "--target", "--launch-count"))] == [
+        "--clock-control=none", "--target-processes",
+    ]  # fmt: skip
+    assert own[4:9] == ("--nvtx", "--profile-from-start", "off", "--cache-control", "all")
 
 
 @pytest.mark.parametrize(
@@ -89,6 +125,14 @@ def test_filters_and_controls_reach_ncu(make_request):
         *(({"metrics": text}, "is not a list of metric names") for text in ("", "a,,b", "a;rm", "a b", "$(x)", "a,")),
         *(({option: "sometimes"}, f"`{option}` must be") for option in ("clock_control", "cache_control")),
         *(({"layers": (layer,)}, "is not a layer name") for layer in ("", " ", "regex:x")),
+        ({"replay_mode": "none"}, "`replay_mode` must be kernel or application or range or app-range, got none"),
+        (
+            {"replay_mode": "range", "metrics": "dram__bytes_read.sum", "layers": ("conv2",)},
+            "no kernel or layer can be chosen",
+        ),
+        ({"launch_count": 0}, "`launch_count` must be at least 1, got 0"),
+        ({"kernel_name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}, "waits for other GPUs"),
+        ({"extra": ("--export", "x")}, "perfctl names the report"),
     ],
 )
 def test_options_that_ncu_cannot_take_are_refused(options, said):
@@ -167,64 +211,6 @@ def test_a_damaged_report_is_said_to_be_damaged(make_request, make_outcome):
 def test_a_layer_that_launched_nothing_is_named(make_request, make_outcome):
     verdict = Ncu(layers=("convX",)).judge(make_request("cuda"), (make_outcome(0, stdout=NO_KERNELS),))
     assert (verdict.status, "(convX)" in verdict.reason) == ("failed", True)
-
-
-QUERY = """Chip gx100
---------------------------- ------------- ----------- -----------------------------
-Metric Name                 Metric Type   Metric Unit Metric Description
---------------------------- ------------- ----------- -----------------------------
-dram__bytes_read            Counter       byte        # of bytes read from DRAM
-gpu__time_duration          Counter       nsecond     equals to gpu__time_duration_measured_user
-                                                      equals to gpu__time_duration_measured_wallclock
-sm__inst_executed_pipe_tensor Counter     inst        # of warp instructions
-sm__inst_executed_pipe_tensor_op_hmma_type_hfma2 Counter inst HFMA2.MMA
-sm__ops_path_tensor_src_fp16_dst_fp32 Counter         operations
-sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off Counter operations
-sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on Counter operations
-smsp__sass_thread_inst_executed_op_fadd_pred_on Counter inst
-smsp__sass_thread_inst_executed_op_ffma_pred_on Counter inst
-smsp__sass_thread_inst_executed_op_ffma2_pred_on Counter inst
-smsp__sass_thread_inst_executed_op_memory_pred_on Counter inst
-"""
-
-
-def test_only_counters_of_the_chip_are_asked_for(monkeypatch):
-    monkeypatch.setattr(ncu, "chip_metrics", lambda chip: ncu.read_metrics(QUERY))
-    assert ncu.flops("gx100") == (
-        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
-        "sm__inst_executed_pipe_tensor.sum", "gpu__time_duration.sum", "dram__bytes_read.sum",
-        "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
-        "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum",
-    )  # fmt: skip
-
-
-def test_each_tensor_type_is_asked_for_once(monkeypatch):
-    path = "sm__ops_path_tensor_src_"
-    names = {"fp16", "fp16_dst_fp16", "fp16_dst_fp32", "fp64", "fp8_sparsity_on", "fp8_sparsity_off", "int8"}
-    monkeypatch.setattr(ncu, "chip_metrics", lambda chip: frozenset(path + name for name in names))
-    wanted = names - {"fp16"}  # the sum of the two forms that say what they add up to
-    assert set(ncu.flops("gx100")) == {f"{path}{name}.sum" for name in wanted}
-
-
-def test_an_unknown_chip_gets_the_portable_counters():
-    assert ncu.flops(None) == ncu.PORTABLE
-    assert len(set(ncu.PORTABLE)) == 3 * 3 + 1 + 3
-
-
-def test_the_chip_comes_from_the_compute_capability(monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "output", lambda *argv: "8.0\n8.6\n")
-    ncu.chip.cache_clear()
-    assert ncu.chip() == "ga100"
-    ncu.chip.cache_clear()
-
-
-@pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
-@pytest.mark.parametrize(("chip", "moves"), [("gv100", False), ("ga100", True)])
-def test_the_installed_ncu_knows_its_chips_without_a_gpu(chip, moves):
-    asked = ncu.flops(chip)
-    assert set(ncu.PORTABLE) <= set(asked)
-    assert ("sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum" in asked) is moves
 
 
 def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_inside(make_request):

@@ -1,0 +1,196 @@
+"""Generation of text on paper: trace prefill and a few steps of decode, then add up all steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.actions.estimate import Request, from_trace, names_of, need_torch, without_driver_warning
+from perfctl.orchestrator.analyse.flops.experts import assumption
+from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
+from perfctl.orchestrator.analyse.generation import (
+    Amounts,
+    Cache,
+    Generation,
+    Phase,
+    add_up,
+    amounts,
+    cache_of,
+    growing_axis,
+    layers_of,
+    written_by,
+)
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.records.paper import CacheTensor
+    from perfctl.workloads.models.generation import Generator
+    from perfctl.workloads.tracing.generation import Stepper, StepTrace
+
+CACHE_TYPES: Mapping[str, str | None] = {
+    "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8", "none": None,
+}  # fmt: skip
+"""Names of types of a cache; "none": no cache, every step runs all tokens so far."""
+
+
+def estimate_generation(request: Request, batches: Sequence[int] = (1,)) -> Mapping[int, Generation]:
+    """Prefill and decode of a model that writes one token after the other, at each batch size; forward only.
+
+    ``request.prompt`` tokens go in at once; then come ``request.generate`` steps of one token each. ``request.kv_cache``: type of
+    the cache's values (a key of CACHE_TYPES); None takes the type that the model keeps.
+
+    Raises UsageError for a request that makes no sense and a model that takes no cache, ToolMissing without torch, PerfctlError
+    when the model's own code fails while it is built. One that fails later is a ``problem``.
+    """
+    from perfctl.workloads.models.find import ModelError
+    from perfctl.workloads.models.generation import find_generator
+
+    request.check()
+    _check(request, batches)
+    need_torch()
+    with without_driver_warning():
+        try:
+            generator = find_generator(request.model, request.device, request.own, request.prompt or 1)
+        except ModelError as error:
+            raise (PerfctlError if error.raised else UsageError)(error.message, error.remedy) from error
+        return {batch: _generation(generator, request, batch) for batch in batches}
+
+
+def part_of_model(found: Generation, layer: str) -> Generation:
+    """Only ``layer`` and what is inside it; "(model)" is all. Raises UsageError when the model has no such layer."""
+    part = found.part("" if layer == "(model)" else layer)
+    if part is None:
+        names = [module.path for module in found.prefill.modules if module.path]
+        raise UsageError(f"`layer`: the model has no '{layer}'", names_of("It has", names))
+    return part
+
+
+def _check(request: Request, batches: Sequence[int]) -> None:
+    if request.prompt is None or request.prompt < 1:
+        raise UsageError(f"`prompt` must be at least 1, got {request.prompt}", "For example `prompt` 512")
+    if (request.generate or 0) < 0:
+        raise UsageError(f"`generate` must not be negative, got {request.generate}", "For example `generate` 128")
+    if request.kv_cache not in (None, *CACHE_TYPES):
+        raise UsageError(f"`kv_cache`: '{request.kv_cache}' is not known", f"Use {', '.join(CACHE_TYPES)}")
+    for field in ("inputs", "seq", "optimizer", "memory"):
+        if getattr(request, field):
+            raise UsageError(f"`{field}` does not go with `prompt`", f"Leave `{field}` out")
+    if not batches or any(size < 1 for size in batches):
+        raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
+
+
+class _Steps:
+    """The traced steps of one model at one batch size, each traced once."""
+
+    def __init__(self, stepper: Stepper, probe: Sequence[CacheTensor], item_bytes: int | None) -> None:
+        self.stepper, self.probe, self.item_bytes = stepper, probe, item_bytes
+        self.known: dict[int, tuple[Estimate, Amounts, StepTrace]] = {}
+
+    def at(self, context: int) -> tuple[Estimate, Amounts, StepTrace]:
+        if context not in self.known:
+            self.known[context] = self.read(self.stepper.at(context), False)
+        return self.known[context]
+
+    def amounts(self, context: int) -> Amounts:
+        return self.at(context)[1]
+
+    def read(self, step: StepTrace, prefill: bool) -> tuple[Estimate, Amounts, StepTrace]:
+        """Raises _Stopped when the trace stopped early."""
+        found = from_trace(step.traced)
+        if found.problem is not None:
+            raise _Stopped(found)
+        types = {tensor.name: self.item_bytes or ITEM_BYTES.get(tensor.dtype, 4) for tensor in step.cache}
+        written: dict[str, int] = {}
+        for tensor in step.cache:
+            for layer, values in written_by(self.probe, (tensor,), prefill).items():
+                written[layer] = written.get(layer, 0) + values * types[tensor.name]
+        return found, amounts(found.calls, step.traffic, written, self.item_bytes), step
+
+
+class _Stopped(Exception):
+    def __init__(self, found: Estimate) -> None:
+        super().__init__(found.problem)
+        self.found = found
+
+
+def _generation(generator: Generator, request: Request, batch: int) -> Generation:
+    from perfctl.workloads.tracing.generation import Stepper
+
+    prompt, generate, cached = request.prompt or 1, request.generate or 0, request.kv_cache != "none"
+    wanted = CACHE_TYPES[request.kv_cache] if request.kv_cache else None
+    item_bytes = ITEM_BYTES[wanted] if wanted else None
+    start = generator.start(prompt)
+    end = start + generate
+    empty = Generation(generator.name, batch, prompt, generate, (), cached, None, _nothing(), ())
+    try:
+        probe = _probe(generator, request, prompt) if cached else ()
+        steps = _Steps(Stepper(generator, batch, prompt, request.device, cached), probe, item_bytes)
+        prefill, work, trace = steps.read(steps.stepper.first(), True)
+        modules = prefill.modules
+        phases = [Phase("prefill", 1, start, start, start, layers_of(work, modules), 1)]
+        if generate:
+            trace = steps.at(end)[2]
+            kept = [tensor.shape[at] for tensor, at in _grown(probe, trace.cache)]
+            total = add_up(start + 1, end, steps.amounts, 1 if cached else 2, {size + 1 for size in kept if size < end})
+            traced, both = len(steps.known), Counter(work) + Counter(total)
+            rows = (
+                ("decode", generate, start + 1, end, total, traced), ("total", generate + 1, start, end, both, traced + 1),
+                ("decode, first step", 1, start + 1, start + 1, steps.amounts(start + 1), 1),
+                ("decode, last step", 1, end, end, steps.amounts(end), 1),
+            )  # fmt: skip
+            phases += [
+                Phase(name, count, 1 if cached else at, first, at, layers_of(found, modules), seen)
+                for name, count, first, at, found, seen in rows
+            ]
+    except _Stopped as error:
+        return replace(empty, prefill=error.found, problem=error.found.problem)
+    cache = cache_of(probe, trace.cache, end, batch, wanted, generator.latent) if cached else None
+    notes = (*generator.notes, *_notes(generator, prefill, cache, generate, end, len(steps.known)))
+    return replace(empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes)
+
+
+def _probe(generator: Generator, request: Request, prompt: int) -> tuple[CacheTensor, ...]:
+    """The cache of one sequence after its second token, which shows how it grows and which layer reads what."""
+    from perfctl.workloads.tracing.generation import Stepper
+
+    found = Stepper(generator, 1, prompt, request.device).at(2)
+    if found.traced.problem is not None:
+        raise _Stopped(from_trace(found.traced))
+    if not found.cache:
+        said = f"{type(generator.model).__name__} gives no {generator.cache} back"
+        raise UsageError(f"{request.model}: {said}", "`kv_cache` none runs all tokens again in each step")
+    return found.cache
+
+
+def _nothing() -> Estimate:
+    return Estimate((), (), (), None, None)
+
+
+def _grown(probe: Sequence[CacheTensor], last: Sequence[CacheTensor]) -> list[tuple[CacheTensor, int]]:
+    axes = {tensor.name: growing_axis(tensor) for tensor in probe}
+    return [(tensor, at) for tensor in last if (at := axes.get(tensor.name)) is not None]
+
+
+def _notes(generator: Generator, one: Estimate, cache: Cache | None, generate: int, end: int, traced: int) -> list[str]:
+    notes = ["attention: the whole square of scores in prefill, masked or not; every key so far in decode"]
+    if generate:
+        how = "a line" if cache is not None else "a polynomial of degree 2"
+        follows = f"the sum over {generate:,} steps, from {traced} traced: in between, work follows {how} of the context, as checked"
+        notes.append(f"decode: {follows if traced < generate else 'every step traced'}")
+        notes.append(f"decode: generate() of transformers runs {generate - 1:,} of these steps for {generate:,} tokens, "
+                     "as the first comes from prefill")  # fmt: skip
+    notes.append(
+        "bytes: weights once a step, cache as it is read and written; activations stay on the chip (--all: op by op)"
+    )
+    if cache is not None and cache.keeps_latent:
+        notes.append("latent attention: each step expands the whole compressed cache again, as transformers does; kernels that "
+                     "absorb this product into others do less")  # fmt: skip
+    if one.experts:
+        notes.append(assumption(one.experts))
+        notes.append("experts read in a step: as many different ones as its tokens x top_k can reach")
+    if generator.positions is not None and end > generator.positions:
+        notes.append(f"the model was made for {generator.positions:,} positions; {end:,} are asked for")
+    return notes

@@ -1,0 +1,1 @@
+"""Traces of models that are kept from one call to the next."""

@@ -1,0 +1,164 @@
+"""ncu replays one of the layers that repeat one another: a sweep from the plain step to the store and the ledger. ncu is played
+by a program that filters launches by NVTX as its manual says, and counts what the shapes of the layers imply."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.sweep import first_pass as actions
+from perfctl.orchestrator.actions.sweep.options import SweepOptions
+from perfctl.orchestrator.actions.sweep.sweep import sweep
+from perfctl.orchestrator.analyse.kernels.repeats import first_pass
+from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.launch.machine import devices, tools
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from tests.analyse.kernels.test_repeats import OPS, STEP
+
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+DEPTH = {"block.0.up": 257, "block.1.up": 257, "block.2.down": 1025, "block.3.bare": 256, "block.4.wide": 257}
+"""Multiply-adds for each of the 64 x 256 outputs; the bias is one more."""
+STEP_ROW = {"number": 0, "phase": "step", "start_ns": 0, "duration_ns": 1_000_000, "loss": None, "accuracy": None}
+RECORD = {
+    "perfctl_workload_record": 1, "status": "ok", "batch_size": 4, "workload": "mnist_cnn", "steps": [STEP_ROW], "memory": [],
+    "ops": [asdict(op) for op in OPS], "gaps": [], "environment": {},
+    "mode": "train", "precision": "fp32", "started_at": None, "duration_ns": None,
+}  # fmt: skip
+NCU = f"""#!{sys.executable}
+import re, sys
+from pathlib import Path
+
+def values(option):
+    return [sys.argv[at + 1] for at, word in enumerate(sys.argv) if word == option]
+
+LAUNCHES = {[(k.layer, k.name, k.grid_x) for k in STEP] + [("block.9", "ncclDevKernel_AllReduce", 1)]!r}
+DEPTH = {DEPTH!r}
+if "--import" in sys.argv:
+    metrics, *kept = Path(values("--import")[0]).read_text().splitlines()[1:]
+    metrics = metrics.split(",")
+    head = '"ID","Process ID","Process Name","thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",'
+    head += '"Kernel Name","Grid Size","Block Size","CC",' + ",".join(f'"{{name}}"' for name in metrics)
+    rows = [head, '"","","","","","","",""' + ',"inst"' * len(metrics)]
+    for number, line in enumerate(kept):
+        layer, name, grid = line.split(" ")
+        inner = '7  ""<default domain>:block:forward:none:none:none:none:none:none""  '
+        inner += f'""<default domain>:{{layer}}:forward:none:none:none:none:none:none"" '
+        count = 64 * 256 * DEPTH[layer]
+        rows.append(f'"{{number}}","7","python","{{inner}}","{{name}}","({{grid}}, 1, 1)","(64, 1, 1)","8.0"')
+        rows[-1] += "".join(f',"{{count if name == "{FFMA}" else 0}}"' for name in metrics)
+    Path(values("--log-file")[0]).write_text("\\n".join(rows) + "\\n")
+    sys.exit(0)
+without = [re.sub(r"\\\\\\\\(.)", r"\\\\1", text) for text in values("--nvtx-exclude")]
+(wanted,) = values("--kernel-name")
+kept = [
+    f"{{layer}} {{name}} {{grid}}" for layer, name, grid in LAUNCHES
+    if re.search(wanted.removeprefix("regex:"), name) and f"{{layer}}:forward]" not in without
+]
+Path(values("--export")[0]).write_bytes(b"NVR\\0\\n" + "\\n".join([*values("--metrics"), *kept]).encode())
+record = sys.argv[sys.argv.index("--record") + 1]
+Path(record).write_text({json.dumps(RECORD)!r})
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a driver, a torch and an ncu, all pretended."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "ncu"
+    program.write_text(NCU)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
+    monkeypatch.setattr(tools, "has_package", lambda name: True)
+    monkeypatch.setattr(devices, "SHARED", tmp_path / "locks")
+    monkeypatch.chdir(tmp_path)
+    plain = actions.PlainStep(tuple(STEP), first_pass(STEP, OPS))
+    monkeypatch.setattr(actions, "plain_step", lambda *anything: plain)
+    return tmp_path
+
+
+def counted(store: Path) -> dict[str, tuple[float, str | None]]:
+    """layer -> (FFMA, section) of each launch."""
+    with sqlite3.connect(store) as connection:
+        rows = connection.execute(
+            "SELECT kernel.layer, counter.value, counter.section FROM counter JOIN kernel ON kernel.id = counter.kernel_id "
+            f"WHERE counter.name = '{FFMA}'"
+        )
+        return {layer: (value, section) for layer, value, section in rows}
+
+
+def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(node: Path) -> None:
+    done = sweep(Ncu(metrics=FFMA, launches="distinct"), SweepOptions(batches=(4,), device="cuda"))
+    assert [run.status for run in done.runs] == ["ok"], done.runs
+    assert done.store is not None
+    found = counted(done.store)
+    assert {layer: value for layer, (value, _) in found.items()} == {
+        layer: 64 * 256 * each for layer, each in DEPTH.items()
+    }
+    assert [layer for layer, (_, section) in found.items() if section == "extrapolated"] == ["block.1.up"]
+    argv = json.loads((done.runs[0].folder / "run.json").read_text())["commands"][0]
+    assert argv[argv.index("--nvtx-exclude") + 1] == "block.1.up:forward]"
+    assert argv.count("--nvtx-exclude") == 1
+    assert argv[argv.index("--steps") + 1] == "1"
+    with sqlite3.connect(done.store) as connection:
+        said = dict(connection.execute("SELECT key, value FROM environment WHERE key LIKE 'ncu:%'"))
+    assert said["ncu:extrapolated"].startswith("1 of 5 launches were not replayed")
+    assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "named by the user")
+
+
+def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = sweep(Ncu(launches="distinct"), SweepOptions(batches=(4,), device="cuda"))
+    assert run(["ledger", "--store", str(done.store)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    flops = f"{2 * 64 * 256 * 257 / 1e6:.2f} M"
+    of = {
+        name: next(line for line in lines if line.startswith(f"{name} forward"))
+        for name in ("block.0.up", "block.1.up")
+    }
+    assert flops in of["block.0.up"] and "~" not in of["block.0.up"]
+    assert f"~ {flops}" in of["block.1.up"]
+
+
+def test_the_counts_are_those_of_a_run_that_replays_every_launch(node: Path) -> None:
+    distinct, whole = (
+        sweep(Ncu(metrics=FFMA, launches=kind), SweepOptions(batches=(4,), device="cuda", store=node / f"{kind}.db"))
+        for kind in ("distinct", "all")
+    )
+    assert distinct.store is not None and whole.store is not None
+    values = [{layer: value for layer, (value, _) in counted(run.store).items()} for run in (distinct, whole)]
+    assert values[0] == values[1]
+    assert "block.9" not in values[1], "the collective is never replayed"
+
+
+def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of a launcher's run: rank 0 has a report, rank 1 the record of a program that ran as usual."""
+    done = sweep(Ncu(), SweepOptions(batches=(4,), device="cuda"))
+    folder = done.runs[0].folder
+    record = json.loads((folder / "run.json").read_text())
+    record["commands"][0] += ["--under", "[]", "--under-rank", "0"]
+    record["environment"]["ncu:not_replayed"] = "nccl"
+    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "workload.rank1.json").write_text((folder / "workload.json").read_text())
+    store = node / "ranks.db"
+    assert run(["ingest", str(folder), "--store", str(store)]) == 0
+    assert "run 1" in capsys.readouterr().out
+    with sqlite3.connect(store) as connection:
+        assert connection.execute("SELECT status, variant FROM run ORDER BY id").fetchall() == [
+            ("ok", "rank 0 of 2"), ("ok", "rank 1 of 2"),
+        ]  # fmt: skip
+        gaps = connection.execute("SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id").fetchall()
+    of_collectives = [row[:3] for row in gaps if "a replay of one would never end" in row[3]]
+    of_rank_1 = [row[:3] for row in gaps if "only rank 0 ran under ncu" in row[3]]
+    assert of_collectives == [(1, "collective", "not_collected")]
+    assert of_rank_1 == [(2, "kernel", "not_collected")]

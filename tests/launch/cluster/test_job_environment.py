@@ -1,0 +1,112 @@
+"""What surrounds the profiler in a job script: modules, cores of a step, the image's environment, the gather job's own needs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import limits
+from perfctl.orchestrator.launch.cluster.plan import Site
+from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
+from tests.launch.cluster.test_slurm_script import FACTS, WORDS, directives, plan, script
+
+CUDA = ("gcc/12", "cuda/12.4", "devel/CUDA/12.1", "cudnn/9", "nvhpc/24.5", "apptainer", "PyTorch/2.6-CUDA-12.4")
+
+
+def modules(text: str) -> list[str]:
+    return [line.split()[2] for line in text.splitlines() if line.startswith("module load")]
+
+
+def program(path: Path, lines: str) -> None:
+    path.write_text(f"#!/bin/bash\n{lines}\n")
+    path.chmod(0o755)
+
+
+def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu() -> None:
+    own = Site(
+        partition="gpu", gather_partition="serial", time="02:00:00", gather_time="00:20:00", mem="64G", gather_mem="8G",
+        cpus=16, gather_cpus=2, exclusive=True,
+    )  # fmt: skip
+    asked = directives(gather_script(plan(), own, FACTS))
+    assert {"--partition=serial", "--time=00:20:00", "--mem=8G", "--cpus-per-task=2"} < set(asked)
+    assert not any(line.startswith(("--gres", "--exclusive", "--array")) for line in asked)
+    plain = directives(gather_script(plan(), Site(partition="gpu", time="02:00:00", mem="64G", cpus=16), FACTS))
+    assert {"--partition=gpu", "--time=02:00:00"} < set(plain), "what it has no word of its own for"
+    assert not any(line.startswith(("--mem", "--cpus")) for line in plain)
+
+
+def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
+    site = Site(module=CUDA)
+    assert modules(array_script(plan(), site, WORDS, FACTS)) == list(CUDA)
+    assert modules(gather_script(plan(), site, FACTS)) == ["gcc/12", "apptainer", "PyTorch/2.6-CUDA-12.4"]
+    assert modules(gather_script(plan(), Site(module=CUDA, gather_module=("cuda/12.4",)), FACTS)) == ["cuda/12.4"]
+
+
+@pytest.mark.parametrize("template", [None, "pbs", "lsf"])
+def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone(template: str | None) -> None:
+    site = Site(module=("gcc/12",), template=template)
+    for text in (array_script(plan(), site, WORDS, FACTS), gather_script(plan(), site, FACTS)):
+        purges = [line for line in text.splitlines() if line.startswith("module")]
+        assert purges[0].startswith("module purge ||")
+        assert text.startswith("#!/bin/bash -l\n") or "#PBS -S /bin/bash\n" in text  # PBS starts a login shell
+    for without in (Site(template=template), Site(module=("x",), module_purge=False, template=template)):
+        assert "module purge" not in array_script(plan(), without, WORDS, FACTS)
+
+
+def test_srun_gives_the_step_the_cores_of_the_job(tmp_path: Path) -> None:
+    """Since Slurm 22.05 srun no longer takes them over: the profiler would run on one core."""
+    program(tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"')
+    path = script(tmp_path, Site(srun=True, cpus=8), device="cpu", perfctl=["true"])
+    for variables, cores in (
+        ({"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64"}, 8), ({"SLURM_CPUS_ON_NODE": "64"}, 64), ({}, 1),
+    ):  # fmt: skip
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **variables}
+        done = subprocess.run(["bash", path, "0"], capture_output=True, text=True, check=True, env=environment)
+        assert f"srun --ntasks=1 --nodes=1 --cpus-per-task={cores} bash" in done.stdout
+
+
+def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_what_the_user_sets_for_it(
+    tmp_path: Path,
+) -> None:
+    """The stand-in drops the environment as --cleanenv does, and gives what is set for images."""
+    scratch = tmp_path / "scratch space"
+    scratch.mkdir()
+    program(
+        tmp_path / "apptainer",
+        'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort >"$SHOWN/inside"',
+    )
+    path = script(tmp_path, Site(image="x.sif"), perfctl=["perfctl"])
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "SHOWN": str(tmp_path), "SCRATCH": str(scratch), "LSCRATCH": "/nowhere",
+        "CUDA_VISIBLE_DEVICES": "3", "LD_LIBRARY_PATH": "/host/lib", "PYTHONPATH": "/host", "CUDA_HOME": "/host/cuda",
+        "WANDB_API_KEY": "secret", "HF_TOKEN": "secret", "SLURM_JWT": "secret", "OMP_NUM_THREADS": "4",
+        "APPTAINERENV_OMP_NUM_THREADS": "2", "APPTAINERENV_DATA": "a b",
+    }  # fmt: skip
+    subprocess.run(["bash", path, "0"], check=True, env=environment, stdout=subprocess.DEVNULL)
+    inside = dict(line.split("=", 1) for line in (tmp_path / "inside").read_text().splitlines())
+    own = Path(inside.pop("TMPDIR"))
+    assert own.name.startswith("perfctl-")
+    assert inside == {
+        "CUDA_VISIBLE_DEVICES": "3", "SCRATCH": str(scratch), "LSCRATCH": "/nowhere", "OMP_NUM_THREADS": "2",
+        "DATA": "a b", "PYTHONNOUSERSITE": "1",
+    }  # fmt: skip
+    words = (tmp_path / "words").read_text().splitlines()
+    assert words[:3] == ["exec", "--cleanenv", "--nv"]
+    binds = [words[at + 1] for at, word in enumerate(words) if word == "--bind"]
+    assert binds[:2] == [str(own), str(scratch)]
+    assert words[words.index("--pwd") + 1] == str(tmp_path)
+
+
+def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start() -> None:
+    assert limits.stop_before(None, "02:00:00", ["torch", "nsys"]) == 300
+    assert limits.stop_before(None, "02:00:00", ["torch"]) == 60
+    assert limits.stop_before(None, None, ["ncu"]) == limits.stop_before(None, "UNLIMITED", ["ncu"]) == 300
+    assert limits.stop_before(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
+    assert limits.stop_before(200, "4", ["ncu"]) == 200
+    with pytest.raises(UsageError, match="`stop_before`: 240 s leave nothing of a time limit of 240 s"):
+        limits.stop_before(240, "00:04:00", ["ncu"])
+    for seconds in (3, 20, 60, 300, 3600):
+        assert 3 <= limits.grace(seconds) <= max(seconds - 10, 3), "the rest is for the export"

@@ -1,0 +1,106 @@
+"""What reaches sbatch and scancel, and what does not; stand-ins for Slurm's commands note what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.sweep import slurm as actions
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import status
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
+from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
+from perfctl.orchestrator.launch.cluster.status import TaskState
+from tests.launch.cluster.test_slurm_script import FACTS, TASKS, WORDS, plan
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Put stand-ins on PATH; ``slurm()`` gives the lines that sbatch and scancel got, ``slurm(*lines)`` fills the queue."""
+    folder, asked, queue = tmp_path / "bin", tmp_path / "asked", tmp_path / "queue"
+    folder.mkdir()
+    for path in (asked, queue):
+        path.touch()
+    for name, lines in (
+        ("squeue", f"cat '{queue}'"),
+        ("sbatch", f"echo sbatch \"$@\" >>'{asked}'; echo 7"),
+        ("scancel", f"echo scancel \"$@\" >>'{asked}'"),
+    ):
+        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def tell(*lines: str) -> list[str]:
+        if lines:
+            queue.write_text("\n".join(lines) + "\n")
+        return asked.read_text().splitlines()
+
+    return tell
+
+
+def rendered(folder: Path, template: str | None = None) -> Plan:
+    made = plan(folder / "slurm-x")
+    made.folder.mkdir()
+    site = Site(template=template)
+    made.array.write_text(array_script(made, site, WORDS, FACTS))
+    made.gather.write_text(gather_script(made, site, FACTS))
+    made.write()
+    return made
+
+
+@pytest.mark.parametrize(("template", "command"), [("pbs", "qsub"), ("lsf", "bsub")])
+def test_a_file_of_another_scheduler_is_refused_before_slurm_hears_of_it(
+    tmp_path: Path, slurm: Callable[..., list[str]], template: str, command: str
+) -> None:
+    """sbatch reads #PBS lines and not the array in them: all tasks would have run the same batch size."""
+    made = rendered(tmp_path, template)
+    for tasks in (None, [1]):
+        with pytest.raises(UsageError, match=f"is for {command}, not for Slurm"):
+            actions.submit(made.folder, tasks)
+    assert slurm() == []
+
+
+def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_task(
+    tmp_path: Path, slurm: Callable[..., list[str]]
+) -> None:
+    made = rendered(tmp_path)
+    kept = [line for line in made.array.read_text().splitlines() if "--array" not in line]
+    made.array.write_text("\n".join(kept))
+    with pytest.raises(UsageError, match="one job, not an array"):
+        actions.submit(made.folder)
+    assert actions.submit(made.folder, [2, 0]).tasks == 2
+    assert slurm() == [
+        f"sbatch --parsable --array=0,2 {made.array}", f"sbatch --parsable --dependency=afterany:7 {made.gather}",
+    ]  # fmt: skip
+
+
+def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told_before(
+    tmp_path: Path, slurm: Callable[..., list[str]]
+) -> None:
+    """Slurm's own cancel signals every process of a job: the profiler's helpers die, and with them the report."""
+    made = rendered(tmp_path)
+    slurm(
+        f"7|0|8|RUNNING|None|1:00|n1|{made.array}", f"7|1|9|RUNNING|None|0:01|n2|{made.array}",
+        f"7|2|7|PENDING|Resources|0:00||{made.array}", f"10|N/A|10|PENDING|Dependency|0:00||{made.gather}",
+    )  # fmt: skip
+    started = "2026-01-01T00:00:00Z started on n1 as 7, restart 0\n"
+    for number, begun in ((0, "batch 16: profile\n"), (1, "")):
+        made.state(TASKS[number]).write_text(started)
+        made.log(TASKS[number]).write_text(started + begun)
+    assert actions.cancel(made.folder) == status.Cancelled(tasks=2, told=1, gathers=1)
+    assert slurm() == ["scancel 7_1 7_2 10", "scancel --batch --signal=USR1 7_0"]
+    with made.state(TASKS[0]).open("a") as events:
+        events.write("2026-01-01T00:01:00Z told to stop\n")
+    slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array}")
+    assert actions.cancel(made.folder) == status.Cancelled(tasks=1, told=0, gathers=0)
+    assert slurm()[2:] == ["scancel 7_0"]
+
+
+def test_the_summary_of_a_status_counts_every_task_once() -> None:
+    found = [TaskState(Task(number, "nsys", 16, "x"), state, None) for number, state in enumerate(status.ORDER)]
+    assert status.summary([*found, found[0]]) == (
+        f"{len(status.ORDER) + 1} tasks: 2 whole, 1 partial, 1 running, 1 waiting, 1 failed, 1 missing, 1 unknown"
+    )
+    assert status.summary(found[:1]) == "1 task: 1 whole"

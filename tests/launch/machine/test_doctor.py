@@ -1,0 +1,56 @@
+"""What doctor says of permissions: each one by name, and what to type."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.launch.machine import devices, doctor, tools
+from perfctl.orchestrator.launch.machine.doctor import OK, WARNING, Finding
+
+
+def permissions(monkeypatch: pytest.MonkeyPatch, allowed: bool | None, root: bool) -> dict[str, Finding]:
+    monkeypatch.setattr(doctor, "_counters_for_all", lambda: allowed)
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    return {finding.name: finding for finding in doctor._permissions()}
+
+
+def test_counters_that_only_root_may_read_come_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = permissions(monkeypatch, allowed=False, root=False)["GPU counters"]
+    assert (found.state, found.value) == (WARNING, "for root")
+    assert "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/" in (found.detail or "")
+    assert permissions(monkeypatch, allowed=False, root=True)["GPU counters"].state == OK
+    assert permissions(monkeypatch, allowed=True, root=False)["GPU counters"].value == "for all"
+
+
+def test_a_device_file_that_is_closed_comes_with_the_line_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("nvidiactl", "nvidia0", "nvidia-uvm", "nvidia-caps"):
+        (tmp_path / name).touch()
+    assert [(one.name, one.state) for one in doctor._device_files(tmp_path)] == [("GPU device files", OK)]
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "nvidia0")
+    (found,) = doctor._device_files(tmp_path)
+    assert (found.state, found.value) == (WARNING, str(tmp_path / "nvidia0"))
+    assert f"sudo usermod -aG {(tmp_path / 'nvidia0').group()} $USER" in (found.detail or "")
+    assert not list(doctor._device_files(tmp_path / "nowhere"))
+
+
+def test_a_folder_of_locks_that_others_cannot_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "SHARED", tmp_path / "gpus")
+    assert permissions(monkeypatch, allowed=True, root=True)["GPU locks"].state == OK
+    assert not (tmp_path / "gpus").exists(), "doctor changes nothing"
+    (tmp_path / "gpus").mkdir(mode=0o755)
+    found = permissions(monkeypatch, allowed=True, root=True)["GPU locks"]
+    assert (found.state, "sudo mkdir -m 1777" in (found.detail or "")) == (WARNING, True)
+
+
+def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permissions are findings named after the GPU, too."""
+    monkeypatch.setattr(doctor, "_counters_for_all", lambda: True)
+    monkeypatch.setattr(tools, "ask", lambda *words: "")
+    found = {finding.name: finding for finding in doctor.examine()}
+    assert found["perfctl ncu"].state == doctor.MISSING
+    assert found["perfctl torch"].value in (None, "CPU only")

@@ -1,0 +1,180 @@
+"""Options that a user passes on to a profiler: taken as a shell would, refused only where perfctl needs them itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers import counters, ncu, tool_args
+from perfctl.orchestrator.launch.profilers import nsys as nsys_profiler
+from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+
+
+def test_words_are_split_as_a_shell_splits_them():
+    assert tool_args.split("--env-var 'A=b c' -x \"$HOME\"") == ("--env-var", "A=b c", "-x", "$HOME")
+    assert tool_args.split(None) == ()
+    with pytest.raises(UsageError, match=r"`tool_args`.*No closing quotation"):
+        tool_args.split("--env-var 'A")
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "why"),
+    [
+        (Ncu, "--export x", "ncu cannot get --export: perfctl names the report"),
+        (Ncu, "-ox", r"ncu cannot get -ox \(-o\): perfctl names the report"),
+        (Ncu, "--expo=x", r"ncu cannot get --expo=x \(--export\)"),
+        (Ncu, "--metrics a.sum", "it has an option of that name"),
+        (Ncu, "--kernel-name regex:nccl", "which leaves communication kernels out"),
+        (Ncu, "--replay-mode range", "reads the report accordingly"),
+        (Ncu, "--profile-from-start on", "cudaProfilerStart"),
+        (Ncu, "--csv", "perfctl exports the table itself"),
+        (Ncu, "--list-sets", "counts nothing"),
+        (Ncu, "train.py", "would take it for the program"),
+        (Nsys, "-o /tmp/x", "perfctl names the report"),
+        (Nsys, "--capture-range=none", "it marks the measured steps"),
+        (Nsys, "--session-new=mine", "by the name of the session"),
+        (Nsys, "-d 5", "as long as the measured steps"),
+        (DLProf, "--formats=json", "perfctl reads CSV"),
+    ],
+)
+def test_what_perfctl_needs_itself_is_refused_with_the_reason(make, words, why):
+    with pytest.raises(UsageError, match=f"`tool_args`.*{why}"):
+        make(extra=tool_args.split(words))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Ncu, "--import-source yes --kernel-id ::gemm:2 --call-stack --pm-sampling-interval 1000"),
+        (Ncu, "--filter-mode per-launch-config --launch-count 1"),
+        (Ncu, "--nvtx-include conv2:forward/ --nvtx-exclude loss/ --cache-control none --target-processes all"),
+        (Nsys, "--sample=process-tree --cpuctxsw=process-tree --backtrace=dwarf --cuda-memory-usage=true"),
+        (Nsys, "--gpuctxsw=true --nic-metrics=true --python-sampling=true --wait=all --env-var=A=1"),
+        (DLProf, "--iter_start=5 --key_op=conv2 --delay=1"),
+    ],
+)
+def test_everything_else_passes(make, words):
+    assert make(extra=tool_args.split(words)).extra == tool_args.split(words)
+
+
+def test_nsys_gets_the_users_trace_once(make_request):
+    asked = Nsys(trace="cuda", gpu_metrics_devices="0", stats=True, cuda_graph_trace="graph", extra=("-t", "cuda,osrt"))
+    argv = asked.commands(make_request("cuda"))[0].argv
+    own = argv[: argv.index("/opt/python")]
+    assert own[:4] == ("nsys", "profile", "--sample=none", "--cpuctxsw=none")
+    assert own[-2:] == ("-t", "cuda,osrt")
+    assert [word for word in own if word.startswith(("--trace", "--cuda-graph", "--stats", "--gpu-metrics-device"))][:1] == [
+        "--cuda-graph-trace=graph",
+    ]  # fmt: skip
+    assert "--stats=true" in own
+
+
+@pytest.mark.parametrize(
+    ("help_text", "option"),
+    [
+        ("\t--gpu-metrics-device=\n\t   by '--gpu-metrics-device=help' switch\n", "--gpu-metrics-device=0,1"),
+        ("\t--gpu-metrics-devices=\n", "--gpu-metrics-devices=0,1"),
+    ],
+)
+def test_the_option_for_gpu_metrics_is_called_what_this_nsys_calls_it(make_request, monkeypatch, help_text, option):
+    monkeypatch.setattr(tools, "find", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(tools, "output", lambda *argv: help_text)
+    assert option in Nsys(gpu_metrics_devices="0,1").commands(make_request("cuda"))[0].argv
+
+
+WAITS = (
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclKernel_AllGather_RING_LL_Sum_int8_t", "ncclSymkDevKernel_AllReduce",
+    "nvshmemi_proxy_quiet_kernel", "mscclKernel_Sum_float_Simple", "cross_device_reduce_1stage",
+    "void vllm::cross_device_reduce_2stage<__half, 8>", "oneShotAllReduceKernel", "allreduce_fusion_kernel_oneshot_lamport",
+    "userbuffers_fp16_sum_inplace_gpu_rr_rs", "multimem_one_shot_all_reduce_kernel", "two_shot_all_reduce_kernel",
+)  # fmt: skip
+WORKS = (
+    "ampere_sgemm_128x64_nn", "volta_scudnn_128x64_relu_interior_nn_v1", "vectorized_elementwise_kernel", "reduce_kernel",
+    "indexSelectLargeIndex", "vectorized_gather_kernel", "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNT",
+    "triton_red_fused_native_layer_norm_0", "flash_fwd_kernel", "splitKreduce_kernel", "multi_tensor_apply_kernel",
+)  # fmt: skip
+
+
+def matches(value: str, name: str) -> bool:
+    """As ncu does it: a search with a Perl expression."""
+    return re.search(value.removeprefix("regex:"), name) is not None
+
+
+@pytest.mark.parametrize("asked", [None, "regex:.", "regex:^(?:n|v|o|a|c|u|m|t)|e|i"])
+def test_kernels_that_wait_for_another_gpu_are_never_replayed(asked):
+    value = ncu.kernel_filter(asked)
+    assert [name for name in WAITS if matches(value, name)] == []
+    assert [name for name in WORKS if not matches(value, name)] == []
+
+
+def test_the_users_choice_is_made_among_the_others():
+    value = ncu.kernel_filter("regex:gemm$|^flash")
+    assert [name for name in (*WORKS, "my_gemm", "nccl_gemm") if matches(value, name)] == [
+        "flash_fwd_kernel",
+        "my_gemm",
+    ]
+    assert ncu.kernel_filter("reduce_kernel") == "reduce_kernel"
+
+
+ANY_NCU = pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
+ANY_NSYS = pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed")
+
+
+def said_by_ncu(tmp_path, request, asked: Ncu) -> str:
+    argv = asked.commands(request)[0].argv
+    own = (*argv[: argv.index("/opt/python")], "true")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(own, capture_output=True, text=True, env=environment, check=False)
+    return done.stdout + done.stderr
+
+
+@ANY_NCU
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Ncu(metrics="fadd"),
+        Ncu(metrics="fadd", kernel_name="regex:gemm|conv", launch_skip=1, launch_count=2, section=("SpeedOfLight",)),
+        Ncu(metrics="fadd", replay_mode="application", section_set="full", clock_control="none", cache_control="none"),
+        Ncu(metrics="dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum", replay_mode="range"),
+        Ncu(metrics="fadd", layers=("conv2",), extra=("--kernel-id", "::gemm:2", "--nvtx-exclude", "loss/")),
+    ],
+)
+def test_the_installed_ncu_takes_every_list_of_options(tmp_path, make_request, asked):
+    said = said_by_ncu(tmp_path, make_request("cuda"), asked)
+    errors = [line for line in said.splitlines() if "==ERROR==" in line]
+    assert errors in ([], ["==ERROR== Failed to create report."]), (
+        "2024.1 says so where an application launched nothing"
+    )
+    assert re.search(r"No (?:kernels|ranges) were profiled", said)
+
+
+@ANY_NCU
+def test_the_installed_ncu_refuses_sass_counters_of_a_range_as_perfctl_does_before_it():
+    with pytest.raises(UsageError, match="ncu refuses SASS metrics in ranges"):
+        Ncu(replay_mode="range")
+    argv = ("ncu", "--replay-mode", "range", "--metrics", counters.FADD, "true")
+    said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    assert "is not supported in range replay" in said
+
+
+@ANY_NCU
+def test_the_installed_ncu_reads_perl_expressions_and_refuses_a_broken_one(tmp_path, make_request):
+    said = said_by_ncu(tmp_path, make_request("cuda"), Ncu(metrics="fadd", kernel_name="regex:("))
+    assert "Invalid regex" in said
+
+
+@ANY_NSYS
+def test_the_installed_nsys_knows_every_option_that_perfctl_gives_it(make_request):
+    listed = tools.ask("nsys", "profile", "--help")
+    asked = Nsys(trace="cuda", cuda_graph_trace="node", gpu_metrics_devices="0", stats=True)
+    argv = asked.commands(make_request("cuda"))[0].argv
+    names = [word.partition("=")[0] for word in argv[2 : argv.index("/opt/python")]]
+    assert [name for name in names if f"{name}=" not in listed] == []
+    assert {option for option in nsys_profiler._NEEDED if option.startswith("--")} >= {"--output", "--capture-range"}

@@ -1,0 +1,134 @@
+"""A layer that runs an operation without a formula has "at least" so many FLOPs on paper, with the operation's name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import perfctl
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.ledger.page import ledger_view
+from perfctl.orchestrator.report.ledger.rows import ledger_rows
+from perfctl.orchestrator.report.numbers import full
+from perfctl.orchestrator.report.page.about import gaps
+from perfctl.orchestrator.report.terminal import ledger_table
+from perfctl.records.paper import LayerCall
+from perfctl.records.run import Run
+from tests.analyse import synthetic
+
+BATCH = 64
+KNOWN = {"forward": 2 * synthetic.macs("conv2", BATCH), "backward": 4 * synthetic.macs("conv2", BATCH)}
+WHY = "no formula for aten.linalg_matrix_exp (1 call)"
+
+
+def odd(layer: str, direction: str) -> LayerCall:
+    return LayerCall(layer, "linalg_matrix_exp", direction, None, None, 0, 8, 8, 8, WHY, position=1)
+
+
+def runs(*more: LayerCall) -> list[Run]:
+    return [replace(run, layer_calls=(*run.layer_calls, *more)) for run in synthetic.gpu_pair(1, BATCH)]
+
+
+@pytest.fixture(scope="module")
+def found() -> Analysis:
+    (study,) = studies(runs(odd("conv2", "forward"), odd("conv2", "backward")))
+    return analyse(study)
+
+
+def row(found: Analysis, layer: str, direction: str) -> LedgerRow:
+    (one,) = [row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction)]
+    return one
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_known_part_is_a_lower_bound_that_names_the_rest(found: Analysis, direction: str) -> None:
+    one = row(found, "conv2", direction)
+    assert (one.paper.value, one.paper.lower_bound) == (KNOWN[direction], True)
+    assert one.paper.missing == (f"linalg_matrix_exp ({direction})",)
+    assert one.paper.reason == WHY
+
+
+def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found: Analysis) -> None:
+    one, whole = row(found, "conv2", "forward"), row(found, "fc1", "forward")
+    assert (one.ratio, one.achieved, one.whole_paper) == (None, None, None)
+    assert one.ratio_at_most == 0.5  # half of the known multiply-adds were executed
+    assert found.judgement.at(BATCH, "conv2", "forward").unexplained is None
+    assert (whole.ratio, whole.ratio_at_most) == (1, None)
+    (study,) = studies(runs())
+    assert analyse(study).judgement.at(BATCH, "conv2", "forward").unexplained == 1  # the same counts, and all of paper
+
+
+def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis) -> None:
+    (step,) = found.roofline.at("run")
+    known = 6 * sum(synthetic.macs(layer, BATCH) for layer in synthetic.LAYERS) - 2 * synthetic.macs("conv1", BATCH)
+    names = "linalg_matrix_exp (forward), linalg_matrix_exp (backward)"
+    assert (step.mfu, step.traffic.paper) == (None, None)
+    assert step.traffic.paper_why == f"at least {known:,} FLOP on paper: {names} not counted"
+    layer = found.roofline.of(BATCH, "conv2", "forward")
+    assert layer is not None and layer.mfu is None and layer.hfu
+
+
+def test_two_lower_bounds_make_no_ratio() -> None:
+    timed, counted = runs(odd("conv2", "forward"))
+    report = counted.report
+    conv2 = {kernel.launch for kernel in report.kernels if (kernel.layer, kernel.direction) == ("conv2", "forward")}
+    kept = [one for one in report.counters if one.launch != min(conv2)]  # one launch was not counted
+    (study,) = studies([timed, replace(counted, report=replace(report, counters=kept))])
+    one = row(analyse(study), "conv2", "forward")
+    assert one.counted.lower_bound and one.paper.lower_bound
+    assert (one.ratio, one.ratio_at_most) == (None, None)
+
+
+def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> None:
+    view = ledger_view(found)
+    assert view is not None
+    (group,) = [group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")]
+    _, paper, _, ratio, _, _, achieved, _ = group.lines[0].cells
+    assert paper.text.startswith("≥ ") and full(KNOWN["forward"], "FLOP") in (paper.title or "")
+    assert "without linalg_matrix_exp (forward)" in (paper.title or "")
+    assert ratio.text == "≤ 0.50" and "at most" in (ratio.title or "")
+    assert achieved.value is None and achieved.title == "paper is a lower bound"
+    assert group.note == f"paper is a lower bound: {WHY}"
+    assert group.lines[0].bar is None
+    console = Console(width=150)
+    with console.capture() as shown:
+        console.print(*ledger_table(found))
+    (line,) = [line for line in shown.get().splitlines() if "conv2 forward" in line and "≥" in line]
+    assert "≥ 1.36 G" in line and "≤ 0.50" in line
+
+
+def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
+    said = [item.text for item in findings(found) if item.warning]
+    where = "Paper FLOPs of conv2 forward, conv2 backward are lower bounds"
+    assert f"{where}: linalg_matrix_exp is not counted." in said
+    table = gaps(found.prepared, found.ledger)
+    assert table is not None
+    shown = [[cell.text for cell in cells] for cells in table.rows]
+    assert any(one[:3] == ["paper FLOPs", "lower bound", WHY] for one in shown)
+
+
+def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None:
+    (study,) = studies(runs(odd("twist", "forward")))
+    found = analyse(study)
+    one = row(found, "twist", "forward")
+    assert (one.paper.value, one.paper.state, one.paper.reason) == (None, "not_available", WHY)
+    assert "Paper FLOPs of twist forward are unknown: linalg_matrix_exp is not counted." in [
+        item.text for item in findings(found)
+    ]
+
+
+def test_json_and_data_frame_carry_the_bound_and_the_names(found: Analysis) -> None:
+    frame = perfctl.ledger(runs(odd("conv2", "forward"), odd("conv2", "backward")))
+    for rows in (list(ledger_rows([found])), frame.to_dict("records")):
+        (one,) = [row for row in rows if (row["layer"], row["direction"]) == ("conv2", "forward")]
+        assert (one["paper_flops"], one["paper_is_lower_bound"]) == (KNOWN["forward"], True)
+        assert one["paper_why"] == f"without linalg_matrix_exp (forward); {WHY}"
+        assert (one["ratio_at_most"], pd.isna(one["ratio"])) == (0.5, True)
+        (plain,) = [row for row in rows if (row["layer"], row["direction"]) == ("fc1", "forward")]
+        assert (plain["paper_is_lower_bound"], plain["ratio"]) == (False, 1)

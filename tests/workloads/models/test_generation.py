@@ -1,0 +1,143 @@
+"""Generation of models of transformers, from configs: hand values, torch's counter on real steps, published figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.actions.generation import estimate_generation
+from perfctl.orchestrator.analyse.generation import Generation
+from perfctl.workloads.models import libraries
+from perfctl.workloads.tracing.generation import cache_tensors
+
+transformers = pytest.importorskip("transformers", reason="perfctl[hf]")
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+BATCH, PROMPT, STEPS = 2, 10, 5
+SMALL = (
+    "hidden_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,intermediate_size=96,vocab_size=100"
+)
+LATENT = (
+    "hidden_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=4,intermediate_size=96,vocab_size=100,"
+    "n_routed_experts=8,num_experts_per_tok=2,moe_intermediate_size=32,first_k_dense_replace=1,q_lora_rank=24,kv_lora_rank=16,"
+    "qk_rope_head_dim=8,qk_nope_head_dim=16,v_head_dim=12,n_group=2,topk_group=1"
+)
+CAUSAL = {
+    "llama": SMALL,
+    "gpt2": "n_embd=64,n_layer=2,n_head=4,vocab_size=100",
+    "mistral": f"{SMALL},sliding_window=12",
+    "mixtral": f"{SMALL},num_local_experts=4",
+    "gpt_oss": f"{SMALL},head_dim=16,num_local_experts=4,num_experts_per_tok=2,sliding_window=12",
+    "deepseek_v3": LATENT,
+}
+
+
+def estimated(name: str, batch: int = BATCH, **more: Any) -> Generation:
+    found = estimate_generation(Request(name, **({"prompt": PROMPT, "generate": STEPS} | more)), (batch,))[batch]
+    assert found.problem is None
+    return found
+
+
+def macs(found: Generation, name: str) -> int:
+    assert not found.phase(name).totals.at_least
+    return found.phase(name).totals.macs
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_every_real_step_counts_what_torch_counts(kind: str) -> None:
+    found = estimated(f"hf:{kind}:{CAUSAL[kind]}")
+    config = transformers.CONFIG_MAPPING[kind].from_dict(libraries.split(f"{kind}:{CAUSAL[kind]}")[1])
+    made = transformers.AutoModelForCausalLM._model_mapping[type(config)]
+    experts = {"experts_implementation": "eager"} if found.active_parameters else {}
+    model = made._from_config(
+        config, attn_implementation="eager", **experts
+    ).eval()  # real routing, a loop over experts
+    counts, cache = [], None
+    with torch.no_grad():
+        for tokens in (PROMPT, *[1] * STEPS):
+            ids = torch.randint(0, 100, (BATCH, tokens), generator=torch.Generator().manual_seed(tokens))
+            with FlopCounterMode(display=False) as counter:
+                cache = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1).past_key_values
+            counts.append(counter.get_total_flops())
+    assert 2 * macs(found, "prefill") == counts[0]
+    assert 2 * macs(found, "decode, first step") == counts[1]
+    assert 2 * macs(found, "decode, last step") == counts[-1]
+    assert 2 * macs(found, "decode") == sum(counts[1:])
+    assert found.cache is not None
+    assert found.cache.bytes == sum(tensor.numel() * tensor.element_size() for _, tensor in cache_tensors(cache))
+
+
+def test_grouped_queries_share_keys_and_values() -> None:
+    found = estimated(f"hf:llama:{SMALL}", kv_cache="bf16")
+    layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96
+
+    def step(context: int) -> int:
+        return BATCH * (2 * (layer + 4 * context * 32) + 64 * 100)
+
+    assert macs(found, "prefill") == BATCH * (2 * (PROMPT * layer + 4 * PROMPT * PROMPT * 32) + 64 * 100)
+    assert macs(found, "decode") == sum(step(PROMPT + at) for at in range(1, STEPS + 1))
+    assert found.cache is not None
+    assert found.cache.bytes_per_token == 2 * 2 * 2 * 16 * 2, "2 layers, keys and values, 2 of 4 heads, 16 wide, 2 B"
+
+
+def test_latent_attention_names_both_caches() -> None:
+    found = estimated(f"hf:deepseek_v3:{LATENT}", kv_cache="bf16")
+    assert found.cache is not None
+    assert found.cache.latent == (16 + 8, 4 * (16 + 8 + 12))
+    assert found.cache.bytes_per_token in (2 * 24 * 2, 2 * 4 * 36 * 2), (
+        "compressed or not, by the version of transformers"
+    )
+
+
+def test_a_window_keeps_one_token_less_than_it_sees() -> None:
+    found = estimated(f"hf:mistral:{SMALL},sliding_window=12", prompt=20, generate=3)
+    assert found.cache is not None
+    assert found.cache.bytes == BATCH * 2 * 2 * 2 * 16 * 4 * 11
+    assert macs(found, "decode, first step") == macs(found, "decode, last step")
+
+
+def test_an_encoder_runs_once_and_its_keys_are_kept() -> None:
+    name = "hf:t5:d_model=32,d_kv=8,d_ff=64,num_layers=1,num_decoder_layers=1,num_heads=4,vocab_size=50"
+    found = estimated(name)
+    projections, network = 4 * 32 * 32, 2 * 32 * 64
+    encoder = PROMPT * (projections + network) + PROMPT * PROMPT * 2 * 32
+    own, cross = projections + network, 2 * 32 * 32
+    head = 32 * 50
+    keys = PROMPT * 2 * 32 * 32
+    assert macs(found, "prefill") == BATCH * (encoder + own + 2 * 32 + cross + keys + PROMPT * 2 * 32 + head)
+    assert macs(found, "decode, first step") == BATCH * (own + 2 * 2 * 32 + cross + PROMPT * 2 * 32 + head)
+    assert found.cache is not None
+    assert (found.cache.bytes_per_token, found.cache.fixed_bytes) == (2 * 32 * 4, 2 * PROMPT * 32 * 4)
+    assert found.cache.bytes == BATCH * 2 * 32 * 4 * (1 + STEPS + PROMPT)
+
+
+def test_a_plain_pass_of_experts_counts_tokens_times_top_k() -> None:
+    found = estimate_model(Request(f"hf:mixtral:{SMALL},num_local_experts=4", mode="infer", seq=16)).batches[1]
+    layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 64 * 4 + 2 * 3 * 64 * 96
+    assert found.problem is None
+    assert found.forward.macs == 2 * (16 * layer + 4 * 16 * 16 * 32)
+    assert not found.forward.at_least
+    assert found.data_dependent == ()
+    assert found.active_parameters == found.parameters - 2 * 2 * 3 * 64 * 96
+
+
+LLAMA3 = ("hf:llama:hidden_size=4096,num_hidden_layers=32,num_attention_heads=32,num_key_value_heads=8,"
+          "intermediate_size=14336,vocab_size=128256")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "billions", "active"),
+    [("hf:llama", 524_288, 6.74, None), (LLAMA3, 131_072, 8.03, None), ("hf:mixtral", 131_072, 46.7, 12.9)],
+)  # fmt: skip
+def test_published_figures_of_whole_models(name: str, token: int, billions: float, active: float | None) -> None:
+    """Llama 2 7B, Llama 3 8B, Mixtral 8x7B: 2 B a value; sizes from their model cards."""
+    found = estimated(name, 1, prompt=2, generate=0, kv_cache="fp16")
+    assert found.cache is not None
+    assert found.cache.bytes_per_token == token
+    assert found.parameters / 1e9 == pytest.approx(billions, abs=0.05)
+    if active is not None:
+        assert found.active_parameters is not None
+        assert found.active_parameters / 1e9 == pytest.approx(active, abs=0.05)

@@ -1,0 +1,361 @@
+"""Run on any device what a CUDA GPU would run, as far as memory differs: attention, dropout, recurrent layers, optimizers.
+
+A kernel is replaced by the shapes of what it returns, keeps for backward and takes as scratch. Rules and sizes: PyTorch,
+aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (choice of the kernel), attention.cpp (padding, masks),
+attention_backward.cu and mem_eff_attention/kernel_backward.h (scratch), flash_attn/flash_api.cpp (scratch), Dropout.cpp,
+cudnn/RNN.cpp, torch/optim/optimizer.py. Imports torch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from inspect import signature
+from math import prod
+from typing import Any
+
+import torch
+
+from perfctl.records.paper import OnGpu, OpShape
+
+aten = torch.ops.aten
+HALF = (torch.float16, torch.bfloat16)
+KINDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
+
+
+def type_name(tensor: torch.Tensor) -> str:
+    return KINDS.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+
+
+def round_up(size: int, to: int) -> int:
+    return -(-size // to) * to
+
+
+class Kernels:
+    """The kernels of one GPU; ``assumed`` says which were taken."""
+
+    def __init__(self, gpu: OnGpu) -> None:
+        self.gpu = gpu
+        self.attention: Counter[str] = Counter()
+        self.dropouts = self.recurrent = 0
+        self.update = ""
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """One line for each choice that the step met."""
+        lines = [f"attention: {text}, {calls:,} call{'s' * (calls > 1)}" for text, calls in self.attention.items()]
+        if self.dropouts:
+            lines.append("dropout: CUDA's own kernel, which keeps a mask of 1 byte a value")
+        if self.recurrent:
+            lines.append(
+                "recurrent layers: cuDNN; what it keeps for backward is not published, taken as gates and states of every step"
+            )
+        return (*lines, self.update) if self.update else tuple(lines)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Within, calls from Python to attention, dropout and recurrent layers take the GPU's kernels."""
+        functional, vf = torch.nn.functional, torch._VF
+        self.attention.clear()
+        self.dropouts = self.recurrent = 0
+        before, dropout = functional.scaled_dot_product_attention, torch.dropout
+        functional.scaled_dot_product_attention = _Attention(self, before)
+        vf.dropout = torch.dropout = _Dropout(self, dropout)
+        for mode in _GATES:
+            setattr(vf, mode, _Recurrent(self, mode, getattr(vf, mode)))
+        try:
+            yield
+        finally:
+            functional.scaled_dot_product_attention = before
+            torch.dropout = dropout
+            for name in ("dropout", *_GATES):
+                delattr(vf, name)
+
+
+class _Attention:
+    """scaled_dot_product_attention."""
+
+    def __init__(self, kernels: Kernels, before: Any) -> None:
+        self.kernels, self.before = kernels, before
+
+    def __call__(
+        self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+        scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
+        given = (query, key, value, attn_mask, dropout_p, is_causal)
+        if any(isinstance(item, torch.Tensor) and item.is_nested for item in given[:4]):
+            self.kernels.attention["of nested tensors, as this device runs it"] += 1
+            return self.before(*given, scale=scale, enable_gqa=enable_gqa)
+        query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+        if not query.is_meta:
+            self.kernels.attention["as this device runs it, because it has data"] += 1
+            return self.before(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        kernel, why = choose(self.kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        said = f"{kernel} kernel{f' ({why})' if why else ''}, {type_name(query)}"
+        self.kernels.attention[f"{said}, head size {query.shape[-1]}"] += 1
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        grad = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
+        if kernel == "flash":
+            size, padding = query.shape[-1], -query.shape[-1] % 8
+            if padding:
+                query, key, value = (torch.nn.functional.pad(item, (0, padding)) for item in (query, key, value))
+            found = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+            return found[..., :size] if padding else found
+        if kernel == "math":
+            return self.before(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        mask = attn_mask
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.where(mask.logical_not(), float("-inf"), torch.zeros((), dtype=query.dtype, device="meta"))
+        if kernel == "cudnn":
+            return aten._scaled_dot_product_cudnn_attention(
+                query, key, value, mask, grad, dropout_p, is_causal, False, scale=scale
+            )[0]
+        if mask is not None:
+            if padding := -mask.shape[-1] % 8:
+                mask = torch.nn.functional.pad(mask, (0, padding))[..., : mask.shape[-1]]
+            mask = mask.expand(*query.shape[:2], query.shape[-2], key.shape[-2])
+        return aten._scaled_dot_product_efficient_attention(
+            query, key, value, mask, grad, dropout_p, is_causal, scale=scale
+        )[0]
+
+
+def _autocast(*tensors: Any) -> list[Any]:
+    """CUDA's autocast runs attention and recurrent layers in its lower type; what is no number with a fraction stays."""
+    if not torch.is_autocast_enabled("cuda"):
+        return list(tensors)
+    to = torch.get_autocast_dtype("cuda")
+    return [
+        item.to(to)
+        if isinstance(item, torch.Tensor) and item.is_floating_point() and item.dtype != torch.float64
+        else item
+        for item in tensors
+    ]
+
+
+def choose(
+    gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool
+) -> tuple[str, str]:
+    """(kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first one that PyTorch tries)."""
+    refused = {
+        "cudnn": _no_cudnn(gpu, query, key, value, mask, dropout, grouped),
+        "flash": _no_flash(gpu, query, key, value, mask, dropout, causal, grouped),
+        "efficient": _no_efficient(gpu, query, key, value, grouped),
+        "math": "",
+    }
+    if gpu.attention != "auto":
+        if why := refused[gpu.attention]:
+            return "math", f"{gpu.attention} {why}"
+        return gpu.attention, "as asked for"
+    reasons: list[str] = []
+    order = ("cudnn", "flash", "efficient", "math") if gpu.capability[0] in (9, 10) else ("flash", "efficient", "math")
+    for name in order:
+        if not refused[name]:
+            return name, "; ".join(reasons)
+        reasons.append(f"{name} {refused[name]}")
+    raise AssertionError("math always runs")
+
+
+def _shapes_refused(query: Any, key: Any, value: Any, grouped: bool, types: tuple[Any, ...]) -> str:
+    """What keeps every fused kernel from running."""
+    if not query.dim() == key.dim() == value.dim() == 4:
+        return "needs 4 dimensions"
+    if not query.dtype == key.dtype == value.dtype or query.dtype not in types:
+        return f"takes no {type_name(query)} here"
+    if not query.shape[0] == key.shape[0] == value.shape[0]:
+        return "needs equal batch sizes"
+    heads, keys = query.shape[1], key.shape[1]
+    if keys != value.shape[1] or (heads % max(keys, 1) if grouped else heads != keys):
+        return "needs equal numbers of heads"
+    if 0 in (query.shape[2], key.shape[2]):
+        return "takes no empty sequence"
+    if any(item.stride(-1) != 1 and item.shape[-1] != 1 for item in (query, key, value)):
+        return "needs a contiguous last dimension"
+    return ""
+
+
+def _no_flash(
+    gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool
+) -> str:
+    size = query.shape[-1]
+    if mask is not None:
+        return "takes no mask"
+    if gpu.capability < (8, 0):
+        return "needs sm_80"
+    if refused := _shapes_refused(query, key, value, grouped, HALF):
+        return refused
+    if not size == key.shape[-1] == value.shape[-1] or size > 256:
+        return f"takes no head size {size}"
+    trained = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
+    few = (8, 6) <= gpu.capability <= (8, 9) or gpu.capability[0] == 12
+    if trained and few and size > 192 and not (size > 224 and not dropout):
+        return f"has no backward for head size {size}"
+    return "takes no causal mask for unequal lengths" if causal and query.shape[2] != key.shape[2] else ""
+
+
+def _no_efficient(gpu: OnGpu, query: Any, key: Any, value: Any, grouped: bool) -> str:
+    ampere = gpu.capability >= (8, 0)
+    if refused := _shapes_refused(
+        query, key, value, grouped, (*HALF, torch.float32) if ampere else (HALF[0], torch.float32)
+    ):
+        return refused
+    half = query.dtype in HALF
+    to = (8 if half else 4) if ampere else 8 if half and gpu.capability >= (7, 0) else 1
+    if query.shape[-1] != key.shape[-1] or query.shape[-1] % to or value.shape[-1] % to:
+        return f"takes head sizes in multiples of {to}"
+    if ampere and any(item.storage_offset() % to for item in (query, key, value)):
+        return "needs aligned tensors"
+    return ""
+
+
+def _no_cudnn(gpu: OnGpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, grouped: bool) -> str:
+    if gpu.capability < (8, 0):
+        return "needs sm_80"
+    if refused := _shapes_refused(query, key, value, grouped, HALF):
+        return refused
+    sizes = query.shape[-1], value.shape[-1]
+    if mask is not None and mask.requires_grad:
+        return "gives a mask no gradient"
+    if mask is not None and mask.dim() not in (2, 4):
+        return "takes masks of 2 or 4 dimensions"
+    if dropout * 16 != int(dropout * 16):
+        return "takes dropout in multiples of 1/16"
+    large = gpu.capability[0] in (9, 10) and sizes == (192, 128)
+    if (max(sizes) > 128 and not large) or any(size % 8 for size in sizes):
+        return f"takes no head size {max(sizes)}"
+    return "takes no sequence of length 1" if key.shape[2] == 1 or (dropout and query.shape[2] == 1) else ""
+
+
+def scratch(name: str, args: tuple[Any, ...]) -> int:
+    """Bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
+
+    cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so flash's is taken.
+    """
+    if name not in _SCRATCH:
+        return 0
+    query, key = args[1], args[2]
+    batch, heads, length, size = map(int, query.shape)
+    value_size = int(args[3].shape[-1])
+    if name == "aten._scaled_dot_product_efficient_attention_backward":
+        # delta; the sum of the queries' gradient in tiles; before that, for fp32, the product of the output with its gradient
+        delta = 4 * batch * heads * length
+        sums = 4 * batch * heads * round_up(length, 64) * round_up(size, 64)
+        product = 0 if query.dtype in HALF else 4 * batch * heads * length * value_size
+        return delta + max(sums, product)
+    rows = round_up(length, 128)
+    sums = 4 * batch * heads * rows * (1 + round_up(size, 32))
+    expanded = key.shape[1] != heads  # grouped queries: gradients of keys and values for every query head first
+    return sums + (2 * batch * heads * int(key.shape[2]) * size * int(query.element_size()) if expanded else 0)
+
+
+_SCRATCH = frozenset((
+    "aten._scaled_dot_product_flash_attention_backward", "aten._scaled_dot_product_cudnn_attention_backward",
+    "aten._scaled_dot_product_efficient_attention_backward",
+))  # fmt: skip
+
+
+class _Dropout:
+    """CUDA runs native_dropout, which keeps a mask of booleans, where the CPU keeps the noise as numbers."""
+
+    def __init__(self, kernels: Kernels, before: Any) -> None:
+        self.kernels, self.before = kernels, before
+
+    def __call__(self, input: Any, p: float, train: bool) -> Any:
+        if not train or not 0 < p < 1 or not input.numel() or input.is_nested:
+            return self.before(input, p, train)
+        self.kernels.dropouts += 1
+        return torch.native_dropout(input, p, True)[0]
+
+
+def on_paper(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
+    """The operations with dropout as other devices run it: counts do not depend on whether memory was asked for."""
+    made: list[OpShape] = []
+    for op in ops:
+        if op.op == "aten.native_dropout":
+            shape, kind = op.inputs[0], op.dtypes[0]
+            made += [
+                _as(op, "aten.bernoulli_", (shape, None), (kind, kind), False),
+                _as(op, "aten.div_", (shape, None), (kind, kind), True),
+                _as(op, "aten.mul", (shape, shape), (kind,) * 3, True),
+            ]
+        elif op.op == "aten.native_dropout_backward":
+            made.append(_as(op, "aten.mul", op.inputs[:2], (op.dtypes[0],) * 3, True))
+        else:
+            made.append(op)
+    return tuple(replace(op, position=place) for place, op in enumerate(made))
+
+
+def _as(
+    op: OpShape, name: str, inputs: tuple[tuple[int, ...] | None, ...], dtypes: tuple[str, ...], pointwise: bool
+) -> OpShape:
+    first: dict[str, object] = {"pointwise": True} if pointwise else {}
+    rest = {key: name if key == "functional" else value for key, value in op.attributes.items() if key != "pointwise"}
+    return replace(op, op=name, inputs=inputs, outputs=op.outputs[:1], dtypes=dtypes, attributes={**first, **rest})
+
+
+_GATES = {"lstm": 6, "gru": 5, "rnn_tanh": 2, "rnn_relu": 2}
+"""Function -> values that are taken to be kept for backward, for each hidden unit and step: gates and states."""
+
+
+class _Recurrent:
+    """cuDNN's recurrent layers, for meta tensors: outputs, final states, and a reserve for backward."""
+
+    def __init__(self, kernels: Kernels, mode: str, before: Any) -> None:
+        self.kernels, self.mode, self.before = kernels, mode, before
+
+    def __call__(self, *args: Any) -> Any:
+        data = args[0]
+        packed = isinstance(args[3], (list, tuple))
+        if not data.is_meta:
+            return self.before(*args)
+        self.kernels.recurrent += 1
+        hidden, weights, _, layers, _, _, both = args[2:9] if packed else args[1:8]
+        states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
+        width = states[0].shape[-1] * (2 if both else 1)
+        kept = _GATES[self.mode] * states[-1].shape[-1] * (2 if both else 1) * layers * prod(data.shape[:-1])
+        return _Cudnn.apply(kept, width, len(states), *_autocast(data, *states, *weights))
+
+
+class _Cudnn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kept: int, width: int, states: int, data: Any, *rest: Any) -> Any:
+        output = data.new_zeros((*data.shape[:-1], width))
+        final = tuple(torch.empty_like(state) for state in rest[:states])
+        reserve = data.new_empty(kept if any(ctx.needs_input_grad) else 0)
+        ctx.save_for_backward(data, *rest, output, reserve)
+        return output, *final
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        saved = ctx.saved_tensors[:-2]
+        made = (
+            torch.zeros_like(item) if needed else None
+            for item, needed in zip(saved, ctx.needs_input_grad[3:], strict=True)
+        )
+        return None, None, None, *made
+
+
+def update_settings(kind: type, settings: dict[str, Any], update: str) -> tuple[dict[str, Any], str]:
+    """(settings of an optimizer, which way they make it update on a GPU). ``update``: one of UPDATES, as far as it has it."""
+    if settings.get("fused") or settings.get("foreach") is not None:
+        return settings, "fused" if settings.get("fused") else "foreach" if settings["foreach"] else "for-loop"
+    has = signature(kind).parameters
+    if update == "fused" and "fused" in has:
+        return {**settings, "fused": True}, "fused"
+    if update != "for-loop" and "foreach" in has:
+        return {**settings, "foreach": True}, "foreach"
+    return ({**settings, "foreach": False} if "foreach" in has else settings), "for-loop"
+
+
+@contextmanager
+def fused_anywhere() -> Iterator[None]:
+    """Let an optimizer be made with ``fused=True`` for meta tensors."""
+    module: Any = import_module("torch.optim.optimizer")
+    known = module._get_fused_kernels_supported_devices
+    module._get_fused_kernels_supported_devices = lambda: [*known(), "meta"]
+    try:
+        yield
+    finally:
+        module._get_fused_kernels_supported_devices = known

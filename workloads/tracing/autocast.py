@@ -1,0 +1,315 @@
+"""What ``torch.autocast("cuda")`` does, on tensors of any device: a trace on meta sees the casts that a GPU would run.
+
+torch's own CUDA autocast leaves tensors of other devices alone, and autocast for CPUs has other lists. So CUDA's lists are
+registered at a dispatch key of autocast that no device uses, and only while a :class:`Autocast` is entered. The key sits above
+autograd, as autocast does: casts have gradients, and composites written in C++ are cast where they are in torch.
+
+Lists: ``aten/src/ATen/autocast_mode.h`` and "Autocast Op Reference" of PyTorch's documentation. Of the lists, only what the
+installed torch registers for CUDA is used. Imports torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+
+from perfctl.workloads.tracing import float8
+
+LOWER = (
+    "_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input "
+    "conv_transpose3d.input convolution cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv "
+    "linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell "
+    "gru_cell rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention scaled_dot_product_attention"
+)
+"""Run in the type of autocast."""
+FLOAT32 = (
+    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar "
+    "softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim nuclear_norm nuclear_norm.dim cosine_similarity "
+    "poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss "
+    "mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss "
+    "binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp linalg_matrix_sqrth upsample_nearest1d "
+    "_upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d "
+    "upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa"
+)
+"""Run in float32."""
+FLOAT32_RESULT = (
+    "prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm linalg_matrix_norm.str_ord "
+    "sum sum.dim_IntList norm.Scalar norm.ScalarOpt_dim"
+)
+"""Get float32 as their ``dtype``, where none was asked for."""
+WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
+"""Run in the widest type among their arguments."""
+RECURRENT = "lstm.input lstm.data gru.input gru.data rnn_tanh.input rnn_tanh.data rnn_relu.input rnn_relu.data"
+"""Whole layers: CUDA runs them as ``_cudnn_rnn``, which runs in the type of autocast and casts its weights in each call."""
+REFUSED = "binary_cross_entropy"
+"""Raises an error under autocast."""
+IN_FLOAT32_AND_BACK = "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d"
+"""torchvision's: run in float32, and give the type of their first argument."""
+
+_KEY = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
+_KEYS = torch._C.DispatchKeySet(_KEY)
+_Op = Callable[..., Any]
+_Kernel = Callable[[_Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class AutocastRefused(RuntimeError):
+    """The model does what autocast raises an error for, on a GPU too."""
+
+
+class Autocast:
+    """Autocast of one traced step. Enter it around the whole step, and ``region`` around forward and loss.
+
+    Regions that the model opens itself (``torch.autocast(..., enabled=False)``), for whatever device, count as CUDA's.
+    """
+
+    def __init__(self, device: str, dtype: torch.dtype, fp8: bool = False) -> None:
+        """``device``: type of the traced tensors' device, which stands for the GPU. ``fp8``: nn.Linear multiplies in FP8."""
+        self.device, self.dtype = device, dtype
+        self._scale = torch.ones((), device=device) if fp8 else None
+        self.in_linear: Callable[[], bool] = lambda: False
+        """Whether an nn.Linear is running; set by the recorder."""
+        self.casting = False
+        """Whether a cast of autocast is running."""
+        self._cache: dict[tuple[int, object], tuple[Tensor, Tensor]] = {}
+        """Id of a weight and kind of copy -> (the weight, its cast): alive until the region ends, as in torch."""
+        self._open = ExitStack()
+
+    def __enter__(self) -> Autocast:
+        with ExitStack() as stack:
+            for name, at, changed in self._patches():
+                stack.enter_context(patch.object(at, name, changed))
+            self._register(stack)
+            stack.enter_context(_at_key())
+            stack.callback(self._cache.clear)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def region(self) -> torch.autocast:
+        """``with torch.autocast("cuda", dtype=...)``."""
+        return torch.autocast("cuda", dtype=self.dtype)
+
+    @property
+    def on(self) -> bool:
+        return bool(torch.is_autocast_enabled("cuda"))
+
+    def computed_in(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
+        """The types of the tensors of an operation that runs in the type of autocast, after the casts."""
+        if not self.on:
+            return dtypes
+        lower = str(self.dtype).removeprefix("torch.")
+        return tuple(lower if name in ("float32", "float16", "bfloat16") else name for name in dtypes)
+
+    def _register(self, stack: ExitStack) -> None:
+        others = torch.library.Library("_", "IMPL", _KEY.name)
+        stack.callback(others._destroy)
+        others.fallback(torch.library.fallthrough_kernel)
+        kernels: tuple[tuple[str, str, _Kernel], ...] = (
+            ("aten", LOWER, self._lower), ("aten", FLOAT32, self._float32), ("aten", FLOAT32_RESULT, self._float32_result),
+            ("aten", WIDEST, self._widest), ("aten", RECURRENT, self._recurrent), ("aten", REFUSED, self._refuse),
+            ("torchvision", IN_FLOAT32_AND_BACK, self._and_back),
+        )  # fmt: skip
+        for space, names, kernel in kernels:
+            library = torch.library.Library(space, "IMPL", _KEY.name)
+            stack.callback(library._destroy)
+            for name in names.split():
+                if names is RECURRENT or _cast_on_cuda(f"{space}::{name}"):
+                    library.impl(name, self._below(_overload(space, name), kernel))
+
+    def _below(self, op: _Op, kernel: _Kernel) -> _Op:
+        """The kernel of one operator; what it calls passes no autocast again."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+                return kernel(op, args, kwargs) if self.on else op(*args, **kwargs)
+
+        return run
+
+    def _lower(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._scale is not None and op is torch.ops.aten.linear.default and self.in_linear():
+            data, weight = args[:2]
+            bias = args[2] if len(args) > 2 else kwargs.get("bias")
+            if float8.fits(data, weight):
+                return self._linear8(data, weight, bias, self._scale)
+        return op(*self._cast(args, self._lowered()), **self._cast(kwargs, self._lowered()))
+
+    def _float32(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return op(*self._cast(args, torch.float32), **self._cast(kwargs, torch.float32))
+
+    def _float32_result(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self._eligible(args[0]):
+            return op(*args, **kwargs)
+        name = op.name()  # type: ignore[attr-defined]
+        if name in ("aten::softmax.int", "aten::log_softmax.int"):
+            wanted = kwargs.get("dtype") or (args[2] if len(args) > 2 else None)
+            if wanted in (None, torch.float32) and args[0].dtype == torch.float16 and self.device != "cpu":
+                half_to_float = getattr(torch.ops.aten, f"_{name[6:-4]}").default  # one kernel, no cast, on CUDA alone
+                return half_to_float(args[0], args[1] % max(args[0].dim(), 1), True)
+        if name.startswith("aten::norm."):
+            exponent, *rest = args[1:] or (2,)
+            typed = torch.ops.aten.norm.ScalarOpt_dim_dtype if rest else torch.ops.aten.norm.ScalarOpt_dtype
+            last = (*rest, *([False] if len(rest) == 1 else []))
+            return typed(args[0], exponent, *last, dtype=torch.float32)
+        at = [argument.name for argument in op._schema.arguments].index("dtype")  # type: ignore[attr-defined]
+        if len(args) > at:
+            args = (*args[:at], torch.float32 if args[at] is None else args[at], *args[at + 1 :])
+        elif kwargs.get("dtype") is None:
+            kwargs = {**kwargs, "dtype": torch.float32}
+        return op(*args, **kwargs)
+
+    def _widest(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        lower = self._lowered()
+        types = {tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if self._eligible(tensor)}
+        if types - {lower, torch.float32}:
+            raise AutocastRefused("Unexpected floating ScalarType in at::autocast::prioritize")
+        to = torch.float32 if torch.float32 in types else lower
+        return op(*self._cast(args, to), **self._cast(kwargs, to))
+
+    def _recurrent(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return op(*self._cast(args, self._lowered(), cache=False), **self._cast(kwargs, self._lowered(), cache=False))
+
+    def _and_back(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._one(self._float32(op, args, kwargs), args[0].dtype, cache=False)
+
+    def _refuse(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise AutocastRefused(
+            "binary_cross_entropy is unsafe under autocast and raises an error there; "
+            "use binary_cross_entropy_with_logits (BCEWithLogitsLoss)"
+        )
+
+    def _linear8(self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor) -> Tensor:
+        """The weight is cast to FP8 once a step, the input each time."""
+        rows = self._one(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
+        bias = None if bias is None else self._one(bias, self._lowered(), cache=True)
+        backward = torch.is_grad_enabled() and rows.requires_grad
+        weight8, weight8_t = self._weight8(weight, False), self._weight8(weight, True) if backward else None
+        made: Tensor = float8.Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
+        return made.reshape(*data.shape[:-1], weight.shape[0])
+
+    def _weight8(self, weight: Tensor, turned: bool) -> Tensor:
+        key = id(weight), "transposed" if turned else float8.FORWARD
+        if key not in self._cache:
+            with torch.no_grad():
+                made = float8.transposed(weight, float8.FORWARD) if turned else weight.to(float8.FORWARD)
+            self._cache[key] = weight, made
+        return self._cache[key][1]
+
+    def _lowered(self) -> torch.dtype:
+        return torch.get_autocast_dtype("cuda")
+
+    def _eligible(self, value: Any) -> bool:
+        if not isinstance(value, Tensor) or value.device.type != self.device:
+            return False
+        return value.is_floating_point() and value.dtype != torch.float64
+
+    def _cast(self, value: Any, dtype: torch.dtype, cache: bool = True) -> Any:
+        """Every tensor in tuples, lists and dictionaries."""
+        if isinstance(value, Tensor):
+            return self._one(value, dtype, cache)
+        if isinstance(value, dict):
+            return {name: self._cast(item, dtype, cache) for name, item in value.items()}
+        return (
+            type(value)(self._cast(item, dtype, cache) for item in value) if isinstance(value, (tuple, list)) else value
+        )
+
+    def _one(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
+        """The tensor in this type. Weights that need a gradient are cast once in a region (``cached_cast`` of autocast_mode.cpp)."""
+        if not self._eligible(tensor) or tensor.dtype == dtype:
+            return tensor
+        kept = (
+            cache and dtype == self._lowered() and tensor.dtype == torch.float32 and tensor.requires_grad
+            and tensor.is_leaf and not tensor._is_view() and torch.is_autocast_cache_enabled()
+        )  # fmt: skip
+        key = id(tensor), dtype
+        if kept and key in self._cache:
+            return self._cache[key][1]
+        self.casting = True
+        try:
+            made = tensor.to(dtype)
+        finally:
+            self.casting = False
+        if kept:
+            self._cache[key] = tensor, made
+        return made
+
+    def _patches(self) -> Iterator[tuple[str, Any, Any]]:
+        """(name, where, replacement): regions of every device are regions of CUDA, with or without a GPU."""
+        enter, enabled_on, dtype_on = torch.autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
+
+        def init(
+            region: Any, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
+        ) -> None:  # fmt: skip
+            enter(region, "cuda", dtype, False, cache_enabled)
+            region._enabled = enabled
+
+        def state(device_type: str = "cuda") -> tuple[dict[str, Any] | None, dict[str, Any]]:
+            found = {
+                "enabled": self.on, "dtype": self._lowered(), "cache_enabled": torch.is_autocast_cache_enabled(),
+            }  # fmt: skip
+            return found if torch.amp.is_autocast_available(device_type) else None, found
+
+        def cleared() -> None:
+            self._cache.clear()
+
+        yield "__init__", torch.autocast, init
+        yield "clear_autocast_cache", torch, cleared
+        yield "is_autocast_enabled", torch, lambda device_type="cuda": enabled_on("cuda")
+        yield "get_autocast_dtype", torch, lambda device_type="cuda": dtype_on("cuda")
+        if hasattr(torch.utils.checkpoint, "_get_autocast_kwargs"):  # a recomputation runs as the forward did
+            yield "_get_autocast_kwargs", torch.utils.checkpoint, state
+        ours = getattr(sys.modules.get("transformers.utils.generic"), "maybe_autocast", None)
+        if ours is not None:  # leaves autocast alone on meta
+
+            def maybe(device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> Any:
+                return torch.autocast(device_type, dtype, enabled, cache_enabled)
+
+            for module in list(sys.modules.values()):
+                if vars(module).get("maybe_autocast") is ours:
+                    yield "maybe_autocast", module, maybe
+
+
+def _cast_on_cuda(name: str) -> bool:
+    """Whether the installed torch registers the operator for CUDA's autocast."""
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, torch._C.DispatchKey.AutocastCUDA))
+    except RuntimeError:  # there is no such operator: torchvision is not loaded
+        return False
+
+
+def _overload(space: str, name: str) -> _Op:
+    packet, _, overload = name.partition(".")
+    found: _Op = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
+    return found
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(value)
+
+
+@contextmanager
+def _at_key() -> Iterator[None]:
+    """Operators of this thread pass the key."""
+    excluded, included = (
+        torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY),
+        torch._C._dispatch_tls_is_dispatch_key_included(_KEY),
+    )
+    torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, False)
+    torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, included)
+        torch._C._dispatch_tls_set_dispatch_key_excluded(_KEY, excluded)

@@ -1,0 +1,121 @@
+"""Trace one step of generation: the prompt, or one more token after a cache of keys and values. Imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from perfctl.records.paper import CacheTensor, Traffic
+from perfctl.workloads.models.find import MODEL_ERRORS
+from perfctl.workloads.models.generation import Generator
+from perfctl.workloads.tracing import composites, operations, recorder
+from perfctl.workloads.tracing.recorder import Traced
+from perfctl.workloads.tracing.traffic import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class StepTrace:
+    """One recorded call of the model."""
+
+    traced: Traced
+    traffic: tuple[Traffic, ...] = ()
+    cache: tuple[CacheTensor, ...] = ()
+    """As the step leaves it; () without a cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepper:
+    """Traces the steps of one model at one batch size. Inputs are zeros; shapes alone matter."""
+
+    generator: Generator
+    batch: int
+    prompt: int
+    device: str = "meta"
+    cached: bool = True
+    """False: no cache, so every step takes all tokens so far."""
+
+    def first(self) -> StepTrace:
+        """Prefill: the whole prompt in one call."""
+        generator = self.generator
+        tokens = generator.start(self.prompt)
+        return self._record(generator.arguments(self.batch, tokens, self.prompt, self.device, cached=self.cached))
+
+    def at(self, context: int) -> StepTrace:
+        """The step whose token is number ``context`` of the decoder: those before it are in the cache, or are run again."""
+        generator, device = self.generator, self.device
+        try:
+            before = context - 1 if self.cached else 1
+            arguments = generator.arguments(self.batch, before, self.prompt, device, cached=self.cached)
+            output = None
+            if self.cached or generator.encoder:
+                with composites.uncompiled(), torch.no_grad(), _Running():  # type: ignore[no-untyped-call]
+                    output = generator.model.eval()(arguments)
+        except MODEL_ERRORS as error:
+            return StepTrace(Traced((), (), recorder.explain(error, ""), None))
+        tokens = 1 if self.cached else context
+        return self._record(
+            generator.arguments(self.batch, tokens, self.prompt, device, after=output, cached=self.cached)
+        )
+
+    def _record(self, arguments: dict[str, Any]) -> StepTrace:
+        generator, outputs = self.generator, []
+        given = arguments.get(generator.cache or "")
+        before = dict(cache_tensors(given))
+        versions = {name: tensor._version for name, tensor in before.items()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in before.items()}
+        watch = Watch()
+        watch.add(generator.model.parameters(), False)
+        watch.add(before.values(), True)
+        handle = generator.model.register_forward_hook(lambda module, args, output: outputs.append(output))
+        try:
+            traced = recorder.trace(generator.model, (arguments,), mode="infer", watch=watch)
+        finally:
+            handle.remove()
+        if not outputs or not self.cached:
+            return StepTrace(traced, watch.traffic)
+        after = dict(cache_tensors(generator.cache_of(outputs[-1])))
+        cache = tuple(
+            CacheTensor(
+                name, watch.first(before[name]) if name in before else None, shapes.get(name), tuple(tensor.shape),
+                str(tensor.dtype).removeprefix("torch."),
+                before.get(name) is not tensor or versions[name] != tensor._version,
+            )
+            for name, tensor in after.items()
+        )  # fmt: skip
+        return StepTrace(traced, watch.traffic, cache)
+
+
+class _Running(TorchDispatchMode):
+    """Runs operators as a trace does, on meta also those without a meta kernel, and records nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = f"{func.namespace}.{func._schema.name.partition('::')[2]}"
+        return operations.run(func, name, args, kwargs or {})
+
+
+def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """(Place, tensor) of every tensor of a cache that holds values: in tuples, lists, dictionaries and objects."""
+    yield from _tensors(cache, "", set())
+
+
+def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        if value.numel() and value.dim() and (value.is_floating_point() or value.is_complex()):
+            yield name, value
+        return
+    if isinstance(value, Mapping):
+        parts = [(str(key), part) for key, part in value.items()]
+    elif isinstance(value, (tuple, list)):
+        parts = [(str(at), part) for at, part in enumerate(value)]
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
+        parts = list(vars(value).items())
+    else:
+        return
+    if id(value) not in seen:
+        seen.add(id(value))
+        for key, part in parts:
+            yield from _tensors(part, f"{name}.{key}" if name else key, seen)

@@ -1,0 +1,101 @@
+"""What a step reads of the tensors that were there before it: weights and the cache of keys and values. Imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from perfctl.records.paper import Traffic
+from perfctl.workloads.tracing.memory import storage_of
+from perfctl.workloads.tracing.operations import OpPlan
+
+_GATHERS = frozenset({"aten.embedding", "aten.index_select", "aten.index", "aten.gather", "aten.take"})
+"""Read as many values of their first tensor as they give."""
+
+_OVERWRITES = frozenset(
+    {"aten.copy_", "aten.fill_", "aten.zero_", "aten.index_copy_", "aten.index_put_", "aten.scatter_"}
+)
+"""Write their first tensor without reading it."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A storage that is watched. The tensor is kept, so that no other storage gets its address."""
+
+    tensor: torch.Tensor
+    values: int
+    cache: bool
+
+
+@dataclass(slots=True)
+class Watch:
+    """Counts, for each layer, the values that it reads of parameters and of the cache; in one step each counts once.
+
+    A layer that reads a part (a row of a table, a view) reads that part. Views and allocations read nothing.
+    """
+
+    _known: dict[int, _Known] = field(default_factory=dict)
+    _reads: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
+    """(Layer, storage) -> offset in the storage -> values read from there."""
+    _first: dict[int, str] = field(default_factory=dict)
+
+    def add(self, tensors: Iterable[torch.Tensor], cache: bool) -> None:
+        for tensor in tensors:
+            storage = storage_of(tensor)
+            if storage is None or not tensor.numel():
+                continue
+            known = self._known.get(storage._cdata)
+            if known is None:
+                self._known[storage._cdata] = _Known(tensor, tensor.numel(), cache)
+            elif known.tensor is not tensor:
+                known.values += tensor.numel()
+
+    def see(self, plan: OpPlan, args: Any, kwargs: dict[str, Any], result: Any, layer: str) -> None:
+        """After an operator ran in ``layer``."""
+        if plan.free and plan.name != "aten.clone":
+            return
+        for at, tensor in enumerate(_flat((*args, *kwargs.values()))):
+            storage = storage_of(tensor)
+            known = self._known.get(storage._cdata) if storage is not None else None
+            if known is None or storage is None or (at == 0 and plan.name in _OVERWRITES):
+                continue
+            values = tensor.numel()
+            if plan.name in _GATHERS and at == 0:
+                values = result.numel()
+            elif plan.name == "aten._grouped_mm" and at == 1 and tensor.dim() == 3:
+                values = values // tensor.shape[0] * min(tensor.shape[0], args[0].shape[0])
+            parts = self._reads.setdefault((layer, storage._cdata), {})
+            offset = int(tensor.storage_offset())
+            parts[offset] = max(parts.get(offset, 0), min(values, known.values))
+            self._first.setdefault(storage._cdata, layer)
+
+    def first(self, tensor: torch.Tensor) -> str | None:
+        """The layer that read the tensor first."""
+        storage = storage_of(tensor)
+        return self._first.get(storage._cdata) if storage is not None else None
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """A row for every layer that read something, in order."""
+        sums: dict[str, list[int]] = {}
+        for (layer, key), parts in self._reads.items():
+            known, row = self._known[key], sums.setdefault(layer, [0, 0, 0])
+            values = min(sum(parts.values()), known.values)
+            size = values * known.tensor.element_size()
+            if known.cache:
+                row[1] += values
+                row[2] += size
+            else:
+                row[0] += size
+        return tuple(Traffic(layer, *row) for layer, row in sums.items())
+
+
+def _flat(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _flat(value)
