@@ -24,6 +24,7 @@ from perfctl.orchestrator.analyse.generation import (
 )
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.records.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from perfctl.records.paper import CacheTensor
@@ -78,6 +79,9 @@ def _check(request: Request, batches: Sequence[int]) -> None:
     for field in ("inputs", "seq", "optimizer", "memory"):
         if getattr(request, field):
             raise UsageError(f"`{field}` does not go with `prompt`", f"Leave `{field}` out")
+    if PRECISIONS[request.precision].autocast is not None or request.precision == "tf32":
+        remedy = "Use bf16-true or fp16-true: weights, cache and arithmetic in that type"
+        raise UsageError(f"`precision` {request.precision} does not go with `prompt`", remedy)
     if not batches or any(size < 1 for size in batches):
         raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
 
@@ -127,7 +131,7 @@ def _generation(generator: Generator, request: Request, batch: int) -> Generatio
     empty = Generation(generator.name, batch, prompt, generate, (), cached, None, _nothing(), ())
     try:
         probe = _probe(generator, request, prompt) if cached else ()
-        steps = _Steps(Stepper(generator, batch, prompt, request.device, cached), probe, item_bytes)
+        steps = _Steps(Stepper(generator, batch, prompt, request.device, cached, request.precision), probe, item_bytes)
         prefill, work, trace = steps.read(steps.stepper.first(), True)
         modules = prefill.modules
         phases = [Phase("prefill", 1, start, start, start, layers_of(work, modules), 1)]
@@ -148,7 +152,10 @@ def _generation(generator: Generator, request: Request, batch: int) -> Generatio
     except _Stopped as error:
         return replace(empty, prefill=error.found, problem=error.found.problem)
     cache = cache_of(probe, trace.cache, end, batch, wanted, generator.latent) if cached else None
-    notes = (*generator.notes, *_notes(generator, prefill, cache, generate, end, len(steps.known)))
+    said = PRECISIONS[request.precision].said
+    taken = [note for note in generator.notes if not (said and note.startswith("weights: "))]
+    taken += [f"{request.precision}: {said}"] if said else []
+    notes = (*taken, *_notes(generator, prefill, cache, generate, end, len(steps.known)))
     return replace(empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes)
 
 
@@ -156,7 +163,7 @@ def _probe(generator: Generator, request: Request, prompt: int) -> tuple[CacheTe
     """The cache of one sequence after its second token, which shows how it grows and which layer reads what."""
     from perfctl.workloads.tracing.generation import Stepper
 
-    found = Stepper(generator, 1, prompt, request.device).at(2)
+    found = Stepper(generator, 1, prompt, request.device, precision=request.precision).at(2)
     if found.traced.problem is not None:
         raise _Stopped(from_trace(found.traced))
     if not found.cache:

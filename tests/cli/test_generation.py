@@ -72,11 +72,26 @@ def test_the_sheet_comes_in_every_format(form: str, piece: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("more", "said"),
     [(["--kv-cache", "fp7"], "--kv-cache: 'fp7' is not known"), (["--seq", "9"], "--seq does not go with --prompt"),
+     (["--precision", "bf16"], "--precision bf16 does not go with --prompt"),
      (["--check", "9"], "--check does not go with --prompt"), (["--memory", "8GiB"], "--memory does not go with --prompt")],
 )  # fmt: skip
 def test_what_does_not_go_together_is_one_line(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*ASKED, *more]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    totals = []
+    for precision in ("fp32", "bf16-true"):
+        assert run([*ASKED, "--precision", precision, "--json"]) == 0
+        (batch,) = json.loads(capsys.readouterr().out)["batches"].values()
+        totals.append(next(phase for phase in batch["phases"] if phase["name"] == "total"))
+    whole, cast = totals
+    assert cast["macs"] == whole["macs"]
+    for name in ("weight_bytes", "cache_read_bytes", "cache_written_bytes"):
+        assert cast[name] == whole[name] / 2 > 0
 
 
 def test_steps_need_a_prompt_and_a_failure_shows_no_figures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfctl.records.paper import CacheTensor, Traffic
+from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.models.generation import Generator
 from perfctl.workloads.tracing import composites, operations, recorder
@@ -37,6 +38,12 @@ class Stepper:
     device: str = "meta"
     cached: bool = True
     """False: no cache, so every step takes all tokens so far."""
+    precision: str = "fp32"
+    """A name of PRECISIONS that has no autocast."""
+
+    def __post_init__(self) -> None:
+        if (weights := PRECISIONS[self.precision].weights) is not None:
+            self.generator.model.to(getattr(torch, weights))
 
     def first(self) -> StepTrace:
         """Prefill: the whole prompt in one call."""
@@ -50,6 +57,7 @@ class Stepper:
         try:
             before = context - 1 if self.cached else 1
             arguments = generator.arguments(self.batch, before, self.prompt, device, cached=self.cached)
+            arguments = recorder.cast_inputs(arguments, PRECISIONS[self.precision].weights)
             output = None
             if self.cached or generator.encoder:
                 with composites.uncompiled(), torch.no_grad(), _Running():  # type: ignore[no-untyped-call]
@@ -72,7 +80,7 @@ class Stepper:
         watch.add(before.values(), True)
         handle = generator.model.register_forward_hook(lambda module, args, output: outputs.append(output))
         try:
-            traced = recorder.trace(generator.model, (arguments,), mode="infer", watch=watch)
+            traced = recorder.trace(generator.model, (arguments,), mode="infer", watch=watch, precision=self.precision)
         finally:
             handle.remove()
         if not outputs or not self.cached:

@@ -180,7 +180,9 @@ def cast_inputs(inputs: Any, dtype: str | None) -> Any:
         return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
     if isinstance(inputs, (tuple, list)):
         return type(inputs)([cast_inputs(item, dtype) for item in inputs])
-    return {name: cast_inputs(item, dtype) for name, item in inputs.items()} if isinstance(inputs, dict) else inputs
+    if type(inputs) is not dict:  # an object of a library is more than its items; what it holds, the model made
+        return inputs
+    return {name: cast_inputs(item, dtype) for name, item in inputs.items()}
 
 
 def _device_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:

@@ -115,11 +115,11 @@ def submit(folder: Path, tasks: Sequence[int] | None = None) -> Submitted:
     ToolMissing without Slurm; PerfctlError when sbatch refuses.
     """
     plan = read_plan(folder)
-    cluster_status.check_is_for_slurm(plan, has_tasks=tasks is not None)
     count = len(plan.tasks)
     for number in tasks or ():
         if not 0 <= number < count:
             raise UsageError(f"`tasks`: there is no task '{number}'", f"They are numbered 0 to {count - 1}")
+    cluster_status.check_is_for_slurm(plan, has_tasks=tasks is not None)
     some = sorted(set(tasks)) if tasks is not None else None
     asked = some if some is not None else [task.number for task in plan.tasks]
     if queued := sorted({job.task for job in cluster_status.queued(plan) if job.task in asked}):

@@ -81,7 +81,11 @@ _OTHERS = {"PBS": "qsub", "BSUB": "bsub"}
 def check_is_for_slurm(plan: Plan, *, has_tasks: bool) -> None:
     """Raises UsageError for an array that sbatch would take for a single job: one of another scheduler, or (unless
     ``has_tasks``) one without --array. sbatch reads #PBS lines, too, and not the array in them."""
-    text = plan.array.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = plan.array.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        said = f"{plan.array} cannot be read: {error.strerror}"
+        raise UsageError(said, "Render the array again: perfctl slurm render with `force`") from error
     if found := re.search(r"^#(PBS|BSUB)\s", text, re.MULTILINE):
         said = f"{plan.array} is for {_OTHERS[found[1]]}, not for Slurm"
         raise UsageError(said, "Submit it with the commands in its first lines, or render it without `template`")

@@ -165,7 +165,7 @@ def test_a_hand_value_is_explained_by_its_slips_with_the_command_that_checks_it(
     (said,) = estimated(synthetic, ("hand_estimate:fc:multiply-adds", 1000.0))
     assert said.sentence == (
         "The hand estimate of fc (multiply-adds, batch 64): 1,000 comes from one slip: batch of 64 left out; or weights, not "
-        "operations. 100 x 10 = 1,000 MAC. Right is 64,000 MAC = 128,000 FLOP."
+        "operations (1,000 weights). 100 x 10 = 1,000 MAC. Right is 64,000 MAC = 128,000 FLOP."
     )
     assert said.todo == "perfctl estimate my_net --batch 64 --layer fc --check 1000"
     assert (said.rule, said.factor, said.explained) == ("hand estimate", None, None)

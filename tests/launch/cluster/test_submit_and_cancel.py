@@ -50,6 +50,15 @@ def rendered(folder: Path, template: str | None = None) -> Plan:
     return made
 
 
+def test_an_array_whose_script_is_gone_is_one_clear_line(tmp_path: Path, slurm: Callable[..., list[str]]) -> None:
+    made = rendered(tmp_path)
+    made.array.unlink()
+    with pytest.raises(UsageError, match=r"array\.sbatch cannot be read: No such file") as caught:
+        actions.submit(made.folder)
+    assert "perfctl slurm render" in (caught.value.remedy or "")
+    assert slurm() == []
+
+
 @pytest.mark.parametrize(("template", "command"), [("pbs", "qsub"), ("lsf", "bsub")])
 def test_a_file_of_another_scheduler_is_refused_before_slurm_hears_of_it(
     tmp_path: Path, slurm: Callable[..., list[str]], template: str, command: str

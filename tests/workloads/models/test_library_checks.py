@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from perfctl.orchestrator.actions.estimate import Request, estimate_at
-from perfctl.workloads.models.libraries import _one_sequence
+from perfctl.workloads.models.libraries import one_sequence
 
 
 class Model:
@@ -25,7 +25,7 @@ def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it
     base.PreTrainedModel = Model
     monkeypatch.setitem(sys.modules, "transformers.modeling_utils", base)
     asks, data = torch.isfinite, torch.ones(2, 3, device="meta")
-    with _one_sequence():
+    with one_sequence():
         assert torch.isfinite(data).all()
         assert torch.isfinite(data).shape == (2, 3)
         assert not torch.isfinite(torch.tensor(float("inf")))
