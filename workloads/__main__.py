@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perfctl.workloads import WORKLOADS
 from perfctl.workloads.run.options import as_flags, describe, find, parse_arguments
 from perfctl.workloads.script.options import is_script
 from perfctl.workloads.spec import Options, SpecError
@@ -28,6 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     A user's script ends the process as it would by itself: its exceptions pass through.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
+        from perfctl.workloads import WORKLOADS
+
         print(USAGE)
         print(*(f"  {name}  {workload.ABOUT}" for name, workload in WORKLOADS.items()), sep="\n")
         return 0 if arguments else 2

@@ -35,6 +35,12 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of python whose value may be the next word."""
 
 
+def start_words() -> tuple[str, ...]:
+    """The words after python that start this code once more: its module, or the one file that holds it (annotator.pyz)."""
+    archive = getattr(__loader__, "archive", None)  # type: ignore[name-defined]
+    return ("-m", "perfctl.workloads") if archive is None else (os.path.abspath(archive),)  # noqa: PTH100
+
+
 class SpecError(ValueError):
     """The arguments of a workload are invalid; nothing was started. One line, with fields in backquotes."""
 

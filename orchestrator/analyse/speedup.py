@@ -192,7 +192,7 @@ def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
         label=arm.label, device=device_label(run), precision=run.precision, runs=len(arm.runs),
         total_ns=sum(one.ns for one in course) if course else None, step_ns=step,
         step_range=(timed[0].low, timed[0].high) if timed else None, steps_per_second=1e9 / step if step else None,
-        samples_per_second=run.batch_size * 1e9 / step if step and run.batch_size else None,
+        samples_per_second=run.samples_per_step * 1e9 / step if step and run.samples_per_step else None,
         warmup=int(warmup) if warmup.isdecimal() else None, epochs=course, memory=memory_figures(run),
         top=top(run), categories=shares(run), rate=rate(run, step, peaks), idle=1 - statistics.fmean(busy) if busy else None,
         overlap=overlap(run), launch_bound=launch_bound(run), overhead=overhead(run),

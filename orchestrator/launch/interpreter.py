@@ -1,79 +1,122 @@
-"""Check, before anything is profiled, that a program's own Python interpreter can run it under perfctl."""
+"""Check, before anything is profiled, that a program's own Python interpreter can run it under perfctl.
+
+perfctl's own interpreter has perfctl. Any other on this machine gets what must run inside the process as one file (see
+``annotator``), and so needs only Python 3.8 and torch 1.8. One inside an image must have perfctl.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.launch.annotator import OLDEST_PYTHON, OLDEST_TORCH
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.program import Program
 
 _PROBE = """
-import importlib.util, json, sys
-there = lambda name: importlib.util.find_spec(name) is not None
+import json, sys
+from importlib import import_module, util
+def there(name):
+    return util.find_spec(name) is not None
+def version(name):
+    if not there(name):
+        return None
+    try:
+        return import_module("importlib.metadata").version(name)
+    except Exception:
+        return ""
 sys.path.insert(0, "")
 module = there(sys.argv[1].partition(".")[0]) if sys.argv[1] else True
 sys.path.pop(0)
-import perfctl, perfctl.workloads
-print(json.dumps({"version": perfctl.__version__, "torch": there("torch"), "module": module}))
+if sys.argv[2:]:
+    import perfctl, perfctl.workloads
+print(json.dumps({
+    "python": sys.version_info[:3], "torch": version("torch"), "module": module,
+    "perfctl": perfctl.__version__ if sys.argv[2:] else None,
+}))
 """
-"""Run with -c: reports what an interpreter has; imports only perfctl."""
+"""Run with -c: reports what an interpreter has; imports perfctl if asked to, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    python: tuple[int, ...]
+    torch: str | None
+    """Its version; "" when unknown, None without torch."""
+    module: bool
+    """Whether the module to run was found."""
+    perfctl: str | None
+    """Its version, if asked for."""
 
 
 def choose_interpreter(program: Program, typed: str) -> Program:
-    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no perfctl, as when perfctl is
-    called by its path. ``typed``: the first word of the command; an interpreter given as a path is kept."""
+    """The program with perfctl's own interpreter where a bare ``python`` on PATH has no torch, as when perfctl is called
+    by its path. ``typed``: the first word of the command; an interpreter given as a path is kept."""
     if program.python == sys.executable or os.sep in typed or not tools.has_package("torch"):
         return program
-    try:
-        _ask(program.python, program.flags, "")
-    except ToolMissing:
-        return replace(program, python=sys.executable)
-    return program
+    with suppress(ToolMissing):
+        if _ask(program.python, program.flags, "").torch is not None:
+            return program
+    return replace(program, python=sys.executable)
 
 
 def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
-    """Raises ToolMissing or UsageError unless the program's interpreter has this ``version`` of perfctl, torch, and the
-    module to run. ``prefix``: words before the interpreter, for one inside an image."""
+    """Raises ToolMissing or UsageError unless the program's interpreter can run it under perfctl, and has the module to
+    run. ``prefix``: words before the interpreter, for one inside an image, which must have this ``version`` of perfctl."""
     module = program.name if program.words[0] == "-m" else ""
-    try:
-        said = _ask(program.python, program.flags, module, prefix)
-    except ToolMissing as error:
-        if prefix:
-            raise
-        own = f"or omit the word python to run {program.name} with {sys.executable}"
-        raise ToolMissing(error.message, f"{error.remedy}; {own}") from error
-    if said["version"] != version:
+    python = program.python
+    said = _ask(python, program.flags, module, prefix)
+    if prefix and said.perfctl != version:
         raise ToolMissing(
-            f"{program.python} has perfctl {said['version']}, but this is {version}: the versions must match",
-            f"Install it there: {program.python} -m pip install perfctl=={version}",
+            f"{python} has perfctl {said.perfctl}, but this is {version}: the versions must match",
+            f"Install it there: {python} -m pip install perfctl=={version}",
         )
-    if not said["torch"]:
+    if said.python < OLDEST_PYTHON:
         raise ToolMissing(
-            f"{program.python} has no torch, which perfctl needs to mark layers",
+            f"{python} is Python {_dotted(said.python)}: layers are marked in Python {_dotted(OLDEST_PYTHON)} and later",
+            f"Put another interpreter before {program.name}",
+        )
+    if said.torch is None:
+        raise ToolMissing(
+            f"{python} has no torch, which perfctl needs to mark layers",
             f"Install it there, or put another interpreter before {program.name}",
         )
-    if not said["module"]:
-        raise UsageError(f"{program.python} finds no module {program.name}", "Check the name and the working directory")
+    numbers = re.match(r"(\d+)\.(\d+)", said.torch)
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
+        raise ToolMissing(
+            f"{python} has torch {said.torch}: layers are marked in torch {_dotted(OLDEST_TORCH)} and later",
+            f"Put another interpreter before {program.name}",
+        )
+    if not said.module:
+        raise UsageError(f"{python} finds no module {program.name}", "Check the name and the working directory")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 @cache
-def _ask(python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()) -> dict[str, object]:
+def _ask(python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()) -> _Said:
+    words = (*prefix, python, *flags, "-c", _PROBE, module, *(("perfctl",) if prefix else ()))
     try:
-        code, out, lines = tools.run((*prefix, python, *flags, "-c", _PROBE, module), 60.0)
+        code, out, lines = tools.run(words, 60.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(f"{python} does not run: {error}", "Use another interpreter") from error
-    with suppress(ValueError, IndexError, TypeError):
+    with suppress(ValueError, IndexError, TypeError, KeyError):
         if code == 0:
-            return dict(json.loads(out[-1]))
+            found = json.loads(out[-1])
+            return _Said(tuple(found["python"]), found["torch"], found["module"], found["perfctl"])
     why = lines[-1] if lines else f"exit code {code}"
-    raise ToolMissing(
-        f"{python} cannot import perfctl, which must run inside the profiled process ({why})",
-        f"Install it there: {python} -m pip install perfctl",
-    )
+    if prefix:
+        raise ToolMissing(
+            f"{python} cannot import perfctl, which must run inside the profiled process ({why})",
+            f"Install it there: {python} -m pip install perfctl",
+        )
+    raise ToolMissing(f"{python} does not run as Python does ({why})", "Use another interpreter")

@@ -85,6 +85,7 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
         *_outside(found.prepared, ledger),
         *_refused(found),
         *_not_counted(ledger),
+        *_fewer_steps(study),
         *_failures(study),
     )
 
@@ -182,6 +183,13 @@ def _not_counted(ledger: Ledger) -> Iterator[Finding]:
     elif bounds:
         text = f"Counted FLOPs of {_few(bounds)} are lower bounds: some counters were not collected."
         yield Finding(text, "gaps", warning=True)
+
+
+def _fewer_steps(study: Study) -> Iterator[Finding]:
+    for run in study.runs:
+        for gap in run.report.gaps if run.status == "ok" else ():
+            if gap.quantity == "step" and gap.state == "not_collected":
+                yield Finding(f"{run_label(run)}: {gap.reason.rstrip('.')}.", "gaps", warning=True)
 
 
 def _not_on_paper(ledger: Ledger) -> Iterator[Finding]:

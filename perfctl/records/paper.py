@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Tuple
 
 
 class LayerCall(NamedTuple):
@@ -152,7 +152,7 @@ class MemoryTrace:
     """The storages of the step before; those that never died are the first of ``allocations``, in the same order."""
 
 
-Shape = tuple[int, int, int]
+Shape = Tuple[int, int, int]
 """Channels, height, width; features, 1, 1 where an image has been flattened."""
 
 KINDS = ("conv", "linear", "norm", "activation", "max_pool", "mean_pool", "add", "concat", "flatten")

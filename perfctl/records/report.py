@@ -217,6 +217,12 @@ class Summary(NamedTuple):
     """The value as printed when it is not a number."""
 
 
+SAMPLES_PER_STEP = "samples_per_step"
+"""Summary with the mean number of samples of a measured step; absent where a step has one batch."""
+BATCHES_PER_STEP = "batches_per_step"
+"""Summary with the mean number of batches of a measured step: forward and backward passes, or calls in inference."""
+
+
 class Gap(NamedTuple):
     """Why a figure is NULL."""
 

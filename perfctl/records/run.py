@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfctl.records.paper import LayerCall
-from perfctl.records.report import Device, Report, Step
+from perfctl.records.report import BATCHES_PER_STEP, SAMPLES_PER_STEP, Device, Report, Step, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,21 @@ class Run:
     """The workload's own options that are not at their default; runs that differ here are never compared."""
     repeats: tuple[tuple[Step, ...], ...] = ()
     """Steps of the other whole runs of the same request in the same sweep (``--repeat``), oldest first."""
+
+    @property
+    def samples_per_step(self) -> float | None:
+        """The batch size, or the samples of all batches that make a step (gradient accumulation); None when unknown."""
+        stated = self._stated(SAMPLES_PER_STEP)
+        return self.batch_size if stated is None else stated.value
+
+    @property
+    def batches_per_step(self) -> float:
+        """Mean number of batches that make a step; 1 without gradient accumulation."""
+        stated = self._stated(BATCHES_PER_STEP)
+        return 1.0 if stated is None or stated.value is None else stated.value
+
+    def _stated(self, name: str) -> Summary | None:
+        return next((one for one in self.report.summaries if one.name == name), None)
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -146,6 +146,24 @@ def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
     assert [path.name for path in folder.iterdir()] == ["train.py"]
 
 
+def test_another_interpreter_gets_what_runs_inside_as_one_file(
+    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(folder)
+    other = folder / "python3"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    words = ("--", str(other), "train.py", "--batch-size", "{batch}")
+    said = perfctl("dlprof", "-b", "2", "--device", "cuda", "--dry-run", *words)
+    command = shlex.split(said.out)
+    at = command.index(str(other))
+    assert (Path(command[at + 1]).name, *command[at + 2 : at + 4]) == ("annotator.pyz", "--batch", "2")
+    assert perfctl("torch", "-b", "2", "--device", "cpu", "--steps", "2", "--warmup", "1", *words).code == 0
+    (made,) = (folder / "perfctl-runs").glob("torch-*/annotator.pyz")
+    assert {op["layer"] for op in json.loads((made.parent / "b2" / "workload.json").read_text())["ops"]} >= LAYERS
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

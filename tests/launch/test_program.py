@@ -138,13 +138,18 @@ def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here: 
     assert (program.python, program.name, program.words) == (sys.executable, "trainer", ("./trainer", "{batch}"))
 
 
+def said(python: str, torch: str) -> str:
+    """Shell lines of an interpreter that has these."""
+    return f'echo \'{{"python": {python}, "torch": {torch}, "module": true, "perfctl": null}}\'\n'
+
+
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ("echo \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n",
-         ("cannot import perfctl", "No module named 'perfctl'", " -m pip install perfctl")),
-        ("echo '{\"version\": \"0.0.1\", \"torch\": true, \"module\": true}'\n", ("has perfctl 0.0.1, but this is",)),
-        (f"echo '{{\"version\": \"{__version__}\", \"torch\": false, \"module\": true}}'\n", ("has no torch",)),
+        ("echo 'Segmentation fault' >&2\nexit 1\n", ("does not run as Python does (Segmentation fault)",)),
+        (said("[3, 7, 16]", '"2.4.1"'), ("is Python 3.7.16: layers are marked in Python 3.8 and later",)),
+        (said("[3, 8, 18]", "null"), ("has no torch",)),
+        (said("[3, 8, 18]", '"1.7.1+cu110"'), ("has torch 1.7.1+cu110: layers are marked in torch 1.8 and later",)),
     ],
 )  # fmt: skip
 def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_it(
@@ -157,7 +162,7 @@ def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_i
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
-def test_a_bare_python_without_perfctl_gives_way_to_perfctls_own_and_a_path_does_not(
+def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_not(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executable(here / "python3", "#!/bin/sh\nexit 1\n")
@@ -167,6 +172,18 @@ def test_a_bare_python_without_perfctl_gives_way_to_perfctls_own_and_a_path_does
     assert bare.python == str(here / "python3")
     assert interpreter.choose_interpreter(bare, "python3").python == sys.executable
     assert interpreter.choose_interpreter(bare, str(here / "python3")).python == str(here / "python3")
+    executable(here / "python4", f"#!/bin/sh\n{said('[3, 8, 18]', repr('1.13.1').replace(chr(39), chr(34)))}")
+    old = read("python4", "train.py", "{batch}")
+    interpreter.check(old, __version__)
+    assert interpreter.choose_interpreter(old, "python4").python == str(here / "python4"), "one with torch is kept"
+
+
+def test_an_interpreter_in_an_image_needs_perfctl(here: Path) -> None:
+    fake = executable(
+        here / "python9", "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n"
+    )
+    with pytest.raises(ToolMissing, match="cannot import perfctl, which must run inside the profiled process"):
+        interpreter.check(read(str(fake), "train.py", "{batch}"), __version__, ("env",))
 
 
 def test_a_module_that_is_not_there_is_said_before_anything_runs() -> None:

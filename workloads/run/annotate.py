@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Callable, Tuple
 
 from torch import Tensor, is_grad_enabled, nn
-from torch.compiler import is_compiling
 
 from perfctl.records.report import Gap
 from perfctl.workloads.run.clock import Backend
 from perfctl.workloads.tracing.composites import COMPILED, ModuleHooks, is_compiled, is_wrapper, prepare_for_compiled
-from perfctl.workloads.tracing.gradients import Makers, claim, current_task, next_number, tensors
+from perfctl.workloads.tracing.gradients import Makers, claim, claim_between, tensors, tensors_in
 from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.tracing.versions import HAS_NUMBERS, current_task, is_compiling, next_number
 
 Hook = Callable[..., None]
 
@@ -39,7 +39,7 @@ class _Layer:
         self.compiled = compiled
 
 
-_Node = tuple[Hook, int, int]
+_Node = Tuple[Hook, int, int]
 """A running autograd node: the hook that closes its range, its backward pass, and autograd's sequence number at its start
 (later nodes belong to its gradients)."""
 
@@ -47,9 +47,11 @@ _Node = tuple[Hook, int, int]
 class _Running:
     """The ranges open on one thread, outermost first."""
 
-    __slots__ = ("calls", "compiled", "makers", "open")
+    __slots__ = ("calls", "compiled", "inputs", "makers", "open")
 
     def __init__(self) -> None:
+        self.inputs: list[set[Any]] = []
+        """Autograd nodes that made the inputs of each running module; only before torch 2.1, whose nodes have no numbers."""
         self.open: list[_Layer | _Node] = []
         self.calls = 0
         self.compiled = 0
@@ -90,7 +92,7 @@ class Annotator:
         """``root``: the model, if known. ``names``: shared with everything that names layers in this process."""
         self._push, self._pop = backend.push, backend.pop
         self._names = names or Names(root)
-        self._module_hooks = ModuleHooks(self._before, self._after)
+        self._module_hooks = ModuleHooks(self._before, self._after, with_kwargs=not HAS_NUMBERS)
         self._layers: dict[int, _Layer] = {}
         self._hooks: dict[tuple[str, str], tuple[Hook, Hook]] = {}
         self._regions: dict[str, None] = {}
@@ -124,6 +126,7 @@ class Annotator:
         while len(running.open) > level:
             item = running.open.pop()
             if isinstance(item, _Layer):
+                del running.inputs[running.calls - 1 :]
                 running.calls -= 1
                 running.compiled -= item.compiled
                 if item.name is None:
@@ -136,11 +139,14 @@ class Annotator:
         running = self._thread.running
         if running.compiled:
             return
-        recompute = current_task() != -1
+        recompute = current_task() != -1 or (not HAS_NUMBERS and any(type(item) is tuple for item in running.open))
         if not running.calls and not recompute:
             # Outside of modules and backward: open ranges were left by a backward pass that raised.
             self._close_to(running, 0)
             self._epoch += 1
+        if not HAS_NUMBERS:
+            self._claim_around(running, tensors_in(arguments))
+            running.inputs.append({tensor.grad_fn for tensor in tensors_in(arguments)})
         layer = self._layers.get(id(module))
         if layer is None or layer.module() is not module or module.__dict__.get("_compiled_call_impl") is not None:
             layer = self._meet(module, running, recompute)
@@ -164,13 +170,26 @@ class Annotator:
             self._layers[id(module)] = layer
         return layer
 
-    def _after(self, module: nn.Module, arguments: Any, result: Any) -> None:
+    def _claim_around(self, running: _Running, outputs: Iterable[Tensor]) -> None:
+        """Before torch 2.1: the nodes that the innermost running layer made up to here are its own."""
+        around = running.around()
+        if around is not None and around.name is not None and is_grad_enabled():
+            inputs = set().union(*running.inputs)
+            claim_between(outputs, inputs, around.name, self._names.holder, self._hooks_of)
+
+    def _after(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
+        """``rest``: (result,); before torch 2.1 (kwargs, result), or (None,) after an exception."""
         if is_compiling():
             return
+        result = rest[-1]
         running = self._thread.running
         opened, makers = running.open, running.makers
+        if not HAS_NUMBERS and opened and running.inputs and type(opened[-1]) is not tuple:
+            running.inputs[-1].update(tensor.grad_fn for tensor in tensors_in(rest[0] if len(rest) > 1 else None))
+            self._claim_around(running, tensors(result))
         if opened and opened[-1] is self._layers.get(id(module)):
             opened.pop()
+            del running.inputs[running.calls - 1 :]
             running.calls -= 1
             self._pop()
         else:
@@ -182,7 +201,7 @@ class Annotator:
             around = running.around()
             makers.mark(None if around is None else around.name)
             return
-        if self._active and makers.starts and next_number() > makers.starts[0]:
+        if HAS_NUMBERS and self._active and makers.starts and next_number() > makers.starts[0]:
             outputs = (result,) if isinstance(result, Tensor) else tensors(result)
             claim(outputs, makers, self._names.holder, self._hooks_of)
         makers.clear()
@@ -221,7 +240,7 @@ class Annotator:
                 pop()
             else:
                 self._close_to(running, level)
-            if is_grad_enabled() and self._active:  # create_graph: the gradients have their own nodes
+            if HAS_NUMBERS and is_grad_enabled() and self._active:  # create_graph: the gradients have their own nodes
                 claim(tensors(inputs), Makers(layer, first), self._names.holder, self._hooks_of)
 
         self._hooks[layer, direction] = before, after

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from perfctl.records.report import Gap, Step
 from perfctl.workloads.spec import Options, WorkloadError, writing
+from perfctl.workloads.tracing.versions import range_functions
 
 
 class Clock:
@@ -108,11 +109,11 @@ class Timeline:
         return in_order(rows)
 
 
-def make_window(options: Options) -> AbstractContextManager[None]:
-    """The context for the measured steps."""
+def make_window(options: Options, all_threads: bool = False) -> AbstractContextManager[None]:
+    """The context for the measured steps. ``all_threads``: torch.profiler records every thread, where it can."""
     if options.window == "torch":
         assert options.trace is not None
-        return _torch_window(options.trace, options.device)
+        return _torch_window(options.trace, options.device, all_threads)
     if options.window == "cuda" and options.device == "cuda":
         return _cuda_window()
     return nullcontext()
@@ -141,15 +142,19 @@ def _cuda_window() -> Iterator[None]:
 
 
 @contextmanager
-def _torch_window(trace: Path, device: str) -> Iterator[None]:
+def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]:
     """torch.profiler over the block; writes ``trace`` atomically, even when a step raises."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
         torch.cuda.synchronize()
-    profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True)
-    profiler.start()
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    how = _of_all_threads() if all_threads else {}
+    memory = hasattr(torch.profiler.profile, "add_metadata_json")  # torch 1.9 and later; 1.8.1 never ends with it
+    profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=memory, **how)
+    profiler.__enter__()  # torch 1.8 has neither start nor stop
+    _everywhere.append(bool(how))
+    rank_is_known = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not rank_is_known and hasattr(profiler, "add_metadata_json"):
         # HTA needs a rank; torch sets those of a distributed program.
         profiler.add_metadata_json("distributedInfo", json.dumps({"rank": 0}))
     try:
@@ -159,7 +164,8 @@ def _torch_window(trace: Path, device: str) -> Iterator[None]:
             if device == "cuda":
                 torch.cuda.synchronize()
         finally:
-            profiler.stop()
+            _everywhere.pop()
+            profiler.__exit__(None, None, None)
             with writing(trace, "trace") as part:
                 _export(profiler, part)
 
@@ -176,8 +182,17 @@ def _export(profiler: torch.profiler.profile, path: Path) -> None:
             shutil.copyfileobj(trace, packed, 1 << 20)
 
 
-_enter: Any = torch._C._autograd._record_function_with_args_enter
-_leave: Any = torch._C._autograd._record_function_with_args_exit
+def _of_all_threads() -> dict[str, Any]:
+    """Arguments for torch.profiler to record every thread, and to be stopped by any; empty for versions that cannot (2.4)."""
+    try:
+        return {"experimental_config": torch._C._profiler._ExperimentalConfig(profile_all_threads=True)}
+    except (AttributeError, TypeError):
+        return {}
+
+
+_everywhere: list[bool] = []
+"""Whether the running window records all threads; each is then told that no profiler runs in it."""
+_enter, _leave = range_functions()
 _is_listening: Any = torch._C._autograd._profiler_enabled
 """Whether torch.profiler records this thread; also right for autograd's threads."""
 
@@ -221,12 +236,33 @@ class RecordFunctionRanges(Backend):
         self._open = OpenRanges()
 
     def push(self, name: str) -> None:
-        self._open.stack.append(_enter(name) if _is_listening() else None)
+        self._open.stack.append(_enter(name) if _is_listening() or (_everywhere and _everywhere[-1]) else None)
 
     def pop(self) -> None:
         handle = self._open.stack.pop()
         if handle is not None:
             _leave(handle)
+
+
+class _Depth(threading.local):
+    ranges = 0
+
+
+class OwnRanges(Backend):
+    """Passes ranges on, and closes only those that the same thread opened: another cannot close them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._depth = _Depth()
+
+    def push(self, name: str) -> None:
+        self._backend.push(name)
+        self._depth.ranges += 1
+
+    def pop(self) -> None:
+        if self._depth.ranges:
+            self._depth.ranges -= 1
+            self._backend.pop()
 
 
 def make_backend(kind: str) -> Backend:

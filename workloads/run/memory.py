@@ -9,6 +9,7 @@ import torch
 
 from perfctl.records.report import Gap, MemoryFigure
 from perfctl.workloads.run.record import Record
+from perfctl.workloads.tracing.versions import free_and_total
 
 _CPU_GAPS = {
     "allocated": "torch has no allocator statistics for the CPU",
@@ -34,8 +35,8 @@ class MemoryWatch:
         """Take the current figures; ``moment`` is before or after."""
         if self._cuda:
             torch.cuda.synchronize()
-            amounts = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), *torch.cuda.mem_get_info()
-            for quantity, amount in zip(_CPU_GAPS, amounts, strict=True):
+            amounts = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), *free_and_total()
+            for quantity, amount in zip(_CPU_GAPS, amounts):
                 self._add(moment, quantity, amount)
         self._add(moment, "host_available", proc_bytes("/proc/meminfo", "MemAvailable"))
         self._add(moment, "host_resident", proc_bytes("/proc/self/status", "VmRSS"))
@@ -67,7 +68,8 @@ class MemoryWatch:
         if amount is not None:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:
-            self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"not in /proc ({moment})"))
+            where = "/proc" if quantity.startswith("host") else "this version of torch"
+            self.gaps.append(Gap(f"memory:{quantity}", "not_available", f"not in {where} ({moment})"))
 
 
 def in_file(path: str, pattern: str) -> str | None:

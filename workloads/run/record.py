@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Record:
     """All options of the workload by name, including defaults."""
     environment: dict[str, str] = field(default_factory=dict)
     device: Device | None = None
-    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="milliseconds"))
     duration_ns: int | None = None
     """From the start of the first measured step to the end of the last; None when they did not end."""
     clock: str | None = None

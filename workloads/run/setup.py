@@ -34,7 +34,7 @@ def set_tf32(precision: str) -> None:
     """Enable TF32 in cuDNN and cuBLAS for ``tf32``, disable it for everything else."""
     wanted = precision == "tf32"
     matmul, cudnn = tf32_switches()
-    if hasattr(matmul, "fp32_precision"):
+    if _has_precision(matmul):
         # torch 2.9 and later, where setting allow_tf32 as well is an error.
         for switch in (matmul, cudnn.conv, cudnn.rnn):
             switch.fp32_precision = "tf32" if wanted else "ieee"
@@ -42,10 +42,17 @@ def set_tf32(precision: str) -> None:
         matmul.allow_tf32 = cudnn.allow_tf32 = wanted
 
 
+def _has_precision(matmul: Any) -> bool:
+    try:
+        return hasattr(matmul, "fp32_precision")
+    except AssertionError:  # what it raises for unknown names before torch 2.9
+        return False
+
+
 def tf32_is_on() -> tuple[bool, bool]:
     """Whether TF32 is enabled for fp32: (matrix products, convolutions)."""
     matmul, cudnn = tf32_switches()
-    if hasattr(matmul, "fp32_precision"):
+    if _has_precision(matmul):
         return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
     return bool(matmul.allow_tf32), bool(cudnn.allow_tf32)
 

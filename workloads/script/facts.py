@@ -11,15 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.profiler import profile
+from torch.nn.parameter import UninitializedParameter
 
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Gap
+from perfctl.records.report import SAMPLES_PER_STEP, Gap
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.run.setup import tf32_is_on
 from perfctl.workloads.script.phases import replace
 from perfctl.workloads.script.shapes import Shapes
 from perfctl.workloads.tracing.composites import Region
+from perfctl.workloads.tracing.versions import autocast_dtype
 
 _NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 _KNOWN = {"fp32", "fp16", "bf16"}
@@ -46,8 +48,8 @@ class Facts:
             return
         if weight is not None:
             self.device, kind = weight.device, weight.device.type
-            if torch.is_autocast_enabled(kind):
-                self.precisions.add(_NAMES.get(torch.get_autocast_dtype(kind), "other"))
+            if (dtype := autocast_dtype(kind)) is not None:
+                self.precisions.add(_NAMES.get(dtype, "other"))
             elif weight.is_floating_point():
                 self.precisions.add(_NAMES.get(weight.dtype, "other"))
         if shapes and (step is None or step not in self.inputs):
@@ -56,13 +58,13 @@ class Facts:
     def note_name(self, name: str, module: nn.Module) -> None:
         """For Names.follow: count the parameters of each layer, each parameter once."""
         for parameter in module.parameters(recurse=False):
-            if id(parameter) not in self._counted and not isinstance(parameter, nn.UninitializedParameter):
+            if id(parameter) not in self._counted and not isinstance(parameter, UninitializedParameter):
                 self._counted.add(id(parameter))
                 self.parameters[name] = self.parameters.get(name, 0) + parameter.numel()
 
     def fill(self, record: Record) -> None:
         """Fill in the record, with gaps for what was not observed."""
-        record.environment |= run_setup.environment()
+        record.environment.update(run_setup.environment())
         kind = self.device.type if self.device is not None else None
         if kind is not None:
             record.device = run_setup.describe_device(kind)
@@ -75,7 +77,8 @@ class Facts:
             record.batch_size,
             {shape[0] for step, shape in self.inputs.items() if step is not None and shape},
         )
-        if asked is not None and leading and leading != {asked}:
+        several = any(one.name == SAMPLES_PER_STEP for one in record.summaries)  # they say how the batch size fits
+        if asked is not None and leading and leading != {asked} and not several:
             seen = ", ".join(map(str, sorted(leading)))
             reason = f"the requested batch size is {asked}, but the first dimension of the model's input is {seen}"
             record.gaps.append(Gap("batch_size", "ambiguous", reason))
@@ -136,7 +139,7 @@ class OtherProfilers:
             self._ours = before
 
     def start(self) -> None:
-        self._undo = [self._watch("_prepare_trace"), self._watch("__exit__")]
+        self._undo = [self._watch(name) for name in ("_prepare_trace", "__exit__") if hasattr(profile, name)]
 
     def stop(self) -> None:
         while self._undo:

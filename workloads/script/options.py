@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.workloads import spec
-from perfctl.workloads.spec import LAUNCHERS, RANK, SpecError, WorkloadError, at_least, is_python
+from perfctl.workloads.spec import LAUNCHERS, RANK, SpecError, WorkloadError, at_least, is_python, start_words
 
 MARKERS = ("auto", "optimizer", "forward", "backward")
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
@@ -92,7 +92,7 @@ class ScriptOptions:
         mark = f".rank{rank}" if rank else ""
         return (
             *(word.replace(RANK, mark) for word in self.under),
-            sys.executable, *self.command.flags, "-m", "perfctl.workloads", *own, "--", *self.command.words,
+            sys.executable, *self.command.flags, *start_words(), *own, "--", *self.command.words,
         )  # fmt: skip
 
     def with_absolute_paths(self) -> ScriptOptions:
@@ -109,7 +109,7 @@ class ScriptOptions:
         value, words = str(self.batch_size), list(self.command.arguments)
         places = [number for number, word in enumerate(words) if word == value or word.endswith(f"={value}")]
         for number in [number for number in places if _says_batch(words, number)] or places:
-            words[number] = words[number].removesuffix(value) + "{batch}"
+            words[number] = words[number][: -len(value)] + "{batch}"
         return " ".join(words) or None
 
 
@@ -203,8 +203,8 @@ _PAUSE_S = 0.05
 def launch(options: ScriptOptions) -> None:
     """Start the ranks and wait for them. Raises SpecError, WorkloadError, and what the launcher raises.
 
-    The launcher's parser finds the script among its arguments; in its place the launcher starts ``-m perfctl.workloads
-    [the same options] -- script its arguments``.
+    The launcher's parser finds the script among its arguments; in its place the launcher starts perfctl with the same
+    options, ``--``, the script and its arguments.
     """
     start: Callable[[Any], object]
     kind = options.command.kind
@@ -226,8 +226,9 @@ def launch(options: ScriptOptions) -> None:
     if arguments.training_script is None:
         raise SpecError(f"no script was given for {kind} to start")
     words = [*(["-m"] if arguments.module else []), arguments.training_script, *arguments.training_script_args]
-    arguments.module, arguments.no_python = True, False
-    arguments.training_script, arguments.training_script_args = "perfctl.workloads", [*options.own_words, "--", *words]
+    *module, arguments.training_script = start_words()
+    arguments.module, arguments.no_python = bool(module), False
+    arguments.training_script_args = [*options.own_words, "--", *words]
     if kind == "torchrun":
         arguments.run_path = False
     start(arguments)

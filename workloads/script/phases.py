@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from torch.utils.data import dataloader
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Step
 from perfctl.workloads.run.clock import Backend, Clock, in_order
+from perfctl.workloads.tracing.versions import is_capturing, is_compiling
 
 _WRAPPED: tuple[tuple[Any, str, str], ...] = (
     (torch.autograd, "backward", "backward"),
@@ -78,7 +80,7 @@ class Phases:
     def _wrapper(self, function: Callable[..., Any], phase: str, mine: Callable[[], bool]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not mine() or (phase == "copy" and not _to_device(args, kwargs)):
+            if is_compiling() or not mine() or (phase == "copy" and not _to_device(args, kwargs)):
                 return function(*args, **kwargs)
             depth = len(self._open)
             self.begin(phase)
@@ -102,6 +104,10 @@ def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return isinstance(target, int) or str(target).startswith("cuda")
 
 
+class _Depth(threading.local):
+    steps = 0
+
+
 class Optimizers:
     """Watches all optimizers, including later ones.
 
@@ -115,7 +121,7 @@ class Optimizers:
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Those stepped by another one (sharded optimizers)."""
-        self._depth = 0
+        self._depth = _Depth()
         self._captured: list[str] = []
         """Classes of those that stepped during the capture of a CUDA graph, whose replays call no Python code."""
         self._active = False
@@ -123,12 +129,19 @@ class Optimizers:
 
     def start(self) -> None:
         self._active = True
-        hook_step = Optimizer.profile_hook_step
-        around = staticmethod(lambda step: self._around(hook_step(step)))
-        self._undo += [
-            replace(Optimizer, "profile_hook_step", around),
-            call_after(Optimizer, "__init__", lambda made, *_: self._made.add(made)),
-        ]
+        hook_step = getattr(Optimizer, "profile_hook_step", None)
+        if hook_step is not None:
+            around = staticmethod(lambda step: self._around(hook_step(step)))
+            self._undo.append(replace(Optimizer, "profile_hook_step", around))
+        self._undo.append(call_after(Optimizer, "__init__", self._note_made))
+
+    def _note_made(self, made: Optimizer, *_: object) -> None:
+        self._made.add(made)
+        kind: Any = type(made)
+        if not hasattr(Optimizer, "profile_hook_step") and not getattr(kind.step, "perfctl", False):  # before torch 2.0
+            step = self._around(kind.step)
+            step.perfctl = True  # type: ignore[attr-defined]
+            self._undo.append(replace(kind, "step", step))
 
     def stop(self) -> None:
         self._active = False
@@ -142,20 +155,20 @@ class Optimizers:
     def _around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)
         def step(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not self._active:
+            if is_compiling() or not self._active:
                 return inner(*args, **kwargs)
-            if self._depth:
+            if self._depth.steps:
                 self._inner.add(args[0])
             else:
                 self._began()
-            self._depth += 1
+            self._depth.steps += 1
             try:
                 result = inner(*args, **kwargs)
             finally:
-                self._depth -= 1
-                if not self._depth:
+                self._depth.steps -= 1
+                if not self._depth.steps:
                     self._left()
-            if not self._depth:
+            if not self._depth.steps:
                 self._stepped(args[0])
             return result
 
@@ -199,8 +212,3 @@ def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[
         return result
 
     return replace(owner, name, wrapped)
-
-
-def is_capturing() -> bool:
-    """Whether a CUDA graph is being captured, when waiting and measuring are impossible."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

@@ -44,10 +44,11 @@ class Keeper:
         self.name = utf8(options.command.name)
         template = options.template()
         given: dict[str, Any] = {"command": utf8(shlex.join(options.command.words))}
-        given |= {field: getattr(options, field) for field in ("steps", "warmup", "batch_env", "batch_size")}
+        given.update((field, getattr(options, field)) for field in ("steps", "warmup", "batch_env", "batch_size"))
         variant = None if template is None else utf8(template)
         self.record = Record(self.name, options.batch_size, None, None, None, variant=variant, options=given)
         self._process = os.getpid()
+        self._ended = False
         self.before_end: Callable[[], str] | None = None
         """Ends watching and returns why there are too few steps; None until torch is imported."""
 
@@ -56,23 +57,38 @@ class Keeper:
         self.record.write(self.options.record)
 
     def end(self, error: BaseException | None) -> None:
-        """Note the end of the script, and its exception. Does nothing in a forked child."""
-        if os.getpid() != self._process:
+        """Note the end of the script, and its exception, once. Does nothing in a forked child."""
+        if os.getpid() != self._process or self._ended:
             return
-        without_torch = f"{self.name} ended without importing torch, so nothing was measured"
-        self.judge(error, without_torch if self.before_end is None else self.before_end())
+        self._ended = True
+        lack = f"{self.name} ended without importing torch, so nothing was measured"
+        if self.before_end is not None:
+            try:
+                lack = self.before_end()
+            except Exception as own:
+                lack = f"perfctl could not finish its record of {self.name} ({type(own).__name__}: {first_line(own)})"
+        self.judge(error, lack)
         try:
             self.write()
         except WorkloadError as problem:
             say(str(problem))
 
+    def end_at_once(self, code: int) -> None:
+        """The script calls ``os._exit``, perhaps after its end; never raises."""
+        with suppress(Exception):
+            self.end(SystemExit(code))
+
     def judge(self, error: BaseException | None, lack: str) -> None:
-        """Set status and reason. ``lack``: why there are too few steps; "" for enough."""
+        """Set status and reason. ``lack``: why there are too few steps; "" for enough.
+
+        A script that ended well after fewer measured steps than requested did not fail; a gap says so.
+        """
         why = _how_it_ended(self.name, error)
-        self.record.end(why or lack or None)
-        if lack and why:
+        some = any(row.phase == "step" for row in self.record.steps)
+        self.record.end(why or (None if some else lack or None))
+        if lack and (why or some):
             self.record.gaps.append(Gap("step", "not_collected", lack))
-        elif lack:
+        if lack and not why:
             say(lack)
 
 
@@ -90,7 +106,20 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
     return f"{name} raised {type(error).__name__}: {utf8(first_line(error))}"
 
 
+def _stderr() -> tuple[int, int] | None:
+    """What descriptor 2 is; None when it is closed."""
+    try:
+        found = os.fstat(2)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_STDERR = _stderr()
+
+
 def say(text: str) -> None:
-    """Print a line to stderr, unless the script closed it."""
+    """Print a line to stderr, unless the script closed it: its descriptor may since be a file of the script's."""
     with suppress(OSError, ValueError):
-        print(f"perfctl: {text}", file=sys.stderr)
+        if _stderr() == _STDERR:
+            print(f"perfctl: {text}", file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import functools
 import os
 import runpy
 import signal
@@ -16,13 +17,13 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 from zipfile import is_zipfile
 
 from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.script.options import Command, launch, parse, start_under
 from perfctl.workloads.script.record import Keeper
-from perfctl.workloads.spec import SpecError, WorkloadError
+from perfctl.workloads.spec import SpecError, WorkloadError, first_line, start_words
 
 _kept: list[Any] = []
 """perfctl's ``__main__``: a module without references would lose its names."""
@@ -37,14 +38,15 @@ def set_up(command: Command) -> None:
     sys.modules["__main__"] = main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={}, __package__=None, __spec__=None)
     if command.kind == "module":
-        # sys.path[0] is the working directory already, as with -m.
         sys.argv = ["-m", *command.arguments]
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path[0] = os.getcwd()  # noqa: PTH109
         return
     sys.argv = [command.target, *command.arguments]
     whole = _holds_main(command.target)
     # Like the interpreter, follow links of a script's folder.
     first = os.path.abspath(command.target) if whole else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH100, PTH120
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.11 and later
         sys.path[0] = first
     elif whole:
         sys.path.insert(0, first)
@@ -145,7 +147,7 @@ def run_script(arguments: Sequence[str]) -> int:
     try:
         options = parse(arguments)
         if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
-            words = ("-m", "perfctl.workloads", *options.own_words, "--", *options.command.words)
+            words = (*start_words(), *options.own_words, "--", *options.command.words)
             os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
         if options.command.kind in ("torchrun", "accelerate"):
             launch(options)
@@ -164,13 +166,19 @@ def run_script(arguments: Sequence[str]) -> int:
         os.environ[options.batch_env] = str(options.batch_size)
 
     def arm() -> None:
-        from perfctl.workloads.script.watch import ScriptWatch
+        try:
+            from perfctl.workloads.script.watch import ScriptWatch
 
-        watch = ScriptWatch(options, keeper)
-        keeper.before_end = watch.end
-        watch.start()
+            watch = ScriptWatch(options, keeper)
+            watch.start()
+            keeper.before_end = watch.end
+        except Exception as error:  # the script runs on
+            version = getattr(sys.modules["torch"], "__version__", "of unknown version")
+            why = f"perfctl cannot watch a script with torch {version} ({type(error).__name__}: {first_line(error)})"
+            keeper.before_end = lambda: why
 
     after_import("torch", arm)
+    _watch_exit(keeper)
     atexit.register(end_as_interrupted)  # before the script registers handlers, so that those run first
     set_up(options.command)
     try:
@@ -183,6 +191,18 @@ def run_script(arguments: Sequence[str]) -> int:
         raise
     keeper.end(None)
     return 0
+
+
+def _watch_exit(keeper: Keeper) -> None:
+    """Finish the record where the script ends itself with ``os._exit``, which runs no exit handlers."""
+    exit_at_once = os._exit
+
+    @functools.wraps(exit_at_once)
+    def recorded(status: int) -> NoReturn:
+        keeper.end_at_once(status)
+        exit_at_once(status)
+
+    os._exit = recorded
 
 
 def _hide_own_frames() -> None:

@@ -7,26 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
+from typing import Any, Tuple
 
+import torch
 from torch import nn
-from torch.utils import _python_dispatch as dispatch
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.layers import Names
-from perfctl.workloads.tracing.recorder import Recorder
+
+try:
+    from torch.utils import _python_dispatch as dispatch
+
+    from perfctl.workloads.tracing.watch import Recorder
+except (ImportError, AttributeError):  # before torch 2.1, operators cannot be observed
+    Recorder = None  # type: ignore[assignment,misc]
 
 MOST = 8
 """Most shapes to record: recording makes a step several times slower."""
 AFTERWARDS = 32
 """Steps after the measured ones to wait for a shape that first occurred in them."""
 
-Shapes = tuple[tuple[int, ...], ...]
+Shapes = Tuple[Tuple[int, ...], ...]
 """Shapes of the input tensors of one call of a model, in order."""
-Step = tuple[Shapes, ...]
+Step = Tuple[Shapes, ...]
 """Shapes of all calls of models in a step, in order, which identify the work of the step."""
 
 
@@ -51,10 +57,12 @@ class StepRecorder:
     @property
     def wanted(self) -> bool:
         """Whether no step was recorded yet."""
-        return not self._kept
+        return not self._kept and Recorder is not None
 
     def is_new(self, arguments: Any) -> bool:
         """Whether to record a step that begins with a call of a model with these arguments."""
+        if Recorder is None:
+            return False
         if not self._kept:
             return True
         if self._calls or len(self._kept) >= MOST:
@@ -107,13 +115,17 @@ class StepRecorder:
     def is_waiting(self) -> bool:
         """Whether a shape of the measured steps is still to be recorded; called at the end of each later step."""
         self._waited += 1
-        return not self._kept or (bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST)
+        return self.wanted or (bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST)
 
     def _missing(self) -> list[Step]:
         return [step for step in dict.fromkeys(self._measured) if step not in self._kept]
 
     def fill(self, record: Record) -> None:
         """Add the layers for the most frequent shape of the measured steps, and a gap about the other steps."""
+        if Recorder is None:
+            reason = f"shapes of layers need torch 2.1 or later; this is {torch.__version__}"
+            record.gaps.append(Gap("layer_call", "not_available", reason))
+            return
         if not self._kept:
             reason = "there was no complete step outside of the measured ones (--warmup 1 or more records one)"
             record.gaps.append(Gap("layer_call", "not_collected", reason))

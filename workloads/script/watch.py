@@ -5,10 +5,10 @@ Before the window only the code that counts steps is active; after the window no
 
 from __future__ import annotations
 
+import functools
 import os
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
@@ -17,29 +17,31 @@ from torch import nn
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Backend, make_backend, make_clock, make_window, span, window_gaps
+from perfctl.workloads.run.clock import Backend, OwnRanges, make_backend, make_clock, make_window, window_gaps
 from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.script.facts import SCRIPTS_OWN, Facts, OtherProfilers, ranks
 from perfctl.workloads.script.options import ScriptOptions
-from perfctl.workloads.script.phases import Optimizers, Phases, call_after, is_capturing
+from perfctl.workloads.script.phases import Optimizers, Phases, call_after
 from perfctl.workloads.script.record import Keeper, say, why_fewer
+from perfctl.workloads.script.samples import Samples
 from perfctl.workloads.script.shapes import StepRecorder, shapes_in
 from perfctl.workloads.script.steps import StepMarker
+from perfctl.workloads.script.threads import Lead
 from perfctl.workloads.spec import Options, WorkloadError, first_line
 from perfctl.workloads.tracing.composites import ModuleHooks, Region, is_wrapper, prepare_for_compiled, watch_compile
-from perfctl.workloads.tracing.gradients import current_task
+from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.layers import Names
+from perfctl.workloads.tracing.versions import current_task, is_capturing, is_compiling, watch_backward
 
 
 class MeasuredSteps:
     """The window; opened and closed at ends of steps, by the thread that runs them."""
 
-    def __init__(
-        self, options: ScriptOptions, ranges: Backend, names: Names, mine: Callable[[], bool], device: str
-    ) -> None:
-        self._ranges, self._mine, self._device = ranges, mine, device
+    def __init__(self, options: ScriptOptions, ranges: Backend, names: Names, lead: Lead, device: str) -> None:
+        self._ranges, self._lead, self._device = OwnRanges(ranges), lead, device
+        self._all_threads = lead.is_one_of_several
         self._options = Options(options.batch_size or 1, window=options.window, trace=options.trace, device=device)
         self._memory = MemoryWatch(device)
         self._memory.take("before")
@@ -48,20 +50,30 @@ class MeasuredSteps:
         self._began: Any = None
         self._step: Any = None
         """Marks of the clock: when the first step and the current one began."""
-        self.phases = Phases(ranges, self._clock)
+        self.phases = Phases(self._ranges, self._clock)
         self.annotator = None if options.annotate == "none" else Annotator(ranges, None, names)
         self.done = 0
 
     def open(self) -> None:
         """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot be notified."""
-        self._stack.enter_context(make_window(self._options))
-        self._stack.enter_context(span(self._ranges, f"{RANGE_PREFIX}window"))
-        self.phases.wrap(self._device == "cuda", self._mine)
+        self._stack.enter_context(make_window(self._options, all_threads=self._all_threads))
+        self._ranges.push(_WINDOW)
+        self._stack.callback(self._ranges.pop)
+        self.phases.wrap(self._device == "cuda", self._lead.leads)
         self._stack.callback(self.phases.unwrap)
         if self.annotator is not None:
             self._stack.enter_context(self.annotator)
         self._began = self._clock.mark()
         self._begin_step()
+
+    def go_on_here(self, was_idle: bool) -> None:
+        """The thread that ran the steps has ended, or ``was_idle``: then its step did not, and begins anew in this one."""
+        self.phases.close_all()
+        self._ranges.push(_WINDOW)
+        if was_idle:
+            self._begin_step()
+        else:
+            self._ranges.push(f"{RANGE_PREFIX}step:{self.done}")
 
     def next_step(self) -> None:
         """End a step and begin the next. Open phases belong to the one that ended."""
@@ -107,8 +119,22 @@ class MeasuredSteps:
         return end
 
 
+_WINDOW = f"{RANGE_PREFIX}window"
 UNRECORDED = 8
 """Steps after the warm-up until the window opens even though no complete step could be recorded."""
+
+
+def _spared(event: Callable[..., None]) -> Callable[..., None]:
+    """An event that never fails the script: after an error of perfctl's own, the script runs on unwatched."""
+
+    @functools.wraps(event)
+    def spared(watch: ScriptWatch, *args: Any) -> None:
+        try:
+            event(watch, *args)
+        except Exception as error:
+            watch.give_up(error)
+
+    return spared
 
 
 class ScriptWatch:
@@ -124,20 +150,24 @@ class ScriptWatch:
             lambda: self._in_window(Phases.end),
             self._optimizer_ended,
         )
-        self._marker = StepMarker(options.marker, options.marker_class, self._optimizers.count)
+        self._marker = self._new_marker()
         self._recorder = StepRecorder(self._names)
         self._others = OtherProfilers(self._other_begins)
+        self._samples = Samples()
         self._gave_way = False
         """Steps were not measured because the script was profiling."""
         self._ranges = Backend()
         self._hooks = ModuleHooks(self._before_call, self._after_call, with_kwargs=True, outermost=True)
         self._undo: list[Callable[[], None]] = []
-        self._calls: list[nn.Module] = []
-        self._thread: int | None = None
-        """The thread whose events count: that of the first event."""
+        self._lead = Lead(self._taken_over)
         self._window: MeasuredSteps | None = None
         self._measured = False
         self._filled = False
+        self._broken: str | None = None
+        """Why perfctl stopped watching before its time; None as long as it did not."""
+
+    def _new_marker(self) -> StepMarker:
+        return StepMarker(self._options.marker, self._options.marker_class, self._optimizers.count)
 
     def start(self) -> None:
         """Called when torch was imported, before the script continues."""
@@ -145,12 +175,14 @@ class ScriptWatch:
             self._ranges = make_backend(self._options.annotate)
         except WorkloadError as error:
             self._note("layer ranges", error)
-        prepare_for_compiled(ScriptWatch._before_call, ScriptWatch._after_call)
+        hooks = ScriptWatch._before_call, ScriptWatch._after_call
+        prepare_for_compiled(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
         self._optimizers.start()
         self._hooks.install()
         if self._options.window == "torch":
             self._others.start()
-        self._undo = [call_after(torch.autograd, "backward", self._backward_ended), watch_compile()]
+        watched = watch_backward()
+        self._undo = [call_after(torch.autograd, "backward", self._backward_ended), watched, watch_compile()]
         os.register_at_fork(after_in_child=self._forked)
 
     def end(self) -> str:
@@ -160,6 +192,8 @@ class ScriptWatch:
         self._stop()
         if not self._filled:
             self._fill()
+        if self._broken is not None:
+            return self._broken
         done = sum(row.phase == "step" for row in self._record.steps)
         if self._gave_way and done < self._options.steps:
             return f"{self._keeper.name}: {SCRIPTS_OWN}"
@@ -167,13 +201,17 @@ class ScriptWatch:
 
     # Events in the script
 
+    @_spared
     def _before_call(self, module: nn.Module, arguments: Any) -> None:
-        if torch.compiler.is_compiling() or not self._mine() or current_task() != -1:
+        if is_compiling() or current_task() != -1:
             return
-        self._calls.append(module)
+        calls = self._lead.here.calls
+        calls.append(module)
+        if not self._lead.leads(called=len(calls) == 1 and self._is_own_call(module)):
+            return
         if is_wrapper(module):
             self._hooks.hide(module)
-        if len(self._calls) > 1:
+        if len(calls) > 1:
             return
         if self._window is None:
             if self._options.warmup == 0 and not self._measured:
@@ -186,13 +224,20 @@ class ScriptWatch:
         if self._window is not None:
             self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
 
+    @_spared
     def _after_call(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
         """``rest``: (kwargs, result), or (None,) after an exception."""
-        if torch.compiler.is_compiling() or not self._mine() or all(running is not module for running in self._calls):
+        calls = self._lead.here.calls
+        if is_compiling() or all(running is not module for running in calls):
             return
-        while self._calls.pop() is not module:
+        while calls.pop() is not module:
             pass
-        if not self._calls:
+        leads = self._lead.leads()
+        if not calls and _is_model(module) and (leads or (self._lead.fixed and self._is_own_call(module))):
+            self._samples.called(tensors_in((arguments, rest[0] if rest[0] else None)), torch.is_grad_enabled())
+        if not leads:
+            return
+        if not calls:
             if self._window is not None:
                 self._window.phases.close_all()
             shapes = tuple(shapes_in((arguments, rest[0])))
@@ -200,33 +245,55 @@ class ScriptWatch:
             if _is_model(module):
                 self._recorder.note_call(shapes)
         ends = self._marker.module_called(type(module).__name__)
-        if not self._calls and _is_model(module):
+        if not calls and _is_model(module):
             ends = self._marker.model_called(id(module)) or ends
         if ends:
             self._step_ended()
 
+    def _is_own_call(self, module: nn.Module) -> bool:
+        """Whether it is a call of a model, not of a part of one that a wrapper runs in threads of its own."""
+        return _is_model(module) and "_is_replica" not in module.__dict__ and not self._names.is_part(module)
+
+    @_spared
     def _in_window(self, then: Callable[[Phases], None]) -> None:
-        if self._window is not None and self._mine():
+        if self._window is not None and self._lead.leads():
             then(self._window.phases)
 
+    @_spared
     def _optimizer_ended(self, source: int, name: str) -> None:
-        if not self._mine():
+        if not self._lead.leads(trains=True):
             return
         self._facts.trained = True
         if self._marker.optimizer_stepped(source, name):
             self._step_ended()
 
+    @_spared
     def _backward_ended(self, *_: object) -> None:
         self._facts.trained = True
+        if current_task() != -1 or not self._lead.leads(trains=True):  # -1: not within another (checkpointing)
+            return
+        self._samples.passed_backward()
         if self._marker.ends_with_backward and self._window is not None:
             self._window.phases.close_all()
-        if self._mine() and self._marker.backward_ended():
+        if self._marker.backward_ended():
             self._step_ended()
 
+    @_spared
     def _other_begins(self) -> None:
         if self._window is not None:
             self._gave_way = True
             self._close(whole=False)
+
+    def _taken_over(self, from_dead: bool) -> None:
+        """Another thread leads from now on. What a thread that still lives did was not the script's steps."""
+        if not from_dead:
+            self._samples.forget()
+        if self._window is not None:
+            self._window.go_on_here(was_idle=not from_dead)
+            return
+        self._recorder.stop()
+        if not from_dead:
+            self._marker = self._new_marker()
 
     # Reactions
 
@@ -235,6 +302,7 @@ class ScriptWatch:
         if is_capturing():
             return
         self._recorder.step_ended(self._marker.is_whole, measured=self._window is not None)
+        self._samples.step_ended(self._window is not None, len(self._marker.optimizers.order))
         if self._window is None:
             if self._measured:
                 self._finish()
@@ -259,17 +327,17 @@ class ScriptWatch:
         weights = self._facts.device
         device = "cuda" if weights is not None and weights.type == "cuda" else "cpu"
         try:
-            window = MeasuredSteps(self._options, self._ranges, self._names, self._mine, device)
+            window = MeasuredSteps(self._options, self._ranges, self._names, self._lead, device)
             with self._others.ours():
                 window.open()
-            self._window = window
+            self._window, self._lead.fixed = window, True
         except (RuntimeError, OSError) as error:
             self._measured = True
             self._note(f"window:{self._options.window}", error)
 
     def _close(self, whole: bool) -> None:
         window, self._window = self._window, None
-        self._measured = True
+        self._measured, self._lead.fixed = True, False
         if window is None:
             return
         try:
@@ -291,16 +359,27 @@ class ScriptWatch:
         self._filled = True
         record = self._record
         self._recorder.fill(record)
-        record.environment |= {"step_ends_with": self._marker.in_words()} | ranks()
+        record.gaps += self._lead.gaps()
+        self._samples.fill(record)
+        record.environment.update({"step_ends_with": self._marker.in_words(), **ranks()})
         self._facts.fill(record)
 
     def _stop(self) -> None:
-        self._recorder.stop()
-        self._optimizers.stop()
-        while self._undo:
-            self._undo.pop()()
-        self._hooks.remove()
-        self._others.stop()
+        undo, self._undo = self._undo, []
+        for ends in (self._recorder.stop, self._optimizers.stop, *undo, self._hooks.remove, self._others.stop):
+            with suppress(Exception):
+                ends()
+
+    def give_up(self, error: Exception) -> None:
+        """Stop watching because of an error of perfctl's own, which is no fault of the script's."""
+        if self._broken is not None:
+            return
+        what = f"{type(error).__name__}: {first_line(error)}"
+        self._broken = f"perfctl stopped watching {self._keeper.name}, which ran on: an error of perfctl's own ({what})"
+        if self._window is not None:
+            with suppress(Exception):
+                self._close(whole=False)
+        self._stop()
 
     def _forked(self) -> None:
         """Do not watch a forked child (a DataLoader's worker)."""
@@ -308,12 +387,6 @@ class ScriptWatch:
             self._window.phases.unwrap()
         self._window, self._measured = None, True
         self._stop()
-
-    def _mine(self) -> bool:
-        """Whether this is the thread that trains: that of the first event."""
-        here = threading.get_ident()
-        self._thread = self._thread or here
-        return self._thread == here
 
     def _note(self, quantity: str, error: Exception) -> None:
         reason = as_flags(first_line(error))

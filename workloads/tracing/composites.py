@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from perfctl.workloads.tracing.versions import HAS_ALWAYS, HIDDEN, PatchedCalls, is_compiling
+
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
@@ -45,7 +47,7 @@ class Call:
         """``inputs``: tensors, or None; ``last``: the output, or a tensor of its dtype."""
         self.inputs = tuple(None if tensor is None else tuple(tensor.shape) for tensor in inputs)
         known = [tensor for tensor in (*inputs, last) if tensor is not None]
-        self.dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in known)
+        self.dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in known)
 
 
 def is_recurrent(module: torch.nn.Module) -> bool:
@@ -170,6 +172,10 @@ class ModuleHooks:
 
     def install(self) -> None:
         self._wanted = True
+        if not HAS_ALWAYS:
+            INSTALLED.append(self)
+            _PATCHED.update()
+            return
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self.before),
             module_hooks.register_module_forward_hook(self.after, with_kwargs=self.with_kwargs, always_call=True),
@@ -187,12 +193,15 @@ class ModuleHooks:
     def hide(self, wrapper: nn.Module) -> None:
         """Remove the hooks until the end of the wrapper's forward, which is about to start; ``after`` is still called."""
         self._take_away()
+        if not HAS_ALWAYS:
+            HIDDEN.setdefault(id(wrapper), []).append(self)
+            return
         how = {"with_kwargs": self.with_kwargs, "always_call": True, "prepend": not self._outermost}
         self._end = [wrapper.register_forward_hook(self._come_back, **how)]
 
     def put_back(self) -> None:
         """Undo ``_take_away``, unless the hooks were removed or installed since."""
-        if self._wanted and not self._handles:
+        if self._wanted and self not in INSTALLED:
             self.install()
 
     def _take_away(self) -> None:
@@ -203,6 +212,8 @@ class ModuleHooks:
         self._handles, self._end = [], []
         if self in INSTALLED:
             INSTALLED.remove(self)
+        if not HAS_ALWAYS:
+            _PATCHED.update()
 
     def _come_back(self, module: nn.Module, *rest: Any) -> None:
         self._take_away()
@@ -214,12 +225,21 @@ INSTALLED: list[ModuleHooks] = []
 """All installed hooks, in order of installation."""
 
 
+def _outermost_first() -> list[ModuleHooks]:
+    return sorted(INSTALLED, key=lambda item: not item._outermost)
+
+
+_PATCHED = PatchedCalls(_outermost_first)
+
+
 def watch_compile() -> Callable[[], None]:
     """From now on, functions and modules in place that torch.compile compiles run as a region without visible hooks.
 
     Wrappers of models need no such treatment, because they are modules. The returned function undoes it for functions
     compiled later; those compiled before run unchanged once no hooks are installed.
     """
+    if not hasattr(torch, "compile"):  # before torch 2.0
+        return lambda: None
     compile = torch.compile
 
     @functools.wraps(compile)
@@ -243,7 +263,7 @@ def _as_region(function: Any, made: Any) -> Any:
 
     @functools.wraps(made)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not INSTALLED:
+        if is_compiling() or not INSTALLED:
             return made(*args, **kwargs)
         for item in _outermost_first():
             item.before(region, args)
@@ -264,15 +284,11 @@ def _as_region(function: Any, made: Any) -> Any:
     return call
 
 
-def _outermost_first() -> list[ModuleHooks]:
-    return sorted(INSTALLED, key=lambda item: not item._outermost)
-
-
 def prepare_for_compiled(*hooks: Callable[..., Any]) -> None:
     """Stop torch.compile from compiling the hooks that a compiled module's wrapper calls, and from warning of them."""
     # The warning says that global hooks also run for the wrapper, which is intended here.
     warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
-    skip = getattr(torch._C._dynamo.eval_frame, "skip_code", None)
+    skip = getattr(getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None), "skip_code", None)
     if skip is not None:
         for hook in hooks:
             skip(hook.__code__)

@@ -7,19 +7,16 @@ than those of the nodes whose results it uses; every thread has its own count.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, Callable, Tuple
 
-import torch
 from torch import Tensor, nn
+
+from perfctl.workloads.tracing.versions import next_number, register_prehook
 
 LEAF = 2**64 - 1
 """Sequence number of AccumulateGrad, the node that adds to a parameter's gradient."""
-next_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
-"""The sequence number of this thread's next autograd node."""
-current_task: Callable[[], int] = torch._C._current_graph_task_id
-"""Number of this thread's current backward pass; -1 outside of backward."""
 
 _MARK = "perfctl"
 """Key in a node's metadata, set when a layer claimed the node; its value: whether the node leads only to parameters."""
@@ -36,7 +33,7 @@ _PRODUCTS = {
 _CHECKPOINT = "CheckpointFunctionBackward"
 """Runs part of the model forward and backward: both gradients, whatever its edges are."""
 
-Hooks = Callable[[str, str], tuple[Callable[..., None], Callable[..., None]]]
+Hooks = Callable[[str, str], Tuple[Callable[..., None], Callable[..., None]]]
 """From a layer and a direction to the prehook and the hook of its nodes."""
 
 
@@ -92,9 +89,39 @@ def claim(outputs: Iterable[Tensor], makers: Makers, holder: Callable[[Tensor], 
         layer = layers[place]
         if layer is not None:
             direction, metadata[_MARK] = _judge(node, below)
-            before, after = hooks(layer, direction)
-            node.register_prehook(before)
-            node.register_hook(after)
+            _listen(node, hooks(layer, direction))
+
+
+def claim_between(
+    outputs: Iterable[Tensor], inputs: set[Any], layer: str, holder: Callable[[Tensor], str | None], hooks: Hooks
+) -> None:
+    """Register hooks on the unclaimed nodes of ``outputs`` down to those in ``inputs``, all of which belong to ``layer``.
+
+    For torch before 2.1, whose nodes have no numbers. Called when a layer ends, the innermost first.
+    """
+    seen = set(inputs)
+    waiting: list[Any] = [node for tensor in outputs if (node := tensor.grad_fn) is not None]
+    found: list[Any] = []
+    while waiting:  # depth first: a node comes after all below it
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            found.append(node[0])
+        elif node not in seen and _MARK not in node.metadata:
+            seen.add(node)
+            waiting.append((node,))
+            waiting += [edge for edge, _ in node.next_functions if edge is not None]
+    for node in found:
+        if hasattr(node, "variable"):
+            _claim_leaf(node, layer, holder, hooks)
+        else:
+            direction, node.metadata[_MARK] = _judge(node, node.next_functions)
+            _listen(node, hooks(layer, direction))
+
+
+def _listen(node: Any, hooks: tuple[Callable[..., None], Callable[..., None]]) -> None:
+    before, after = hooks
+    register_prehook(node, before)
+    node.register_hook(after)
 
 
 def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks) -> None:
@@ -105,9 +132,7 @@ def _claim_leaf(node: Any, otherwise: str | None, holder: Callable[[Tensor], str
     metadata[_MARK] = is_parameter = isinstance(variable, nn.Parameter)
     layer = (holder(variable) or otherwise) if is_parameter else None
     if layer is not None:
-        before, after = hooks(layer, "grad_weight")
-        node.register_prehook(before)
-        node.register_hook(after)
+        _listen(node, hooks(layer, "grad_weight"))
 
 
 def _judge(node: Any, below: Any) -> tuple[str, bool]:

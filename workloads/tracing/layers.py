@@ -12,17 +12,18 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import nn
 
 from perfctl.workloads.tracing.composites import Call, is_recurrent, kind_of
-from perfctl.workloads.tracing.gradients import LEAF, current_task, next_number
+from perfctl.workloads.tracing.gradients import LEAF
+from perfctl.workloads.tracing.versions import current_task, next_number
 
 _CALLED = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*|\[\d+\])*)\s*\(")
 _GENERIC = frozenset({"fn", "func", "function", "f", "callable", "forward"})
@@ -38,17 +39,35 @@ def called_as(module: object) -> str | None:
         frame = frame.f_back
     if frame is None:
         return None
-    found = _CALLED.match(_source(frame))
-    if found is None:
-        return None
-    parts = found[1].replace("[", ".").replace("]", "").split(".")
-    code = frame.f_code
-    is_local = parts[0] in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
-    if not is_local and _resolve(frame.f_globals, parts) is not module:
+    if sys.version_info < (3, 11):
+        parts = _parts_in_line(frame, module)
+    else:
+        found = _CALLED.match(_source(frame))
+        parts = _parts(found[1]) if found is not None else []
+        code = frame.f_code
+        is_local = parts[:1] and parts[0] in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+        if parts and not is_local and _resolve(frame.f_globals, parts) is not module:
+            return None
+    if not parts:
         return None
     parts = parts[:-1] if parts[-1] in ("__call__", "forward") else parts
     name = ".".join(parts[1:] if parts and parts[0] in ("self", "cls") else parts)
     return None if not name or name in _GENERIC else name
+
+
+def _parts(name: str) -> list[str]:
+    return name.replace("[", ".").replace("]", "").split(".")
+
+
+def _parts_in_line(frame: FrameType, module: object) -> list[str]:
+    """The name by which the running line calls ``module``. Before Python 3.11 a frame tells its line, but not its column."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+    for found in _CALLED.finditer(line):
+        parts = _parts(found[1])
+        scope = frame.f_locals if parts[0] in frame.f_locals else frame.f_globals
+        if _resolve(scope, parts) is module:
+            return parts
+    return []
 
 
 def _source(frame: FrameType) -> str:
@@ -136,6 +155,11 @@ class Names:
         known = self._known.get(id(module))
         return known.name if known is not None and known.module() is module else None
 
+    def is_part(self, module: nn.Module) -> bool:
+        """Whether it has a name, and belongs to a larger model."""
+        name = self.known(module)
+        return name is not None and name not in self._roots
+
     def holder(self, parameter: torch.Tensor) -> str | None:
         found = self._holders.get(id(parameter))
         if found is None:
@@ -213,11 +237,11 @@ def _without_wrappers(path: str, parallel: Collection[str] = ()) -> str:
     """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel wrapper's ``module``."""
     parts = path.split(".")
     above = accumulate(parts, "{}.{}".format)
-    both = zip(parts, above, strict=True)
+    both = zip(parts, above)
     return ".".join(part for part, so_far in both if part not in WRAPPERS and so_far not in parallel)
 
 
-current_node = torch._C._current_autograd_node
+current_node: Any = getattr(torch._C, "_current_autograd_node", None)  # torch 2.1 and later; recording needs it
 
 
 @dataclass(slots=True, eq=False)

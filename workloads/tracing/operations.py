@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log2, prod
-from typing import Any, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
 from torch.utils._pytree import tree_map
@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_map
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.workloads.tracing.composites import kind_of
 
-Attributes = tuple[tuple[str, Any], ...]
+Attributes = Tuple[Tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
-Extractor = Callable[[tuple[Any, ...], dict[str, Any]], Attributes]
+Extractor = Callable[[Tuple[Any, ...], Dict[str, Any]], Attributes]
 """From the arguments of an operator to what its formula needs."""
 
 BOOKKEEPING = frozenset({"profiler", "prim", "prims_internal", "c10d_internal"})
@@ -69,6 +69,8 @@ def plan_for(func: Any) -> OpPlan:
 
 def _decomposes(func: Any) -> bool:
     try:
+        if not hasattr(func, "_can_decompose"):  # before torch 2.6
+            return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
         return bool(func._can_decompose())
     except RuntimeError:  # prim::layout is in no table
         return False
@@ -92,11 +94,14 @@ def _sizes(value: torch.Tensor) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
 
 
+_JAGGED = getattr(torch, "jagged", None)  # torch 2.2 and later
+
+
 def shape_of(value: torch.Tensor) -> tuple[int, ...]:
     """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the rest is equal."""
     if not value.is_nested:
         return tuple(value.shape)
-    if value.layout is torch.jagged:
+    if value.layout is _JAGGED:
         return tuple(value.values().shape)
     sizes = _sizes(value)
     rest = {size[1:] for size in sizes}
@@ -109,7 +114,7 @@ def shape_of(value: torch.Tensor) -> tuple[int, ...]:
 
 _PAIRED = ("aten.bmm", "aten.matmul", "aten.mm")
 """Products of which each part of one nested tensor meets its own of the other; backward the gradient's part as well."""
-_Shapes = tuple[tuple[int, ...] | None, ...]
+_Shapes = Tuple[Optional[Tuple[int, ...]], ...]
 
 
 def components(
@@ -120,13 +125,10 @@ def components(
     if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
         return [(tuple(inputs), tuple(outputs))]
     if backward:
-        known = zip(*(_sizes(value) for value in args[:3]), strict=True)
+        known = zip(*(_sizes(value) for value in args[:3]))
         wanted = [gradient is not None for gradient in result]
-        return [
-            (sizes, tuple(size if want else None for size, want in zip(sizes[1:], wanted, strict=True)))
-            for sizes in known
-        ]
-    parts = zip(*(_sizes(value) for value in (*args[:2], result)), strict=True)
+        return [(sizes, tuple(size if want else None for size, want in zip(sizes[1:], wanted))) for sizes in known]
+    parts = zip(*(_sizes(value) for value in (*args[:2], result)))
     return [((left, right), (product,)) for left, right, product in parts]
 
 
@@ -145,7 +147,7 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     return stored
 
 
-_DENSE = (torch.strided, torch.jagged, torch._mkldnn)  # type: ignore[attr-defined]
+_DENSE = (torch.strided, _JAGGED, torch._mkldnn)  # type: ignore[attr-defined]
 
 
 def _stored(value: torch.Tensor) -> int:
@@ -324,13 +326,15 @@ ATTRIBUTES: dict[str, Extractor] = {
     )
     for name in names.split()
 }
-ATTRIBUTES |= {
-    "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
-    "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
-}
+ATTRIBUTES.update(
+    {
+        "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
+        "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
+    }
+)
 """Operation -> extractor, where the formula needs more than shapes."""
 
-Note = tuple[Any, ...]
+Note = Tuple[Any, ...]
 """layer, kind, functional, op, direction, role, recompute, inputs, outputs, dtypes, attributes: hashable."""
 
 
@@ -352,8 +356,8 @@ def _op_shape(note: Note, entry: list[int], own: dict[str, int]) -> OpShape:
     layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = note
     marks = {"functional": functional, "role": role, "recompute": recompute or None}
     extra: dict[str, object] = {name: _json(value) for name, value in attributes}
-    extra |= {name: value for name, value in marks.items() if value is not None}
-    dtypes = tuple(str(dtype).removeprefix("torch.") for dtype in types)
+    extra.update((name, value) for name, value in marks.items() if value is not None)
+    dtypes = tuple(str(dtype).replace("torch.", "") for dtype in types)
     return OpShape(
         layer, kind, op, direction, inputs, outputs, dtypes, extra,
         parameters=own.get(layer, 0) if kind else 0, calls=entry[1], position=entry[0],

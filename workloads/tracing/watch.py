@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
+from contextlib import suppress
 from functools import partial, update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional
-import torch.utils.flop_counter  # attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
 from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,14 +20,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.report import Gap
 from perfctl.workloads.spec import first_line
-from perfctl.workloads.tracing import as_cuda, composites, operations
-from perfctl.workloads.tracing.autocast import Autocast
+from perfctl.workloads.tracing import composites, operations
 from perfctl.workloads.tracing.composites import Call, ModuleHooks, is_recurrent
-from perfctl.workloads.tracing.gradients import current_task, next_number, tensors_in
+from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.layers import Frame, Names, Places
 from perfctl.workloads.tracing.memory import Live, storage_of
 from perfctl.workloads.tracing.operations import OpPlan, is_nested
-from perfctl.workloads.tracing.traffic import Watch
+from perfctl.workloads.tracing.versions import current_task, is_compiling, next_number
+
+if TYPE_CHECKING:  # of estimates alone: not in what runs inside a profiled process
+    from perfctl.workloads.tracing.autocast import Autocast
+    from perfctl.workloads.tracing.traffic import Watch
+
+with suppress(ImportError):  # attention of jagged tensors looks for it in a dispatch mode (torch 2.14)
+    import torch.utils.flop_counter
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
@@ -41,6 +49,16 @@ COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the device only."""
 
 
+_tracing_context: Any = getattr(TracingContext, "try_get", TracingContext.get)  # another name before torch 2.2
+ELSEWHERE = "another thread runs its forward, as DataParallel does, and operators of one thread are recorded"
+
+
+class _Thread(threading.local):
+    entered = False
+    depth = 0
+    """Modules that another thread than the recorded one is calling."""
+
+
 class Dispatch(TorchDispatchMode):
     """Passes every operator to the recorder after it ran."""
 
@@ -50,6 +68,8 @@ class Dispatch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
         self.plans: dict[Any, OpPlan] = {}
+        self.ended = False
+        """The recorder ended in another thread than it began, where this mode cannot be removed."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -58,12 +78,14 @@ class Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if TracingContext.try_get() is not None:  # torch.compile is tracing: nothing is computed
+        if self.ended or _tracing_context() is not None:  # torch.compile is tracing: nothing is computed
             return func(*args, **kwargs)
         recorder = self.recorder
         if isinstance(func, HigherOrderOperator):
             recorder.dispatched += 1
             return self._higher_order(func, args, kwargs)
+        if FakeTensor in types:  # shapes that DTensor works out before it computes: the next mode answers
+            return func(*args, **kwargs)
         if operations.computes_itself(types):  # a tensor made of tensors: the operators on those come here
             return NotImplemented
         plan = self.plans.get(func)
@@ -81,6 +103,8 @@ class Dispatch(TorchDispatchMode):
         recorder.numbered = next_number()
         if recorder.live is not None:
             recorder.live.see(result, *recorder.place(), plan.name)
+            from perfctl.workloads.tracing import as_cuda
+
             recorder.live.see_scratch(as_cuda.scratch(plan.name, args), *recorder.place(), plan.name)
         if recorder.watch is not None:
             recorder.watch.see(plan, args, kwargs, result, recorder.place()[0])
@@ -153,6 +177,10 @@ class Recorder:
         self._own: int | None = None
         """The newest node's number of a torch.autograd.Function."""
         self._dispatch = Dispatch(self)
+        self._thread = _Thread()
+        """Whether this is the thread that is recorded: modes and the stack of modules belong to one."""
+        self._elsewhere: dict[str, None] = {}
+        """Parts of the running model whose forward another thread runs."""
         self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
         self._handles: list[Any] = []
         self._attention: Any = None
@@ -172,8 +200,9 @@ class Recorder:
 
     @property
     def gaps(self) -> list[Gap]:
-        """One gap per compiled region that ran, whose operations cannot be recorded."""
-        return [Gap("layer shapes", "not_available", composites.COMPILED, name) for name in self._regions]
+        """One gap per part whose operations cannot be recorded: compiled regions, and what other threads run."""
+        reasons = {**dict.fromkeys(self._regions, composites.COMPILED), **dict.fromkeys(self._elsewhere, ELSEWHERE)}
+        return [Gap("layer shapes", "not_available", reason, name) for name, reason in reasons.items()]
 
     @property
     def data_dependent(self) -> tuple[str, ...]:
@@ -190,8 +219,11 @@ class Recorder:
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ]
         # The fused encoder path exists only on CPU and GPU in eval: disable it, so that all devices run the same operators.
-        self._fast_path = torch.backends.mha.get_fastpath_enabled()
-        if self.model is not None:  # a user's script must give the same results to the bit
+        if hasattr(torch.backends, "mha"):  # torch 2.2 and later
+            self._fast_path = torch.backends.mha.get_fastpath_enabled()
+        if self.model is not None and hasattr(
+            torch.backends, "mha"
+        ):  # a user's script must give the same results to the bit
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
@@ -200,15 +232,20 @@ class Recorder:
         for name, function in self._linalg.items():
             setattr(torch.linalg, name, update_wrapper(partial(self._values_of, function), function))
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
+        self._thread.entered = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._region is None:
+        """May be called in another thread than ``__enter__``, which may have ended."""
+        if not self._thread.entered:
+            self._dispatch.ended = True
+        elif self._region is None:
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for handle in self._handles:
             handle.remove()
         self._hooks.remove()
-        torch.backends.mha.set_fastpath_enabled(self._fast_path)
+        if hasattr(torch.backends, "mha"):
+            torch.backends.mha.set_fastpath_enabled(self._fast_path)
         torch.nn.functional.scaled_dot_product_attention = self._attention
         for name, function in self._linalg.items():
             setattr(torch.linalg, name, function)
@@ -217,6 +254,8 @@ class Recorder:
 
     def _attend(self, *args: Any, **kwargs: Any) -> Any:
         above = self.places.top
+        if not self._is_recorded_here():
+            return self._attention(*args, **kwargs)
         if above.call is not None or any(map(is_nested, (*args, *kwargs.values()))):
             return self._attention(*args, **kwargs)
         call = Call()
@@ -231,7 +270,7 @@ class Recorder:
             # Checkpointing ends a recomputation once everything saved exists again: on the math path in the middle of
             # attention, on a fused path after it. Attention is one operation, so it counts as a whole.
             if output is not None or recompute:
-                given = {**dict(zip(_ATTENTION, args, strict=False)), **kwargs}
+                given = {**dict(zip(_ATTENTION, args)), **kwargs}
                 composites.describe_attention(call, given, output)
                 self._note_cast_call(frame, call)
         return output
@@ -291,7 +330,12 @@ class Recorder:
         self._weights.update((storage._cdata, None) for storage in storages)
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
+            return
+        if not self._is_recorded_here():
+            self._thread.depth += 1
+            if self._thread.depth == 1 and ("_is_replica" in module.__dict__ or self.names.is_part(module)):
+                self._elsewhere[self.names.find(module, None, roots=False) or type(module).__name__] = None
             return
         self.places.push(self.places.frame_for(module))
         self._before.append(self.dispatched)
@@ -305,7 +349,10 @@ class Recorder:
 
     def leave(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
         """Global forward hook; ``rest``: (kwargs, output), or (None,) after an exception."""
-        if torch.compiler.is_compiling():
+        if is_compiling():
+            return
+        if not self._is_recorded_here():
+            self._thread.depth -= 1
             return
         if self._region is module:
             self._region = None
@@ -328,6 +375,10 @@ class Recorder:
             self._note_cast_call(frame, frame.call)
         if path is not None and path not in self._outputs:
             self._outputs[path] = next(map(operations.shape_of, tensors_in(output)), None)
+
+    def _is_recorded_here(self) -> bool:
+        """Whether this is the recorded thread, or autograd's, which repeats forward work of checkpointing."""
+        return self._thread.entered or current_task() != -1
 
     def _ran_unseen(self, module: torch.nn.Module, frame: Frame, args: Any, output: Any) -> None:
         """A module that gave a new tensor without any operator that could be seen: its work is unknown, not 0."""

@@ -16,7 +16,7 @@ from perfctl import __version__
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, SweepOptions, resolve_device
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import check_tools, interpreter
+from perfctl.orchestrator.launch import annotator, check_tools, interpreter
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
@@ -97,7 +97,9 @@ def sweep_request(
 
 
 def check_ready(request: SweepRequest) -> SweepRequest:
-    """The request, ready to run. Raises ToolMissing when the profiler, or what the program's own interpreter needs, is
+    """The request, ready to run; writes the file that an interpreter without perfctl needs.
+
+    Raises ToolMissing when the profiler, or what the program's own interpreter needs, is
     neither on this machine nor in the image."""
     image, program = request.image, request.program
     if image is not None:
@@ -109,6 +111,9 @@ def check_ready(request: SweepRequest) -> SweepRequest:
     check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
     if program is not None:
         interpreter.check(program, __version__)
+    if request.annotator is not None:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        annotator.write(request.annotator, __version__)
     return request
 
 
@@ -147,7 +152,7 @@ def _program(
     typed = read_program(command, asked.batch_env, asked.batches)
     program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:
-        messages.note(f"{typed.python} has no perfctl: {program.name} runs under perfctl's own, {program.python}")
+        messages.note(f"{typed.python} has no torch: {program.name} runs under perfctl's own, {program.python}")
     return program
 
 

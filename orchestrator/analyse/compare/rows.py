@@ -175,9 +175,9 @@ def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
         return
     spread, basis = run.step_time
     yield Key("step", "time", "step"), Observed(spread.values, basis)
-    batch = run.run.batch_size
-    if batch and min(spread.values) > 0:
-        speeds = tuple(batch * 1e9 / value for value in spread.values)
+    samples = run.run.samples_per_step
+    if samples and min(spread.values) > 0:
+        speeds = tuple(samples * 1e9 / value for value in spread.values)
         yield Key("step", "throughput", "samples per second"), Observed(speeds, basis)
     for phase in PHASES:
         sums: Tally[int] = Tally()

@@ -33,6 +33,10 @@ class BatchPoint:
     memory: Mapping[str, int]
     """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
     problems: tuple[str, ...]
+    samples: float | None = None
+    """Samples a step: the batch size, or those of all batches of an accumulated step. None: unknown, or without a step."""
+    batches: float = 1.0
+    """Batches a step, above 1 with gradient accumulation."""
     repeats: tuple[float, ...] = ()
     """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats are never averaged."""
 
@@ -43,7 +47,7 @@ class BatchPoint:
 
     @property
     def per_sample(self) -> float | None:
-        return self.step.median / self.batch if self.step else None
+        return self.step.median / self.samples if self.step and self.samples else None
 
 
 def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
@@ -59,7 +63,10 @@ def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchP
     memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
     bad = [item.run for item in runs if item.run.status != "ok"]
     problems = tuple(f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad)
-    return BatchPoint(batch, step, basis, memory, problems, _repeats(run.run, step) if run and step else ())
+    if run is None or step is None:
+        return BatchPoint(batch, step, basis, memory, problems)
+    samples, batches = run.run.samples_per_step, run.run.batches_per_step
+    return BatchPoint(batch, step, basis, memory, problems, samples, batches, _repeats(run.run, step))
 
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
@@ -167,10 +174,11 @@ def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
         if key is not None:
             names.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
     work = batch.counting.work_by_key if batch.counting else {}
+    samples = run.run.samples_per_step or batch.batch
     found = {}
     for key, short in names.items():
         figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
-        per_sample = (figure if figure.value is None else replace(figure, value=figure.value / batch.batch)
+        per_sample = (figure if figure.value is None else replace(figure, value=figure.value / samples)
                       for figure in figures)  # fmt: skip
         found[key] = KernelSet(batch.batch, of_layer(short), tuple(dict.fromkeys(short.values())), *per_sample)
     return found

@@ -32,6 +32,8 @@ class RunRequest:
     """The interpreter that runs the workload."""
     program: Program | None = None
     """The user's program to run instead; None for a built-in workload."""
+    annotator: Path | None = None
+    """The file that an interpreter without perfctl starts; None where perfctl is installed."""
     visible: str | None = None
     """The run's CUDA_VISIBLE_DEVICES; None where it is not set."""
     within: tuple[str, ...] = ()
@@ -62,7 +64,8 @@ class RunRequest:
         return (
             *(() if self.has_ranks else under),
             self.python, *(program.flags if program else ()),
-            "-m", "perfctl.workloads", *(() if program else (self.workload,)),
+            *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
+            *(() if program else (self.workload,)),
             "--batch", str(self.batch_size),
             "--record", str(self.paths.workload_record),
             "--annotate", annotate,

@@ -6,6 +6,7 @@ A second command exports it as CSV, which needs no NVIDIA software to read: raw 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -278,7 +279,8 @@ class Ncu:
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
-        others = (request.python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
+        python = request.python if request.annotator is None else sys.executable
+        others = (python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
         exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
         note = None if choice.queried else f"counters: {choice.reason}"

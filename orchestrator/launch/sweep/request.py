@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perfctl.orchestrator.launch import annotator
 from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.run import Image
 from perfctl.orchestrator.launch.machine import devices
@@ -90,8 +91,15 @@ class SweepRequest:
         python = self.program.python if self.program else images_run.PYTHON if self.image else self.python
         return RunRequest(
             self.workload, self.workload_arguments, batch_size, self.device, paths, python, self.program,
-            visible=self.visible, within=self.image.prefix() if self.image else (),
+            annotator=self.annotator, visible=self.visible, within=self.image.prefix() if self.image else (),
         )  # fmt: skip
+
+    @property
+    def annotator(self) -> Path | None:
+        """The file that runs inside a process of an interpreter other than perfctl's own; None where none is needed."""
+        if self.program is None or self.image is not None or self.program.python == sys.executable:
+            return None
+        return self.folder.absolute() / annotator.NAME
 
     @property
     def visible(self) -> str | None:

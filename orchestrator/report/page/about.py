@@ -151,8 +151,14 @@ def _list(names: Iterable[str], most: int) -> str:
 
 
 def tools(runs: Sequence[Run]) -> str:
-    """ "ncu 2025.3 + nsys 2025.1"."""
+    """ "ncu 2025.3 + nsys 2025.1". A tool of unknown version is named only where no run has its version."""
+    versions: dict[str, dict[str, None]] = {}
+    for run in runs:
+        versions.setdefault(run.profiler, {})[run.profiler_version or ""] = None
     named = (
-        "no profiler" if run.profiler == "none" else f"{run.profiler} {run.profiler_version or ''}" for run in runs
+        "no profiler" if profiler == "none" else f"{profiler} {version}".strip()
+        for profiler, known in versions.items()
+        for version in known
+        if version or len(known) == 1
     )
-    return " + ".join(dict.fromkeys(name.strip() for name in named))
+    return " + ".join(dict.fromkeys(named))

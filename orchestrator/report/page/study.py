@@ -22,7 +22,8 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
     """One row a batch size: time, samples per second, memory. None where none of these is known."""
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
-        Column("batch"), Column("time per step", base="ns"),
+        Column("batch"), Column("samples per step", note="of all batches that make a step"),
+        Column("time per step", base="ns"),
         Column("over repeats", style="text", note="95 % interval of the step over the repeats of the sweep"),
         Column("time per sample", base="ns"), Column("samples per second"),
         *(Column(name, base="B") for name in quantities), Column("problems", style="text"),
@@ -34,14 +35,24 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
         if point.step is not None:
             newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
             note = f"median of {point.step.count} steps{newest}; {point.basis}"
+        if point.step is not None and point.samples is None:
+            why = f"a step has {point.batches:g} batches, and their samples do not fit the batch size"
         rows.append([
-            text_cell(point.batch), time_cell(point.step.median if point.step else None, why, note),
+            text_cell(point.batch), _samples(point), time_cell(point.step.median if point.step else None, why, note),
             _over_repeats(point), time_cell(each, why), cells.rate(1e9 / each if each else None, "samples/s", why),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
             problems or nothing("none"),
         ])  # fmt: skip
     found = listing("Batch sweep", columns, rows, drop_run=False, tools=False)
     return found if found and len(found.columns) > 1 else None
+
+
+def _samples(point: BatchPoint) -> Cell:
+    if point.step is None or point.batches <= 1:
+        return nothing("a step has one batch")
+    if point.samples is None:
+        return nothing("unknown")
+    return text_cell(f"{point.batches:g} x {point.samples / point.batches:g} = {point.samples:g}")
 
 
 def _over_repeats(point: BatchPoint) -> Cell:

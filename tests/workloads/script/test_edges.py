@@ -140,14 +140,14 @@ def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
         ("trains", "ok", [0, 1], None),
         ("raises", "partial", [0, 1], "raises.py raised RuntimeError: "),
         ("raises in the window", "partial", [0], "raises in the window.py raised RuntimeError: "),
-        ("few steps", "partial", [0], "few steps.py ended after 1 of 2 measured steps. Give it more data"),
+        ("few steps", "ok", [0], None),
         ("too few", "failed", [], "too few.py ended after 1 steps (each ends with the optimizer's step;"),
         ("never steps", "failed", [], "never steps.py: no optimizer stepped and no module was called. If it trains in"),
         ("exits in the window", "partial", [0], "exits in the window.py ended with exit code 4"),
         ("infers", "ok", [0, 1], None),
         ("functional", "ok", [0, 1], None),
         ("updates by hand", "ok", [0, 1], None),
-        ("profiles itself", "partial", [0], "profiles itself.py: the script runs torch.profiler itself, and two"),
+        ("profiles itself", "ok", [0], None),
         ("was profiling", "failed", [], "was profiling.py: the script runs torch.profiler itself, and two cannot"),
         ("compiles", "ok", [0, 1], None),
         ("backward marks", "ok", [0, 1], None),
@@ -164,6 +164,15 @@ def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
     assert (run.record["status"], steps(run)) == (status, numbers)
     assert run.record["reason"] is None if reason is None else run.record["reason"].startswith(reason)
     assert (run.record["duration_ns"] is None) == (not numbers)
+
+
+def test_fewer_steps_than_requested_are_said_and_are_no_failure(ended):
+    assert gaps(ended["few steps"])["step"].startswith(
+        "few steps.py ended after 1 of 2 measured steps. Give it more data"
+    )
+    assert "perfctl: few steps.py ended after 1 of 2 measured steps" in ended["few steps"].err
+    said = "profiles itself.py: the script runs torch.profiler itself, and two cannot run at once"
+    assert gaps(ended["profiles itself"])["step"].startswith(said)
 
 
 def test_mode_and_marker_are_what_was_seen(ended):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perfctl.workloads.run.annotate import Annotator
 from perfctl.workloads.tracing.composites import COMPILED, INSTALLED, watch_compile
@@ -123,3 +125,46 @@ def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place() -> None
     assert seen.open == []
     assert seen.count()["fails:forward"] == 1
     assert seen.count()["Linear:forward"] == 1
+
+
+def test_shapes_that_torch_works_out_without_computing_are_not_recorded() -> None:
+    """DTensor (FSDP2) asks fake tensors for the shape of a result while a step is recorded."""
+    with Recorder() as recorder, FakeTensorMode():
+        assert torch.empty(2, 3).add_(torch.empty(2, 3)).shape == (2, 3)
+        torch.mm(torch.empty(2, 3), torch.empty(3, 4))
+    assert recorder.ops == ()
+
+
+def test_several_hooks_together_mark_each_forward_once() -> None:
+    """Steps, shapes and layers are watched at the same time in a script."""
+    seen, model, calls = Seen(), nn.Linear(2, 2), nn.Module.__call__
+    with Annotator(seen, model), Recorder(model):
+        model(torch.ones(1, 2))
+    model(torch.ones(1, 2))
+    assert seen.count()["Linear:forward"] == 1
+    assert nn.Module.__call__ is calls
+
+
+def test_a_recorder_may_end_in_another_thread_than_it_began_in() -> None:
+    model = nn.Linear(2, 2)
+    recorder = Recorder(model)
+    began, end = threading.Event(), threading.Event()
+
+    def begin() -> None:
+        with torch.no_grad():
+            recorder.__enter__()
+            model(torch.ones(1, 2))
+            began.set()
+            end.wait()
+            model(torch.ones(1, 2))  # the mode is still on this thread's stack, and silent
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    began.wait()
+    recorder.__exit__()
+    noted = recorder.ops
+    end.set()
+    thread.join()
+    assert [op.calls for op in noted if op.op == "aten.addmm"] == [1]
+    assert recorder.ops == noted
+    assert not INSTALLED

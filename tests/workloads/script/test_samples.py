@@ -1,0 +1,63 @@
+"""Batches and samples of a step: expected from what each step is given."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from perfctl.workloads.run.record import Record  # noqa: E402
+from perfctl.workloads.script.samples import Samples  # noqa: E402
+
+
+def stated(samples: Samples, asked: int | None) -> tuple[dict[str, float | None], list[str]]:
+    record = Record("x.py", asked, None, None, None)
+    samples.fill(record)
+    return {one.name: one.value for one in record.summaries}, [gap.quantity for gap in record.gaps]
+
+
+def train(samples: Samples, given: list[list], passes: int, steps: int = 3, optimizers: int = 1) -> None:
+    """``given``: for each step the inputs of its calls."""
+    for step in range(steps):
+        for x in given[step % len(given)]:
+            samples.called([x], grad=True)
+        for _ in range(passes):
+            samples.passed_backward()
+        samples.step_ended(True, optimizers)
+
+
+@pytest.mark.parametrize("asked", [8, 3 * 8, None])
+def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(asked: int | None) -> None:
+    samples = Samples()
+    train(samples, [[torch.ones(8, 4) for _ in range(3)] for _ in range(3)], passes=3)
+    assert stated(samples, asked) == ({"samples_per_step": 24.0, "batches_per_step": 3.0}, [])
+
+
+def test_a_batch_size_that_fits_neither_makes_the_samples_unknown() -> None:
+    samples = Samples()
+    train(samples, [[torch.ones(8, 4) for _ in range(2)] for _ in range(3)], passes=2)
+    assert stated(samples, 5) == ({"samples_per_step": None, "batches_per_step": 2.0}, ["samples_per_step"])
+
+
+def test_one_batch_a_step_states_nothing() -> None:
+    for passes, calls, optimizers in ((1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):  # pairs, two losses, a GAN
+        samples = Samples()
+        train(samples, [[torch.ones(8, 4) for _ in range(calls)] for _ in range(3)], passes, optimizers=optimizers)
+        assert stated(samples, 8) == ({}, [])
+
+
+def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the_same() -> None:
+    samples, steps = Samples(), [torch.ones(8, 4) for _ in range(3)]
+    train(samples, [[x, x] for x in steps], passes=2)
+    assert stated(samples, 8) == ({}, [])
+    samples, same = Samples(), torch.ones(8, 4)
+    samples.called([same], grad=True)
+    samples.step_ended(False, 1)
+    train(samples, [[same, same]], passes=2)
+    assert stated(samples, 8)[0] == {"samples_per_step": 16.0, "batches_per_step": 2.0}
+
+
+def test_a_shorter_last_batch_lowers_the_mean() -> None:
+    samples = Samples()
+    train(samples, [[torch.ones(8, 4), torch.ones(size, 4)] for size in (8, 8, 2)], passes=2)
+    assert stated(samples, None)[0] == {"samples_per_step": (16 + 16 + 10) / 3, "batches_per_step": 2.0}
