@@ -46,6 +46,8 @@ def test_a_kernel_without_a_rule_is_no_zero() -> None:
     assert (row.counted.value, row.counted.state) == (None, "not_available")
     assert row.counted.reason == "no rule for this kernel"
     assert row.ratio is None
+    judged = analysed("nsys").judgement.at(BATCH, "conv2", "backward")
+    assert not judged.verdicts, "no counter is asked for where none was read"
 
 
 def test_counters_stay_counted_and_derived_counts_stand_beside_them() -> None:
