@@ -5,7 +5,7 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage docs accuracy algorithms bench faults fuzz mutate verdicts format clean
+.PHONY: help demo test check coverage docs accuracy algorithms silicon bench faults fuzz mutate verdicts format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ accuracy: $(VENV)/.peers ## Pen and paper against published counts and other cou
 
 algorithms: $(VENV)/.test ## Kernel names and predicted grids against public measurements: one table
 	$(BIN)/python scripts/neusight.py
+
+silicon: $(VENV)/.test ## Derived counts against hardware counters of an A100: one table
+	$(BIN)/python scripts/silicon.py
 
 bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measured in the same run
 	$(BIN)/python bench/run.py

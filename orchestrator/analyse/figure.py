@@ -12,8 +12,9 @@ class Figure:
 
     value: float | None
     state: str
-    """counted: measured, exact. estimated: derived by a rule that may be off. not_collected: not asked for.
-    not_available: the tool or chip cannot say. refused: a number exists and would be wrong."""
+    """counted: measured, exact. derived: follows from kernel name, grid and shape, by a rule whose error on hardware is
+    stated. estimated: worked out by a rule that may be off. not_collected: not asked for. not_available: the tool or chip
+    cannot say. refused: a number exists and would be wrong."""
     reason: str | None = None
     """Why there is no value, or the rule that gave it; None for a plain count."""
     launches: int = 1
@@ -48,11 +49,12 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         return missing(all_figures[0].state, all_figures[0].reason or "not collected", of_launches=of_launches)
     total = sum(figure.value for figure in known if figure.value is not None)
     whole = isinstance(total, int) and total % divide_by == 0  # counts are exact beyond 2**53
-    estimated = [figure for figure in known if figure.state == "estimated"]
-    reasons = dict.fromkeys(figure.reason for figure in (estimated or known) if figure.reason)
+    state = next((state for state in ("estimated", "derived") if any(one.state == state for one in known)), "counted")
+    telling = [figure for figure in known if figure.state == state]
+    reasons = dict.fromkeys(figure.reason for figure in telling if figure.reason)
     rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))
     return Figure(
-        total // divide_by if whole else total / divide_by, "estimated" if estimated else "counted",
+        total // divide_by if whole else total / divide_by, state,
         "; ".join(reasons) or None, sum(figure.launches for figure in known), of_launches,
         tuple(dict.fromkeys(part for figure in known for part in figure.missing)), "; ".join(rules) or None,
     )  # fmt: skip

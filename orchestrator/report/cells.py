@@ -16,7 +16,7 @@ class Cell:
     title: str | None = None
     """Full value with its unit, or the reason why there is none."""
     style: str = ""
-    """"" (counted, or words), "est" (estimated), "no" (not collected, not available), "refused"."""
+    """"" (counted, or words), "est" (estimated), "der" (derived), "no" (not collected, not available), "refused"."""
     value: float | str | None = None
     """Sorted by and exported; None when there is nothing."""
     unit: str | None = None
@@ -89,15 +89,15 @@ def share_cell(share: float | None, reason: str = "not known") -> Cell:
 
 
 def mark(figure: Figure) -> str:
-    """The sign before a value: "~ " when it is estimated, "≥ " when a part of it is missing."""
-    return ("≥ " if figure.lower_bound else "") + ("~ " if figure.state == "estimated" else "")
+    """The sign before a value: "~ " when it is estimated, "ƒ " when it is derived, "≥ " when a part of it is missing."""
+    return ("≥ " if figure.lower_bound else "") + {"estimated": "~ ", "derived": "ƒ "}.get(figure.state, "")
 
 
 def style_of(figure: Figure) -> str:
     """The style of the figure's state."""
     if figure.value is None:
         return "refused" if figure.state == "refused" else "no"
-    return "est" if figure.state == "estimated" else ""
+    return {"estimated": "est", "derived": "der"}.get(figure.state, "")
 
 
 def why(figure: Figure) -> str:

@@ -285,7 +285,9 @@ def _executed(run: Run, flops: dict[int, KernelFlops]) -> Iterator[Finding]:
     share = (part.value or 0) / (figure.value or 1)
     most = "" if len(groups) == 1 else ", the most of all kernels"
     which = f"all of it {path}" if share == 1 else f"{percent(share)} of it {path}"
-    about = ("at least " if figure.lower_bound else "") + ("about " if figure.state == "estimated" else "")
+    about = ("at least " if figure.lower_bound else "") + {"estimated": "about ", "derived": "by its rule "}.get(
+        figure.state, ""
+    )
     amount, often = f"{about}{si(figure.value or 0)}FLOP", _launches(len(groups[name]))
     rule = f", estimated as {part.reason}" if part.state == "estimated" and part.reason else ""
     yield Finding(f"{_spoken(first[name])} executed {amount} in {often}{most}; {which}{rule}.", "kernels")

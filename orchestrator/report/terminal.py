@@ -38,7 +38,7 @@ NAME_WIDTH = 24
 
 
 STYLES = {
-    "est": "italic", "no": "dim", "refused": "strike", "bad": "bold red", "worse": "bold red", "better": "green",
+    "est": "italic", "der": "underline", "no": "dim", "refused": "strike", "bad": "bold red", "worse": "bold red", "better": "green",
     "news": "yellow",
 }  # fmt: skip
 

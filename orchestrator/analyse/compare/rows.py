@@ -164,9 +164,10 @@ def _exact(figure: Figure) -> Observed:
     note = None
     if figure.lower_bound:
         note = f"a lower bound: {figure.reason or 'a part is missing'}"
-    elif figure.state == "estimated":
-        note = f"estimated: {figure.reason}"
-    return Observed((float(figure.value or 0),), "counted by ncu, per step", note=note)
+    elif figure.state != "counted":
+        note = f"{figure.state}: {figure.reason}"
+    source = "derived from kernels and shapes, per step" if figure.state == "derived" else "counted by ncu, per step"
+    return Observed((float(figure.value or 0),), source, note=note)
 
 
 def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:

@@ -76,8 +76,10 @@ _TYPES = {
     "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8", "int8_t": "int8",
 }  # fmt: skip
 _XMMA = re.compile(
-    r"xmma_[a-z_0-9]*?_(bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_"
+    r"xmma_[a-z_0-9]*?_(?P<stored>bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_"
+    r"(?:(?P<computed>bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_)?"
 )
+"""``f32f32_tf32f32_f32``: read and written as fp32, multiplied as tf32 and summed in fp32."""
 _SHAPED = re.compile(
     r"(?:(fp16|bf16|int8|tf32|f16|i8|s8)_)?([shdi])(884|1688|16816|161616|8816|8832|16832|16864|8864)"
     r"(f16|bf16|tf32|i8)?(?:gemm|cudnn|fprop|dgrad|wgrad)(?:(?:_[a-z]+)?_(fp16|bf16|f16|tf32|s8|i8|int8)_)?"
@@ -98,7 +100,7 @@ def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
 
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
     if found := _XMMA.search(name):
-        kind = _TYPES[found[1]]
+        kind = _TYPES[found["computed"] or found["stored"]]
         if kind == "fp32" and re.search(r"_tensor\d+x", name):
             kind = "tf32"  # stored as fp32, rounded on the way in
         return kind, kind != "fp32" and "_ffma" not in name
@@ -217,7 +219,7 @@ def recognise(name: str) -> Algorithm:
     if found is None:
         return Algorithm(None, library=library, architecture=chip)
     role = "main"
-    if not lowered.startswith("triton_"):
+    if not lowered.startswith("triton_") and found != "collective":
         qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
         role = _first("role", own, qualified) or ("layout" if found == "layout" else "main")
     math, tensor_core = math_of(lowered, found) if role == "main" else (None, None)

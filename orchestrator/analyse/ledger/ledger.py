@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
+from perfctl.orchestrator.analyse.derived.run import NO_RULE
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.kernels.repeats import extrapolated
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
@@ -97,6 +98,7 @@ class LedgerRow:
     calls: tuple[LayerCall, ...]
     """One, or the gradients that make up "backward"."""
     counted: Figure
+    """From counters; where no run has any, from the kernels' rules: its state is then "derived"."""
     ratio: float | None
     """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper is 0 or a lower bound."""
     time: Spread | None
@@ -111,6 +113,8 @@ class LedgerRow:
     to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
+    derived: Figure | None = None
+    """What the rules for the row's kernels say, beside counters or in their place; None where no kernel has a rule."""
 
     @property
     def whole_paper(self) -> float | None:
@@ -176,6 +180,7 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
     for call in next((item.run.layer_calls for item in prepared.runs if item.run.layer_calls), ()):
         calls[call.layer, call.direction] = (*calls.get((call.layer, call.direction), ()), call)
     counted, otherwise = _counted(prepared)
+    derived = _by_key(prepared.derived) if prepared.derived and prepared.derived.steps else {}
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     source = timing if timing and timing.run.report.kernels else prepared.counting
     uses, unsure = kernel_uses(source), guesses(source)
@@ -191,6 +196,7 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
             batch=batch, layer=key[0], kind=parts[0].kind if parts and key != OPTIMIZER else None, direction=key[1],
             position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
             paper=paper, calls=parts, counted=figure,
+            derived=found if (found := derived.get(key)) is not None and found.value is not None else None,
             ratio=figure.value / whole if figure.value is not None and whole else None,
             time=time, time_reason=None if time else unseen, basis=times.basis if times and time else None, trusted=trusted,
             share=time.mean / times.total.mean if time and times and times.total.mean else None,
@@ -241,7 +247,7 @@ def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
 
 
 def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
-    """Counted FLOPs per step by (layer, direction), None for what is not attributed; and the figure for all others."""
+    """FLOPs per step by (layer, direction), None for what is not attributed; and the figure for all others."""
     counting = batch.counting
     if counting is None:
         failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
@@ -249,17 +255,28 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
             reason = (failed.reason or failed.status).rstrip(".")
             return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
         return {}, missing("not_available", NO_COUNTERS) if batch.on_cpu else missing("not_collected", NOT_COUNTED)
+    profiler = counting.run.profiler
     if counting.steps is None:
-        return {}, missing("not_collected", "the ncu run does not say how many steps it holds")
+        return {}, missing("not_collected", f"the {profiler} run does not say how many steps it holds")
+    layers = counting.run.report.environment.get("ncu:layers")
+    unseen = f"ncu counted in {layers} only (--layer)" if layers else f"{profiler} saw no kernel of it"
+    return _by_key(counting), missing("not_collected", unseen)
+
+
+def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
+    """FLOPs per step of each (layer, direction) whose kernels the run saw."""
+    derived = isinstance(run, DerivedRun)
+    lacking = missing("not_available", NO_RULE) if derived else missing("not_collected", "no counters for this launch")
+    replayed = not derived and "ncu:extrapolated" in run.run.report.environment
+    repeats = extrapolated(run.run.report.counters) if replayed else frozenset()
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
-    environment = counting.run.report.environment
-    repeats = extrapolated(counting.run.report.counters) if "ncu:extrapolated" in environment else frozenset()
-    for kernel, key in counting.launches:
-        found = counting.flops.get(kernel.launch)
-        total = found.total if found else missing("not_collected", "no counters for this launch")
+    for kernel, key in run.launches:
+        found = run.flops.get(kernel.launch)
+        total = found.total if found else lacking
         total = of_another(total) if kernel.launch in repeats else total
         groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
-    layers = environment.get("ncu:layers")
-    lacking = f"ncu counted in {layers} only (--layer)" if layers else "ncu saw no kernel of it"
-    figures = {key: total_of(found, divide_by=counting.steps) for key, found in groups.items()}
-    return figures, missing("not_collected", lacking)
+    figures = {key: total_of(found, divide_by=run.steps or 1) for key, found in groups.items()}
+    if derived:  # at least 0 says nothing
+        empty = {key for key, figure in figures.items() if figure.lower_bound and not figure.value}
+        figures |= {key: replace(lacking, of_launches=figures[key].of_launches) for key in empty}
+    return figures

@@ -13,10 +13,13 @@ from typing import TypeVar
 
 from perfctl.orchestrator.analyse.counters import flops as counters
 from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
+from perfctl.orchestrator.analyse.derived.records import Derived
+from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, Key, LayerTimes, Spread, preference
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
@@ -100,6 +103,26 @@ class PreparedRun:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class DerivedRun(PreparedRun):
+    """A run without counters, its instructions derived from kernel names, grids and the shapes of ``ops``."""
+
+    ops: tuple[OpShape, ...] = ()
+
+    @cached_property
+    def derived(self) -> dict[int, Derived]:
+        """Launch -> instructions, for launches that have a rule."""
+        return derived_counts(self.launches, self.ops)
+
+    @cached_property
+    def values(self) -> dict[int, dict[str, float | None]]:
+        return {launch: as_values(found) for launch, found in self.derived.items()}
+
+    @cached_property
+    def flops(self) -> dict[int, counters.KernelFlops]:
+        return {launch: as_flops(found) for launch, found in self.derived.items()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PreparedBatch:
     """The runs of a study at one batch size, made comparable by :func:`with_whole_backward`."""
 
@@ -109,13 +132,28 @@ class PreparedBatch:
     """Profiler that times the whole study; None where each batch size may take its own."""
 
     @cached_property
-    def counting(self) -> PreparedRun | None:
+    def counted(self) -> PreparedRun | None:
         """The run with counters: whole ones before failed ones and those narrowed to some layers, then the newest."""
         return max(
             (item for item in self.runs if item.run.report.counters),
             key=lambda item: (item.run.status == "ok", "ncu:layers" not in item.run.report.environment, item.run.id),
             default=None,
         )
+
+    @cached_property
+    def derived(self) -> DerivedRun | None:
+        """The counted run, else the timed one, with derived counts; None where none of its products has a rule."""
+        source = self.counted or self.timing
+        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
+        if source is None or not source.run.report.kernels or not ops:
+            return None
+        made = DerivedRun(source.run, source.precision, source.recorded, tuple(ops))
+        return made if any(one.ffma or one.tensor for one in made.derived.values()) else None
+
+    @property
+    def counting(self) -> PreparedRun | None:
+        """What FLOPs are read from: the run with counters, and where there is none, derived counts."""
+        return self.counted or self.derived
 
     @cached_property
     def timing(self) -> PreparedRun | None:

@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Gri
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.analyse.kernels.pairing import inside, narrowed_to
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import Key
 from perfctl.records.paper import OpShape
 from perfctl.records.run import Run
@@ -104,6 +104,9 @@ class RowEvidence:
     """"train" or "infer", as the run was recorded; None where that is not known."""
     image: tuple[int, int] | None = None
     """Height and width of what a convolution of stride 1 reads, which the gradient of its input has; None for others."""
+
+    derived: bool = False
+    """True where no counter was read: the counts of kernels follow from their rules."""
 
     @property
     def place(self) -> Place:
@@ -211,11 +214,12 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         kernels = kernels_by_key(counting) if counting else {}
         loose[batch.batch] = tuple(kernels.get(None, ()))
         ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
-        seen[batch.batch] = counting.run if counting else None, kernels, facts_by_layer(ops)
+        derived = isinstance(counting, DerivedRun)
+        seen[batch.batch] = counting.run if counting else None, derived, kernels, facts_by_layer(ops)
     for row in ledger.rows:
         if not row.layer or not (row.whole_paper or row.direction == "recompute"):
             continue
-        run, kernels, facts = seen[row.batch]
+        run, derived, kernels, facts = seen[row.batch]
         layers = any(key is not None for key in kernels)
         profiled = run is not None and layers and inside(row.layer, narrowed_to(run))
         known = facts.get(row.layer, LayerFacts())
@@ -224,7 +228,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
             ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
             calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled, image=known.image,
-            mode=run.mode if run else None,
+            mode=run.mode if run else None, derived=derived,
         )  # fmt: skip
         found[evidence.place] = evidence
     return found, loose
@@ -232,7 +236,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
 
 def _left_out(run: Run) -> str | None:
     if run.status != "ok":
-        return f"the ncu run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
+        return f"the {run.profiler} run is {run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
     of_ncu = list(takewhile(lambda word: word != "-m", run.command))
     used = [option for option in ("--launch-skip", "--launch-count", "--kernel-name") if option in of_ncu]
     return f"ncu was asked to leave launches out ({', '.join(used)})" if used else None

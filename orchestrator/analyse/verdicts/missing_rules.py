@@ -44,7 +44,7 @@ def not_collected(given: RuleInput) -> Verdict | None:
     """Counters that the row's FLOPs need were not collected, or ncu had no value for them."""
     evidence, counted = given.evidence, given.evidence.row.counted
     whole = counted.value is not None and not counted.lower_bound
-    if whole or not evidence.kernels or _only_additions(evidence.kernels):
+    if whole or evidence.derived or not evidence.kernels or _only_additions(evidence.kernels):
         return None
     lacks = {
         part: [one for one in evidence.kernels if counts.isdisjoint(one.counts)] for part, counts in _COUNTS.items()

@@ -117,7 +117,9 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
     description = f"Counted over paper FLOPs. {said}"
     svg = against_batch(f"{key}-ratio", description, lines, ratio, log=True, up="counted / paper")
     near = sum(difference <= 0.02 for name, difference in off.items() if name not in far)
-    note = f"counted by ncu{f'; {near} more within 2 % of 1' if near else ''}"
+    states = {row.counted.state for rows in groups.values() for row in rows}
+    source = "derived from kernel names, grids and shapes" if states == {"derived"} else "counted by ncu"
+    note = f"{source}{f'; {near} more within 2 % of 1' if near else ''}"
     if len(news) > len(far):
         note += f"; the {len(far)} furthest of {len(news)}"
     return [Chart("Counted / paper FLOPs, by batch size", svg, note)]

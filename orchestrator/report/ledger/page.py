@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.cells import (
     mark,
     nothing,
     share_cell,
+    style_of,
     text_cell,
     time_cell,
     why,
@@ -231,7 +232,7 @@ def _not_counted(ledger: Ledger) -> str | None:
 
 
 def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
-    first, why = rows[0], reasons(rows, found.judgement)
+    first, causes = rows[0], reasons(rows, found.judgement)
     notes = ["no formula: this module only calls others"] if not first.calls and first.layer else []
     if unknown := dict.fromkeys(call.formula or call.kind for row in rows for call in row.calls if call.flops is None):
         least = "paper is a lower bound: " if first.paper.lower_bound else ""
@@ -242,7 +243,7 @@ def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
     return Group(
         first.place, "" if first.place == first.direction else first.direction, first.kind,
         tuple(_line(row, found) for row in rows), formulas(rows), kernels(rows), "; ".join(notes) or None,
-        why, still_open(rows, found.judgement), small and not why,
+        causes, still_open(rows, found.judgement), small and not causes,
     )  # fmt: skip
 
 
@@ -279,7 +280,7 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
     if row.paper.value is not None and extra:
         paper = replace(paper, title=f"{paper.title}; beside it {full(extra)} elementwise")
     cells = (
-        text_cell(row.batch), paper, figure_cell(row.counted, "FLOP"), _ratio_cell(row), took, share,
+        text_cell(row.batch), paper, _counted_cell(row), _ratio_cell(row), took, share,
         amount(row.achieved, "FLOP/s", unrated),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
     )  # fmt: skip
@@ -289,11 +290,21 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
     return Line(cells, (round(50 + min(reach, 0), 1), round(abs(reach), 1)))
 
 
+def _counted_cell(row: LedgerRow) -> Cell:
+    """What was executed; beside a count, what its kernels' rules say."""
+    cell, derived = figure_cell(row.counted, "FLOP"), row.derived
+    if derived is None or derived.value is None or row.counted.state == "derived" or not row.counted.value:
+        return cell
+    off = "" if derived.lower_bound else f", {derived.value / row.counted.value - 1:+.1%} of counted"
+    said = f"derived {mark(derived)}{full(derived.value, 'FLOP')}{off}: {why(derived)}"
+    return replace(cell, title="; ".join(filter(None, (cell.title, said))))
+
+
 def _ratio_cell(row: LedgerRow) -> Cell:
     if row.ratio is not None:
         text = mark(row.counted) + ratio(row.ratio)
         title = f"{full(row.counted.value or 0)} / {full(row.paper.value or 0)} = {significant(row.ratio, 5)}"
-        return Cell(text, title, "est" if row.counted.state == "estimated" else "", rounded(row.ratio))
+        return Cell(text, title, style_of(row.counted), rounded(row.ratio))
     if row.counted.value is None:
         return nothing(row.counted.reason or "not counted")
     if (most := row.ratio_at_most) is not None:

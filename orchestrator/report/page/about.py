@@ -107,7 +107,7 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
         (*key, _list(who, 6)) for key, who in found.items()
     ]
     for (what, state, why), names in lacking.items():
-        state = "lower bound" if state in ("counted", "estimated") else state
+        state = "lower bound" if state in ("counted", "derived", "estimated") else state
         concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
         rows.append((what, state, why, concerns, nothing("a gap of the comparison")))
     for item in prepared.runs if study.foreign else ():

@@ -1,0 +1,89 @@
+"""A run without counters gets derived counts, marked as such; where counters exist both stand side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.derived.pointwise import pointwise
+from perfctl.orchestrator.analyse.derived.records import Launch
+from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.cells import figure_cell
+from tests.analyse.simulated import Scenario, make_runs
+
+BATCH = 16
+PADDED = Scenario(forward={"conv2": "padding", "fc1": "padding"}, batches=(BATCH,))
+
+
+def analysed(*profilers: str, scenario: Scenario = PADDED) -> Analysis:
+    (study,) = studies([run for run in make_runs(scenario) if run.profiler in profilers])
+    return analyse(study)
+
+
+def row_of(found: Analysis, layer: str, direction: str = "forward") -> LedgerRow:
+    return next(row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction))
+
+
+def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
+    row = row_of(analysed("nsys"), "conv2")
+    outputs = BATCH * 24 * 24  # 72 tiles of 128; 64 channels fill a tile of 128 by half
+    assert row.counted.state == "derived"
+    assert row.counted.value == 2 * outputs * 128 * 288 + 2 * outputs * 128
+    assert row.ratio == pytest.approx(2 + 2 * 128 / (2 * 64 * 288))
+
+
+def test_derived_counts_give_verdicts() -> None:
+    judged = analysed("nsys").judgement.at(BATCH, "conv2", "forward")
+    assert "tile padding" in {item.rule for item in judged.verdicts}
+
+
+def test_a_kernel_without_a_rule_is_no_zero() -> None:
+    row = row_of(analysed("nsys"), "conv2", "backward")
+    assert (row.counted.value, row.counted.state) == (None, "not_available")
+    assert row.counted.reason == "no rule for this kernel"
+    assert row.ratio is None
+    judged = analysed("nsys").judgement.at(BATCH, "conv2", "backward")
+    assert not judged.verdicts, "no counter is asked for where none was read"
+
+
+def test_counters_stay_counted_and_derived_counts_stand_beside_them() -> None:
+    row = row_of(analysed("nsys", "ncu"), "conv2")
+    assert row.counted.state == "counted"
+    assert row.derived is not None and row.derived.state == "derived"
+    assert row.derived.value == pytest.approx(row.counted.value, rel=0.01)  # the epilogue is not simulated
+
+
+def test_a_derived_cell_looks_different_and_states_rule_and_error() -> None:
+    cell = figure_cell(row_of(analysed("nsys"), "conv2").counted, "FLOP")
+    assert cell.text.startswith("ƒ ") and cell.style == "der"
+    assert "x 128 x 128 x 288" in (cell.title or "") and "launches on an A100" in (cell.title or "")
+
+
+def test_without_shapes_nothing_is_derived() -> None:
+    runs = [run for run in make_runs(PADDED) if run.profiler == "nsys"]
+    bare = [replace(run, report=replace(run.report, ops=())) for run in runs]
+    (study,) = studies(bare)
+    row = row_of(analyse(study), "conv2")
+    assert (row.counted.value, row.counted.state, row.derived) == (None, "not_collected", None)
+
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, X>(int)"
+
+
+def test_an_elementwise_addition_is_a_multiply_add_for_each_element() -> None:
+    found = pointwise(Launch(ADD, (20, 1, 1)), recognise(ADD), {10240, 64})
+    assert found is not None and (found.ffma, found.fmul, found.fadd) == (10240, 0, 0)
+
+
+def test_an_elementwise_kernel_whose_grid_fits_two_sizes_has_no_rule() -> None:
+    assert pointwise(Launch(ADD, (20, 1, 1)), recognise(ADD), {10240, 10239}) is None
+
+
+def test_what_moves_values_executes_no_floating_point_instruction() -> None:
+    name = "void cudnn::cnn::im2col4d_kernel<float, long>(X)"
+    found = pointwise(Launch(name), recognise(name), ())
+    assert found is not None and found.fp32 == 0
