@@ -190,7 +190,7 @@ class Nsys:
             return nodes
         if on_gpu:
             return (*nodes, "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
-        return ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}", "--capture-range-end=stop")
+        return (*nodes, "--capture-range=nvtx", f"--nvtx-capture={WINDOW}", "--capture-range-end=stop")
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")
