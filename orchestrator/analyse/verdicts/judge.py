@@ -196,12 +196,11 @@ def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verd
     if zero := next((item for item in verdicts if item.rule == "nothing counted"), None):
         return zero.sentence
     ratio = 1.0 if row.ratio is None else row.ratio
-    sure = {"estimated": "about ", "derived": "(derived) "}.get(row.counted.state, "")
-    sure = ("at least " if row.counted.lower_bound else "") + sure
+    sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
     others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
     also = f" (more than 10 % off at batch {others} too)" if others else ""
     part = f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper at batch {row.batch}{also}"
-    text = f"{row.name} executed {sure}{part}"
+    text = f"{row.name} executed {sure}{part}{', derived from its kernels' if row.counted.state == 'derived' else ''}"
     reasons = [
         f"{item.rule} explains {times(item.factor)}"
         for item in verdicts

@@ -12,6 +12,7 @@ from perfctl.orchestrator.analyse.derived.records import Launch
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
 from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.verdicts.judge import headlines
 from perfctl.orchestrator.report.cells import figure_cell
 from tests.analyse.simulated import Scenario, make_runs
 
@@ -37,8 +38,14 @@ def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
 
 
 def test_derived_counts_give_verdicts() -> None:
-    judged = analysed("nsys").judgement.at(BATCH, "conv2", "forward")
-    assert "tile padding" in {item.rule for item in judged.verdicts}
+    found = analysed("nsys")
+    assert "tile padding" in {item.rule for item in found.judgement.at(BATCH, "conv2", "forward").verdicts}
+    said = next(
+        one.sentence for one in headlines(found.judgement, found.ledger) if one.sentence.startswith("conv2 forward")
+    )
+    assert said.startswith(
+        "conv2 forward executed 2.01 times the FLOPs on paper at batch 16, derived from its kernels: tile"
+    )
 
 
 def test_a_kernel_without_a_rule_is_no_zero() -> None:
