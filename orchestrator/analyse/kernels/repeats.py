@@ -63,7 +63,7 @@ class FirstPass:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "perfctl_first_pass": 1,
+            "perfctl_plain_step": 1,
             "all_launches": self.all_launches,
             "launches": [[*site, [list(launch) for launch in found]] for site, found in self.launches.items()],
             "twins": [[*site, *twin] for site, twin in self.twins.items()],
