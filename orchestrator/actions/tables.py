@@ -32,8 +32,9 @@ def newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
 
 def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
     from perfctl.orchestrator.store import database, read
+    from perfctl.parsers import no_collection
 
-    with database.reading(store) as connection:
+    with database.reading(store) as connection, no_collection():
         return read.load(connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each))
 
 

@@ -1,4 +1,4 @@
-"""The tables of millions of rows: ranges, kernels, counters.
+"""The tables of millions of rows: ranges, kernels, counters, operators, derived counts.
 
 Names and the like, which many rows share, are written once, after the rows: their number is known as soon as they
 are seen. What lies in an SQLite report already goes from file to file inside SQLite.
@@ -17,14 +17,15 @@ from urllib.parse import quote
 
 from perfctl.orchestrator.store import clean_text
 from perfctl.records.bulk import NO_NAME, Columns, NumberedCounters, SqlKernels
-from perfctl.records.report import Counter, Kernel, Range, Report
+from perfctl.records.report import Counter, DerivedCount, Kernel, OpCall, Range, Report
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
 
 _AS_RECORDED = Kernel._fields[Kernel._fields.index("device_index") :]
 """Fields of a kernel that the store keeps as they are; a new last field of ``Kernel`` needs a migration, and nothing here."""
-_LAUNCH_COLUMNS = ", ".join(("id, name_id, launch, layer_id, step, range_id", *_AS_RECORDED))
+_LAUNCH_KEYS = ("id", "name_id", "launch", "layer_id", "step", "range_id")
+_LAUNCH_COLUMNS = ", ".join((*_LAUNCH_KEYS, *_AS_RECORDED))
 _FROM_RANGE_NUMBER = Kernel._fields[Kernel._fields.index("range_number") :]
 
 Column = Sequence[Any]
@@ -91,20 +92,24 @@ def insert(
 
     ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them, with a ``?``
     where a value of the column stands. Python 3.11 binds None four times slower than anything else, so a column
-    without values becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds.
+    without values becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds. Last columns that
+    a chunk does not have are NULL.
     """
     rows = 0
     for columns in chunks:
-        shown, bound = list(fixed), []
-        for value, column in zip(values, map(clean_text.of_column, columns), strict=True):
+        shown, bound = list(fixed), list[Column]()
+        for value, given in zip(values, columns):  # noqa: B905, columns may be fewer
+            if bound and given[0] is None and given.count(None) == len(given):
+                shown.append("NULL")
+                continue
+            column = clean_text.of_column(given)
             if None not in column:
                 shown.append(value)
                 bound.append(column)
-            elif bound and column.count(None) == len(column):
-                shown.append("NULL")
             else:
                 shown.append(value.replace("?", "nullif(?, x'')"))
                 bound.append([_NOTHING if item is None else item for item in column])
+        shown += ["NULL"] * (len(values) - len(columns))
         _insert_rows(connection, f"INSERT INTO {into} VALUES ", f"({', '.join(shown)})", bound)
         rows += len(columns[0])
     return rows
@@ -195,9 +200,12 @@ def _copy_kernels(
     real report seen, a name's number is made of it: asking Python for each row takes a fifth of the whole time.
     """
     base, first_range, first_name, first_layer = first_ids
-    columns = ", ".join(("launch", "name_key", "short_key", "layer", "step", *_FROM_RANGE_NUMBER))
-    source = f"WITH k({columns}) AS ({kernels.select})"
+    keys_first = ("launch", "name_key", "short_key", "layer", "step")
     try:
+        width = len(connection.execute(f"SELECT * FROM ({kernels.select}) LIMIT 0", kernels.parameters).description)
+        columns = (*keys_first, *_FROM_RANGE_NUMBER)[:width]
+        as_recorded = columns[len(keys_first) + 1 :]
+        source = f"WITH k({', '.join(columns)}) AS ({kernels.select})"
         keys = connection.execute(f"{source} SELECT DISTINCT name_key, short_key FROM k", kernels.parameters).fetchall()
         plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
         if plain and len(dict(keys)) == len(keys):
@@ -206,9 +214,9 @@ def _copy_kernels(
             name_id, numbers = "name_number(name_key, short_key)", {pair: n for n, pair in enumerate(keys, first_name)}
             connection.create_function("name_number", 2, lambda *pair: numbers[pair])
         rows = connection.execute(
-            f"INSERT INTO main.kernel_launch (run_id, {_LAUNCH_COLUMNS}) {source} SELECT {run_id:d}, launch + {base},"
-            f" {name_id}, launch, layer + {first_layer}, step, range_number + {first_range},"
-            f" {', '.join(_FROM_RANGE_NUMBER[1:])} FROM k",
+            f"INSERT INTO main.kernel_launch (run_id, {', '.join((*_LAUNCH_KEYS, *as_recorded))}) {source}"
+            f" SELECT {run_id:d}, launch + {base}, {name_id}, launch, layer + {first_layer}, step,"
+            f" {', '.join((f'range_number + {first_range}', *as_recorded))} FROM k",
             kernels.parameters,
         ).rowcount
     except sqlite3.Error:
@@ -238,6 +246,58 @@ def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterab
     values = [f"? + {first_kernel}", "?", "?", "?"]
     rows = insert(connection, "metric_value (kernel_id, metric_id, value, text)", [], values, columns)
     _write_shared(connection, "metric", run_id, ("name", "unit", "section"), ((n, *key) for key, n in metrics.items()))
+    return rows
+
+
+_SIGNATURE = ("name", "shapes", "dtypes", "layer", "direction")
+"""Fields of an operator that many instances share; ``op_call`` puts them back."""
+
+
+def write_op_calls(connection: sqlite3.Connection, run_id: int, calls: Iterable[OpCall]) -> int:
+    """How many."""
+    signatures, stacks = (_counted_from(next_id(connection, table)) for table in ("op_signature", "stack"))
+    columns = (_instance_columns(signatures, stacks, *columns) for columns in columns_of(calls))
+    into = "op_instance (run_id, signature_id, start_ns, duration_ns, device_ns, step, thread, stack_id)"
+    rows = insert(connection, into, [str(run_id)], ["?"] * 7, columns)
+    of_calls = ((number, *key) for key, number in signatures.items())
+    _write_shared(connection, "op_signature", run_id, _SIGNATURE, of_calls)
+    _write_shared(connection, "stack", run_id, ("text",), ((number, *key) for key, number in stacks.items()))
+    return rows
+
+
+def _instance_columns(
+    signatures: _Numbers,
+    stacks: _Numbers,
+    name: Column,
+    start: Column,
+    duration: Column,
+    device: Column,
+    shapes: Column,
+    dtypes: Column,
+    layer: Column,
+    direction: Column,
+    step: Column,
+    thread: Column,
+    stack: Column,
+) -> list[Column]:
+    signature_ids = list(map(signatures.__getitem__, zip(name, shapes, dtypes, layer, direction, strict=True)))
+    stack_ids = [None if text is None else stacks[text,] for text in stack]
+    return [signature_ids, start, duration, device, step, thread, stack_ids]
+
+
+def write_derived(
+    connection: sqlite3.Connection, run_id: int, first_kernel: int, counts: Iterable[DerivedCount]
+) -> int:
+    """How many. Kernels have to be there already; ``first_kernel`` is the id of launch 0."""
+    rules = _counted_from(next_id(connection, "derived_rule"))
+    columns = (
+        (launch, list(map(rules.__getitem__, zip(instruction, rule, error, strict=True))), value)
+        for launch, instruction, value, rule, error in columns_of(counts)
+    )
+    into = "derived_value (kernel_id, rule_id, value)"
+    rows = insert(connection, into, [], [f"? + {first_kernel}", "?", "?"], columns)
+    shared = ((number, *key) for key, number in rules.items())
+    _write_shared(connection, "derived_rule", run_id, ("instruction", "rule", "verified_error"), shared)
     return rows
 
 

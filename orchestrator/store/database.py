@@ -26,6 +26,7 @@ PAGE_BYTES = 16384
 WAIT_MS = 60_000
 """How long one process waits for another's transaction."""
 _ADDED_COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (\w+)")
+_DROPPED_VIEW = re.compile(r"DROP VIEW (\w+)")
 _MADE = re.compile(r"CREATE (TABLE|INDEX|VIEW) (\w+)")
 
 
@@ -187,7 +188,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _upgrade(connection: sqlite3.Connection, step: Migration, path: Path) -> None:
-    """One step. A column that the store's user added already, and a table that has all columns, stay as they are."""
+    """One step. A column or view of the store's user, and a table that has all columns, stay as they are."""
     from sqlite_utils import Database
 
     store = Database(connection, recursive_triggers=False, execute_plugins=False)
@@ -202,6 +203,8 @@ def _is_done(store: Database, step: Migration, statement: str, path: Path) -> bo
     """Is what the statement makes there? Raises StoreError for a table of the same name that perfctl cannot use."""
     if added := _ADDED_COLUMN.match(statement):
         return added[2].lower() in map(str.lower, store.table(added[1]).columns_dict)
+    if dropped := _DROPPED_VIEW.match(statement):
+        return not shape.is_as_made(store.conn, dropped[1], step.number - 1)
     made = _MADE.match(statement)
     if made is None or made[2] not in {name for (name,) in store.execute("SELECT name FROM main.sqlite_master")}:
         return False

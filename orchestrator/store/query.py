@@ -96,14 +96,19 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
         raise UsageError(f"SQLite refuses the query: {said}", "docs/schema.md names tables and columns") from error
 
 
-PARTS = frozenset({"kernel_name", "kernel_layer", "kernel_launch", "metric", "metric_value", "store_info"})
-"""Tables that the views kernel and counter put together, and the file's own record."""
+PARTS = frozenset(
+    {"kernel_name", "kernel_layer", "kernel_launch", "metric", "metric_value", "store_info"}
+    | {"op_signature", "op_instance", "derived_rule", "derived_value"}
+)
+"""Tables that the views put together, and the file's own record."""
+_OF_LAUNCHES = "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM json_each(:runs)))"
 _WHERE = {
     "run": "id IN (SELECT value FROM json_each(:runs))",
     "sweep": "id IN (SELECT sweep_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
     "device": "id IN (SELECT device_id FROM run_device WHERE run_id IN (SELECT value FROM json_each(:runs))"
     " UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
-    "counter": "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM json_each(:runs)))",
+    "counter": _OF_LAUNCHES,
+    "derived_count": _OF_LAUNCHES,
 }
 
 FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
@@ -169,7 +174,8 @@ def table_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] |
     A million rows are never in memory at once.
     """
     where, bound = _limits(table, runs)
-    sql = f"SELECT {', '.join(shape.columns(table))} FROM {table}{where} ORDER BY {'id' if table == 'kernel' else 'rowid'}"
+    order = "id" if table == "kernel" else "rowid"
+    sql = f"SELECT {shape.named(shape.columns(table))} FROM {table}{where} ORDER BY {order}"
     yield from connection.execute(sql, bound)
 
 

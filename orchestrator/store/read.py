@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
+from functools import partial
+from itertools import repeat
+from operator import add
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
@@ -28,10 +31,15 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "copies": ("copy", records.Copy),
     "operations": ("operation", records.Operation),
     "samples": ("sample", records.Sample),
+    "api_calls": ("api_call", records.ApiCall),
+    "collectives": ("collective", records.Collective),
+    "advice": ("advice", records.Advice),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
-LARGE = ("copies", "operations", "samples")
-"""Fields of those that may have many rows."""
+COUNTED = ("copies", "operations", "samples")
+"""Fields of those that may have many rows, whose number is said when they are written."""
+_LISTS = (*COUNTED, "api_calls", "collectives", "advice")
+"""Fields of a report that are lists when it is read."""
 SHAPE_COLUMNS = ("position", "layer", "op", "direction")
 """Fields of OpShape that are columns; the others are in one record."""
 
@@ -105,11 +113,12 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     )
 
 
-OF_REPORT = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
+_OF_BOTH = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
+OF_REPORT = (*_OF_BOTH, "rank", "world_size", "host", "phase", "effective_batch")
 """Columns of run that are fields of Report under the same name."""
 _OF_RUN = (
     *("sweep_id", "sweep_name", "sweep_command", "profiler", "profiler_version", "status", "origin", "exit_code"),
-    *("reason", "artifact", "artifact_sha256", *OF_REPORT),
+    *("reason", "artifact", "artifact_sha256", *_OF_BOTH),
 )
 """Columns that are fields of Run under the same name."""
 
@@ -134,7 +143,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     return Run(
         **{name: row[name] for name in _OF_RUN},
         id=run_id,
-        host=row["sweep_host"],
+        host=row["host"] or row["sweep_host"],
         device=report.devices[0] if report.devices else None,
         report=report,
         layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
@@ -152,7 +161,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     for name, (table, record) in TABLES.items():
         rows = _records(connection, record, table, run_id)
-        same[name] = rows if name in LARGE else tuple(rows)
+        same[name] = rows if name in _LISTS else tuple(rows)
     numbers = {"number": f"id - {base:d}", "parent": f"parent - {base:d}", "range_number": f"range_id - {base:d}"}
     return records.Report(
         tool=row["profiler"],
@@ -161,7 +170,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         tool_version=row["profiler_version"],
         devices=_devices(connection, run_id, row["device_id"]),
         environment=dict(connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))),
-        kernels=_records(connection, records.Kernel, "kernel", run_id, "id", numbers),
+        kernels=_kernels(connection, run_id, numbers),
         counters=_counters(connection, run_id),
         ranges=_records(connection, records.Range, "range", run_id, "id", numbers),
         ops=tuple(op_shapes(connection, run_id)),
@@ -184,9 +193,42 @@ def _records(
     instead: Mapping[str, str] = {},
 ) -> list[R]:
     """All of a table's rows of one run; its columns are named as the record's fields, but for those of ``instead``."""
-    columns = ", ".join(instead.get(field, field) for field in record._fields)
+    columns = ", ".join(instead.get(field) or shape.named([field]) for field in record._fields)
     rows = connection.execute(f"SELECT {columns} FROM {table} WHERE run_id = ? ORDER BY {order}", (run_id,))
-    return list(map(record._make, rows))
+    return list(map(partial(tuple.__new__, record), rows))
+
+
+_OFTEN_UNKNOWN = records.Kernel._fields[records.Kernel._fields.index("process") :]
+"""Last fields of a kernel, which most reports do not give."""
+
+
+def _kernels(connection: sqlite3.Connection, run_id: int, numbers: Mapping[str, str]) -> list[records.Kernel]:
+    """Fields that no launch of the run has are not fetched, which takes a sixth of the time of all."""
+    is_known = " OR ".join(f"{field} IS NOT NULL" for field in _OFTEN_UNKNOWN)
+    seek = f"SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ? AND ({is_known}))"
+    if connection.execute(seek, (run_id,)).fetchone()[0]:
+        return _records(connection, records.Kernel, "kernel", run_id, "id", numbers)
+    columns = ", ".join(numbers.get(field, field) for field in records.Kernel._fields[: -len(_OFTEN_UNKNOWN)])
+    rows = connection.execute(f"SELECT {columns} FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+    make = partial(tuple.__new__, records.Kernel)
+    return list(map(make, map(add, rows, repeat((None,) * len(_OFTEN_UNKNOWN)))))
+
+
+def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
+    """Every operator of a run in the order of its report, one by one: there may be millions."""
+    columns = ", ".join("stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields)
+    sql = f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE op_call.run_id = ?"
+    yield from map(records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,)))
+
+
+def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[records.DerivedCount]:
+    """What rules say that launches of a run executed, in the order of its launches."""
+    sql = (
+        "SELECT launch, instruction, value, rule, verified_error FROM kernel_launch"
+        " JOIN derived_count ON kernel_id = kernel_launch.id WHERE run_id = ?"
+        " ORDER BY kernel_launch.id, derived_count.rowid"
+    )
+    return list(map(records.DerivedCount._make, connection.execute(sql, (run_id,))))
 
 
 def _counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -96,7 +96,19 @@ def columns(table: str) -> Mapping[str, str]:
 
 def selected(table: str) -> str:
     """``table.column`` of every column that perfctl knows, for a SELECT: ``*`` would also take the user's own."""
-    return ", ".join(f"{table}.{column}" for column in columns(table))
+    return ", ".join(f"{table}.{named([column])}" for column in columns(table))
+
+
+def named(columns: Iterable[str]) -> str:
+    """Columns of perfctl's own, ready for SQL; ``group`` is a word of SQL's. In "" a missing one would be a text."""
+    return ", ".join(f"[{column}]" if column == "group" else column for column in columns)
+
+
+def is_as_made(connection: sqlite3.Connection, name: str, version: int) -> bool:
+    """Is the file's table or view the one that the first ``version`` migrations make?"""
+    there = connection.execute(f"{_SCHEMA} AND name = ?", (name,)).fetchone()
+    made = made_by(version)[name]
+    return there is not None and there[1] == made.kind and _bare(there[2]) == made.sql
 
 
 def check_writable(connection: sqlite3.Connection, path: Path) -> None:
@@ -190,11 +202,13 @@ def _need(path: Path, name: str, made: Made, found: Changed) -> None:
 
 def _select(connection: sqlite3.Connection, name: str, made: Made, found: Changed) -> str | None:
     """What gives the table its own columns and types; None where the table itself does."""
-    values = [_converted(column, declared, found.types[column]) for column, declared in made.columns.items()]
+    plain = [named([column]) for column in made.columns]
+    types = [(declared, found.types[column]) for column, declared in made.columns.items()]
+    values = [_converted(column, *both) for column, both in zip(plain, types, strict=True)]
     rowid = _has_rowid(connection, name)
-    if rowid and values == list(made.columns):
+    if rowid and values == plain:
         return None
-    shown = [f"{value} AS {column}" for value, column in zip(values, made.columns, strict=True)]
+    shown = [f"{value} AS {column}" for value, column in zip(values, plain, strict=True)]
     return f"SELECT {', '.join(shown)}, {'rowid' if rowid else '0'} AS rowid FROM main.{name}"
 
 

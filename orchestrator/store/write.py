@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.store import bulk, clean_text, shape
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.orchestrator.store.read import LARGE, OF_REPORT, SHAPE_COLUMNS, TABLES
+from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.report import Device, Gap, Report
+from perfctl.records.report import DerivedCount, Device, Gap, Report
 from perfctl.redact import masked, masked_line, masked_words
 
 _NEVER_NEGATIVE = {
-    "run": ("duration_ns",),
+    "run": ("duration_ns", "rank", "world_size", "effective_batch"),
     "range": ("duration_ns",),
     "kernel_launch": (
         *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
         *("registers", "static_shared_bytes", "dynamic_shared_bytes", "duration_ns"),
+        *("cluster_x", "cluster_y", "cluster_z", "occupancy"),
     ),
     "copy": ("bytes", "duration_ns"),
     "operation": ("cpu_ns", "self_cpu_ns", "device_ns", "flops"),
@@ -31,9 +32,15 @@ _NEVER_NEGATIVE = {
     "memory": ("bytes",),
     "step": ("duration_ns",),
     "layer_call": ("macs", "flops", "parameters", "read_bytes", "write_bytes", "output_elements", "elementwise_flops"),
+    "api_call": ("calls", "total_ns", "min_ns", "max_ns"),
+    "op_instance": ("duration_ns", "device_ns"),
+    "collective": ("group_size", "bytes", "duration_ns", "exposed_ns"),
+    "derived_value": ("value",),
 }
 """Times, sizes and counts by table."""
 _LARGEST = 2**63 - 1
+_VIEWED = {"kernel_launch": "kernel", "op_instance": "op_call", "derived_value": "derived_count"}
+"""Table -> the view through which it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,11 @@ class RunFacts:
     artifact_sha256: str | None = None
     command: tuple[str, ...] = ()
     variant: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    phase: str | None = None
+    effective_batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,7 @@ class Written:
     copies: int = 0
     operations: int = 0
     samples: int = 0
+    op_calls: int = 0
     reason: str | None = None
     """Why the run is partial or failed; None when it is whole."""
 
@@ -183,7 +196,7 @@ def _rows(
     connection: sqlite3.Connection, table: str, columns: Sequence[str], run_id: int, rows: Iterable[tuple[Any, ...]]
 ) -> int:
     """Insert rows as they come, with the run's id before them; how many there were."""
-    into = f"{table} (run_id, {', '.join(columns)})"
+    into = f"{table} (run_id, {shape.named(columns)})"
     return bulk.insert(connection, into, [f"{run_id:d}"], ["?"] * len(columns), bulk.columns_of(rows))
 
 
@@ -191,7 +204,7 @@ def _small_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
 ) -> None:
     _rows(connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment))
-    _tables_of_report(connection, run_id, report, TABLES.keys() - set(LARGE))
+    _tables_of_report(connection, run_id, report, TABLES.keys() - set(COUNTED))
     _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
     shapes = [(op.position, op.layer, op.op, op.direction, _shape_json(op)) for op in report.ops]
     _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
@@ -219,19 +232,52 @@ def _large_tables(
     ranges, first_range = bulk.write_ranges(connection, run_id, report.ranges)
     kernels, first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
     counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
-    copies, operations, samples = _tables_of_report(connection, run_id, report, LARGE)
-    _refuse_impossible(connection, run_id, {"range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"})
-    return Written(run_id, True, kernels, counters, ranges, copies, operations, samples)
+    op_calls = bulk.write_op_calls(connection, run_id, report.op_calls)
+    copies, operations, samples = _tables_of_report(connection, run_id, report, COUNTED)
+    new_rows = {table: f"run_id = {run_id:d}" for table in _NEVER_NEGATIVE if table != "derived_value"}
+    new_rows |= {"run": f"id = {run_id:d}", "range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"}
+    _refuse_impossible(connection, run_id, new_rows)
+    return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, op_calls)
+
+
+def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[DerivedCount]) -> int:
+    """Write the derived counts of a stored run in place of those it had; how many there are.
+
+    All of it or none, inside a transaction that is open as well. Launches without a ``source`` become "derived". Raises
+    ValueError for a launch that the run does not have.
+    """
+    with nullcontext() if connection.in_transaction else _own_transaction(connection):
+        forget(connection, "derived_rule", "run_id = ?", (run_id,))
+        launches = "SELECT id FROM kernel_launch WHERE run_id = ?"
+        forget(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
+        connection.execute("UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'", (run_id,))
+        (base,) = connection.execute(
+            "SELECT min(id - launch) FROM kernel_launch WHERE run_id = ?", (run_id,)
+        ).fetchone()
+        first = bulk.next_id(connection, "derived_value")
+        written = bulk.write_derived(connection, run_id, base or 0, rows)
+        if connection.execute(
+            f"SELECT EXISTS (SELECT 1 FROM derived_value WHERE id >= {first} AND kernel_id NOT IN ({launches}))",
+            (run_id,),
+        ).fetchone()[0]:
+            raise ValueError(f"a derived count is of a launch that run {run_id} does not have")
+        connection.execute(
+            "UPDATE kernel_launch SET source = 'derived' WHERE run_id = ? AND source IS NULL"
+            " AND id IN (SELECT kernel_id FROM derived_value WHERE id >= ?)",
+            (run_id, first),
+        )
+        _refuse_impossible(connection, run_id, {"derived_value": f"id >= {first}"})
+    return written
 
 
 def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str]) -> None:
     """Times and counts of this run that are below 0 or no numbers become NULL, each column with a gap that says so.
 
-    ``new_rows``: SQL that finds a large table's new rows without its index. Starts (``start_ns``, ``at_ns``) may be
-    negative, as they lie on a report's own clock; so may the memory that an operation gave back.
+    ``new_rows``: table -> SQL that finds its new rows, without its index where there are many. Starts (``start_ns``,
+    ``at_ns``) may be negative, as they lie on a report's own clock; so may the memory that an operation gave back.
     """
-    for table, candidates in _NEVER_NEGATIVE.items():
-        mine = new_rows.get(table, f"{'id' if table == 'run' else 'run_id'} = {run_id:d}")
+    for table, mine in new_rows.items():
+        candidates = _NEVER_NEGATIVE[table]
         types = {row[1].lower(): row[2] for row in connection.execute(f"PRAGMA main.table_info({table})")}
         checked = [column for column in candidates if shape.affinity(types[column]) != "TEXT"]
         wrong = [f"{column} NOT BETWEEN 0 AND {_LARGEST}" for column in checked]  # text is larger than any number
@@ -241,9 +287,15 @@ def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Ma
         for column, condition in zip(checked, wrong, strict=True):
             count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
             if count:
-                quantity = f"{table.removesuffix('_launch')}.{column}"
+                quantity = f"{_VIEWED.get(table, table)}.{column}"
                 reason = f"{count} {'value is' if count == 1 else 'values are'} below 0 or not a number"
                 _rows(connection, "gap", Gap._fields, run_id, [Gap(quantity, "unreadable", reason)])
+
+
+@contextmanager
+def _own_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    with unchecked(connection), transaction(connection):
+        yield
 
 
 @contextmanager

@@ -245,7 +245,7 @@ def _kernels(database: Database) -> Iterator[Kernel]:
         name = _text(long) or _text(short) or "(no name in the database)"
         times = (_number(start), _duration(start, stop))
         numbers = (None, _number(device), None, *map(_number, grid), None, None, None, *times)
-        yield Kernel(launch, name, _text(short), *place, *numbers)
+        yield Kernel(launch, name, _text(short), *place, *numbers)  # type: ignore[arg-type]
 
 
 def _iteration(database: Database) -> str:

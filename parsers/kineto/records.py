@@ -67,7 +67,7 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
         share = 0 if shared == 0 else None  # Kineto gives static and dynamic shared memory as one sum
         numbers += [share, share, event.start, event.duration]
         named = (None, context.layer, _direction(context), step, context.source, context.range_number)
-        found.append(Kernel(launch, event.name, *named, *numbers))
+        found.append(Kernel(launch, event.name, *named, *numbers))  # type: ignore[arg-type]
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -23,11 +23,16 @@ class Columns(Generic[R]):
 
     record: type[R]
     chunks: Callable[[], Iterator[Sequence[Sequence[Any]]]]
-    """Yields some rows at a time, one sequence per field of ``record``. Raises ReportError where the report is damaged."""
+    """Yields some rows at a time, one sequence per field of ``record``; last fields may be left out and are None then.
+    Raises ReportError where the report is damaged."""
 
     def __iter__(self) -> Iterator[R]:
         make: Callable[[tuple[Any, ...]], R] = partial(tuple.__new__, self.record)
-        return chain.from_iterable(map(make, zip(*columns, strict=True)) for columns in self.chunks())
+        return chain.from_iterable(map(make, zip(*self._whole(columns), strict=True)) for columns in self.chunks())
+
+    def _whole(self, columns: Sequence[Sequence[Any]]) -> Iterator[Iterable[Any]]:
+        missing = len(self.record._fields) - len(columns)
+        return chain(columns, (repeat(None, len(columns[0])) for _ in range(missing)))
 
 
 Metric = tuple[str, str | None, str | None]
@@ -57,7 +62,7 @@ class SqlKernels:
     """The report. A store attaches it, read-only, as the schema ``report``."""
     select: str
     """One SELECT: launch, a number for the name, a number for the short name, a number for the layer (from 0), step,
-    then Kernel's fields from range_number on."""
+    then Kernel's fields from range_number on. Last fields may be left out: they are NULL then."""
     parameters: Mapping[str, bytes]
     """Values of the named parameters in ``select``."""
     layers: Mapping[int, tuple[str | None, str | None, str | None]]

@@ -77,6 +77,23 @@ class Kernel(NamedTuple):
     """On the report's own clock."""
     duration_ns: int | float | None = None
     """Under ncu this is time at locked clocks with cold caches: use nsys or torch for time."""
+    process: int | None = None
+    """Id of the process that launched it."""
+    context: int | None = None
+    """CUDA context."""
+    graph_id: int | None = None
+    """CUDA graph that launched it, and its node there; None where no graph did, or the report does not say."""
+    graph_node_id: int | None = None
+    correlation: int | None = None
+    """The report's number that joins the launch to its call."""
+    cluster_x: int | None = None
+    """Blocks of a thread block cluster; None when launched without clusters, or not known. Likewise y and z."""
+    cluster_y: int | None = None
+    cluster_z: int | None = None
+    occupancy: float | None = None
+    """0..1; share of a multiprocessor's warp slots in use, as the report states it (measured or estimated)."""
+    source: str | None = None
+    """Where its executed instructions come from: "counted" or "derived"; None when neither."""
 
 
 class Counter(NamedTuple):
@@ -106,6 +123,11 @@ class Copy(NamedTuple):
     layer: str | None = None
     device_index: int | None = None
     stream: int | None = None
+    source_memory: str | None = None
+    """pageable, pinned, device or managed; None where the report does not say, and for a memset. Likewise the other."""
+    destination_memory: str | None = None
+    peer_device: int | None = None
+    """CUDA ordinal of the other GPU; None when the copy is not between two GPUs, or the report does not say."""
 
 
 class Range(NamedTuple):
@@ -154,6 +176,90 @@ class Operation(NamedTuple):
     """As the report states them; None when it does not."""
     layer: str | None = None
     direction: str | None = None
+
+
+class ApiCall(NamedTuple):
+    """All calls of one function of a runtime, driver or operating system, summed over the run."""
+
+    domain: str
+    """cuda, osrt, nvtx, mpi, nccl, cudnn, cublas."""
+    name: str
+    calls: int | None
+    total_ns: int | None
+    """On the host, all calls together; ``min_ns`` and ``max_ns`` are of the shortest and the longest one."""
+    min_ns: int | None = None
+    max_ns: int | None = None
+
+
+class OpCall(NamedTuple):
+    """One framework operator that ran once. There may be millions of them."""
+
+    name: str
+    start_ns: int | None
+    """On the report's own clock."""
+    duration_ns: int | None
+    """On the host, operators inside it included."""
+    device_ns: int | None = None
+    """Time of the kernels launched inside it; None when not known."""
+    shapes: str | None = None
+    """Shapes of its inputs as JSON; None when not recorded. Likewise ``dtypes``."""
+    dtypes: str | None = None
+    layer: str | None = None
+    direction: str | None = None
+    step: int | None = None
+    thread: int | None = None
+    stack: str | None = None
+    """Call stack, one frame a line; None when not recorded. The store keeps each text once (``op_call.stack_id``)."""
+
+
+class Collective(NamedTuple):
+    """One collective of one rank, such as an all-reduce."""
+
+    name: str
+    """all_reduce, all_gather, ..., or the report's own word."""
+    group: str | None = None
+    """Process group; None when not stated."""
+    group_size: int | None = None
+    """Ranks in the group."""
+    bytes: int | None = None
+    """Size of this rank's input."""
+    dtype: str | None = None
+    start_ns: int | None = None
+    duration_ns: int | None = None
+    """On the device; waiting for other ranks is included."""
+    exposed_ns: int | None = None
+    """Part of the duration in which this rank's GPU ran no other kernel; None when not known, 0 when fully hidden."""
+
+
+class Advice(NamedTuple):
+    """What one rule of a profiler said of a launch or of the whole report."""
+
+    launch: int | None
+    """``Kernel.launch`` in the same report; None when it concerns the whole report."""
+    rule: str
+    kind: str | None = None
+    """The profiler's kind of result: OPT, INF, WRN, ..."""
+    text: str | None = None
+    """In the profiler's words."""
+    estimated_speedup: float | None = None
+    """0..1; share of the time that following it saves, as the profiler estimates."""
+    speedup_scope: str | None = None
+    """What it is a share of: "global" (the launch) or "local" (the work of one unit); None when not stated."""
+
+
+class DerivedCount(NamedTuple):
+    """Executed instructions of one kind in one launch, calculated by a rule because no counter measured them."""
+
+    launch: int
+    """``Kernel.launch`` in the same run."""
+    instruction: str
+    """FADD, FMUL, FFMA, HMMA, ..."""
+    value: int | float | None
+    """FADD, FMUL and FFMA of all threads, tensor instructions of all warps; None when the rule gives no number."""
+    rule: str
+    """The arithmetic with the numbers put in."""
+    verified_error: float | None = None
+    """Relative error that 95 % of counted launches stayed within, 0.01 for 1 %; None when never compared."""
 
 
 class Sample(NamedTuple):
@@ -306,3 +412,17 @@ class Report:
     """Length of the capture."""
     variant: str | None = None
     """The workload's own options that are not at their default; None when all are."""
+    api_calls: Iterable[ApiCall] = ()
+    op_calls: Iterable[OpCall] = ()
+    """Empty in a run that was read from the store: ``store.read.op_calls`` reads them one by one."""
+    collectives: Iterable[Collective] = ()
+    advice: Iterable[Advice] = ()
+    rank: int | None = None
+    """Of the process among ``world_size`` that worked together, from 0; None when the file cannot say."""
+    world_size: int | None = None
+    host: str | None = None
+    """Name of the machine that the process ran on."""
+    phase: str | None = None
+    """train, prefill, decode or infer; None when not known, or when the report holds more than one."""
+    effective_batch: int | None = None
+    """Samples a step, all batches of gradient accumulation included."""

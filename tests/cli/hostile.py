@@ -35,7 +35,7 @@ def store(path: Path) -> Path:
             )
         db.execute("INSERT INTO metric VALUES (1, 1, 'flop_count', NULL, NULL)")
         db.executemany("INSERT INTO metric_value VALUES (?, ?, 1, ?, NULL)", ((1, 1, 0), (2, 2, None), (3, 3, 2.5)))
-        db.execute("INSERT INTO copy VALUES (1, 'HtoD', 4096, 1200, 100, NULL, 0, 7)")
+        db.execute("INSERT INTO copy VALUES (1, 'HtoD', 4096, 1200, 100, NULL, 0, 7, NULL, NULL, NULL)")
         db.executemany(
             "INSERT INTO range (id, run_id, name, start_ns, duration_ns, thread, depth, kind, step)"
             " VALUES (?, 1, ?, ?, ?, 11, ?, 'push_pop', ?)",

@@ -17,7 +17,20 @@ from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
-from perfctl.records.report import Copy, Counter, Gap, Kernel, Operation, Range, Report, Sample, Step
+from perfctl.records.report import (
+    ApiCall,
+    Collective,
+    Copy,
+    Counter,
+    Gap,
+    Kernel,
+    OpCall,
+    Operation,
+    Range,
+    Report,
+    Sample,
+    Step,
+)
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 KERNELS = [Kernel(0, "gemm", None, "conv1", "forward", 0, "range", duration_ns=10), Kernel(1, "relu", duration_ns=2.5)]
@@ -120,6 +133,18 @@ def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(sto
         write(store)
     assert asked(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
     assert asked(store, "SELECT count(*) FROM seen") == [(0,)]
+
+
+@pytest.mark.parametrize("own", [None, "VIEW kernel AS SELECT 1 AS mine", "TABLE kernel (mine INTEGER)"])
+def test_a_step_that_makes_a_view_again_leaves_one_of_the_users_and_misses_none(path: Path, own: str | None) -> None:
+    first_version(path, "DROP VIEW kernel", *([f"CREATE {own}"] if own else ()))
+    with database.writing(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    columns = [name for (name,) in asked(path, "SELECT name FROM pragma_table_info('kernel')")]
+    assert columns == ["mine"] if own else columns[-1] == "source"
+    with pytest.warns(StoreNote) if own else nullcontext():
+        write(path)
+        assert is_read_as_written(path)
 
 
 @pytest.mark.parametrize("of", ["view", "table"])
@@ -275,7 +300,9 @@ def test_an_older_store_is_brought_up_to_date_around_what_its_user_added(path: P
     )  # fmt: skip
     with pytest.warns(StoreNote, match="t on store_info"), database.reading(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-        assert connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone() == ("0.3.0",)
+        assert connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone() == (
+            MIGRATIONS[-1].since,
+        )
     assert asked(path, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") == [(1,)]
     with pytest.warns(StoreNote, match="t on store_info"):
         assert write(path) == 1
@@ -313,12 +340,19 @@ def test_impossible_times_and_counts_are_not_known_and_say_so(store: Path) -> No
         kernels=[Kernel(0, "k", registers=-1, duration_ns=float("inf")), Kernel(1, "k", registers=0, duration_ns=0)],
         copies=[Copy("HtoD", -4096, -7, 1, None), Copy("HtoD", 2**63 - 1, 1, 1, None)],
         operations=[Operation("o", None, 1, -1, None, None, -64, 5)],
-        steps=(Step(0, "step", -3, -100, -2.5, None),),
+        steps=(Step(0, "step", -3, -100, -2.5, None),), rank=-1, world_size=0,
+        api_calls=[ApiCall("cuda", "f", 0, -1, None, 5)], op_calls=[OpCall("o", -9, -1, 0), OpCall("o", 1, 2, 3)],
+        collectives=[Collective("all_reduce", "tp", 2, 0, None, -1, 7, -7)],
     )  # fmt: skip
     number = write(store, inside)
     with database.reading(store) as connection:
         (run,) = read.load(connection, [number])
+        operators = list(read.op_calls(connection, number))
     found = run.report
+    assert [(o.start_ns, o.duration_ns, o.device_ns) for o in operators] == [(-9, None, 0), (1, 2, 3)]
+    assert [(a.calls, a.total_ns, a.max_ns) for a in found.api_calls] == [(0, None, 5)]
+    assert [(c.bytes, c.start_ns, c.exposed_ns) for c in found.collectives] == [(0, -1, None)]
+    assert (found.rank, found.world_size) == (None, 0)
     assert [(k.registers, k.duration_ns) for k in found.kernels] == [(None, None), (0, 0)]
     assert [(c.bytes, c.start_ns, c.duration_ns) for c in found.copies] == [(None, -7, 1), (2**63 - 1, 1, 1)]
     assert [(r.start_ns, r.duration_ns) for r in found.ranges] == [(-5, None)]
@@ -326,6 +360,7 @@ def test_impossible_times_and_counts_are_not_known_and_say_so(store: Path) -> No
     assert [(s.start_ns, s.duration_ns, s.loss) for s in found.steps] == [(-3, None, -2.5)]
     assert run.duration_ns is None
     wanted = {"run.duration_ns", "range.duration_ns", "kernel.registers", "kernel.duration_ns", "copy.bytes",
-              "operation.cpu_ns", "step.duration_ns"}  # fmt: skip
+              "operation.cpu_ns", "step.duration_ns", "run.rank", "api_call.total_ns", "op_call.duration_ns",
+              "collective.exposed_ns"}  # fmt: skip
     assert {gap.quantity for gap in found.gaps} == wanted
     assert {(gap.state, gap.reason) for gap in found.gaps} == {("unreadable", "1 value is below 0 or not a number")}

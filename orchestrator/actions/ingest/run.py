@@ -218,6 +218,7 @@ def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tup
 def merge(report: Report, workload: Report) -> Report:
     """A profiler's report completed by what the profiled process itself recorded."""
     version = workload.environment.get("torch") if report.tool == "torch" else None
+    own = {name: getattr(workload, name) for name in ("rank", "world_size", "host", "phase", "effective_batch")}
     return replace(
         report,
         tool_version=report.tool_version or version,
@@ -229,6 +230,7 @@ def merge(report: Report, workload: Report) -> Report:
         ops=workload.ops,
         gaps=(*report.gaps, *workload.gaps),
         **{name: getattr(workload, name) for name in ("workload", "variant", "batch_size", "mode", "precision")},
+        **{name: value for name, value in own.items() if value is not None},
     )
 
 

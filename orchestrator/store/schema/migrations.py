@@ -44,7 +44,7 @@ class Column(NamedTuple):
 Described = dict[str, tuple[str, list[Column]]]
 """Table or view -> (what one row is, its columns), in the order of the schema."""
 _TABLE = re.compile(r"CREATE (TABLE|VIEW) (\w+) (?:\(|AS)\s*-- (.*)")
-_COLUMN = re.compile(r"\s{4}(?:\w+\.(?:\w+ AS )?)?(\w+).*?-- (.+?); (.+?); NULL: (.+)")
+_COLUMN = re.compile(r"\s{4}(?:\w+\.(?:\w+ AS )?)?\[?(\w+).*?-- (.+?); (.+?); NULL: (.+)")
 _ADDED = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (\w+) .*?-- (.+?); (.+?); NULL: (.+)")
 
 

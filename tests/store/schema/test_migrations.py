@@ -69,10 +69,10 @@ def test_a_recorded_store_keeps_every_row_gets_the_newest_schema_and_is_read_as_
     assert sum(len(run.report.steps) for run in runs) == steps
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [1, 2])
 def test_a_step_that_fails_leaves_the_store_at_the_version_it_had(tmp_path, version):
     store = recorded(version, tmp_path)
-    with closing(sqlite3.connect(store)) as connection:  # in the way of what every later version brings
+    with closing(sqlite3.connect(store)) as connection:  # in the way of what version 3 brings
         connection.execute("CREATE TABLE layer_time (mine TEXT)")
         connection.commit()
     with pytest.raises(database.StoreError, match="a table layer_time of your own"), database.writing(store):
