@@ -43,7 +43,18 @@ def test_it_is_one_add_per_output_of_a_batch_of_1000(page: str) -> None:
 
 def test_it_omits_the_multiply_adds(page: str) -> None:
     assert "it omits the multiply-adds, which are FFMA instructions" in page
-    assert f"FFMA should be {1000 * OUTPUTS * 32 * 9:,}" in page
+
+
+def test_the_missing_multiply_adds_are_derived_with_their_arithmetic(page: str) -> None:
+    tiles = f"ceil({1000 * 24 * 24:,} outputs / 128) x ceil(64 channels / 64) tiles x 128 x 64 x {32 * 9}"
+    assert f"Derived for conv2 at a batch of 1,000: {tiles} = {1000 * OUTPUTS * 32 * 9:,} FFMA" in page
+    assert f"and {1000 * OUTPUTS:,} FADD, as counted" in page
+
+
+def test_the_table_of_derived_counts_has_them_at_every_batch_size(page: str) -> None:
+    table = page.partition("Derived counts, by the rule of each kernel")[2].partition("Kernels by name")[0]
+    assert table.count(f"= {1000 * OUTPUTS * 32 * 9:,} FFMA") == len(BATCHES)
+    assert "launches on an A100" in table
 
 
 def test_the_times_do_not_follow_the_batch_either(page: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import isclose
@@ -64,6 +64,12 @@ def pipe_tensor(values: Values) -> float | None:
 def op(name: str) -> str:
     """ "ffma" -> the counter of its threads, without the unit in front."""
     return f"sass_thread_inst_executed_op_{name}_pred_on.sum"
+
+
+def instructions(values: Values, names: Iterable[str] = ("fadd", "fmul", "ffma")) -> dict[str, float]:
+    """Instruction -> how many threads executed it, for those that were counted."""
+    counted = {name: metric(values, op(name)) for name in names}
+    return {name: value for name, value in counted.items() if value is not None}
 
 
 def major(capability: str | None) -> int:

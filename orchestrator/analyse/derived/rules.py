@@ -40,9 +40,10 @@ class Verified:
     chip: str
 
     def __str__(self) -> str:
-        return (
-            f"within {self.within:.1%} on 95 % of {self.launches:,} launches on {self.chip}, {self.worst:.0%} at worst"
-        )
+        on = f"{self.launches:,} launches on {self.chip}"
+        if not self.worst:
+            return f"exact on {on}"
+        return f"within {100 * self.within:.2g} % on 95 % of {on}, {100 * self.worst:.2g} % at worst"
 
 
 @lru_cache(maxsize=1)

@@ -12,9 +12,12 @@ from functools import cached_property
 from typing import TypeVar
 
 from perfctl.orchestrator.analyse.counters import flops as counters
+from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
-from perfctl.orchestrator.analyse.derived.records import Derived
+from perfctl.orchestrator.analyse.derived.partial import complete
+from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts
+from perfctl.orchestrator.analyse.derived.works import layer_work
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, Key, LayerTimes, Spread, preference
@@ -149,6 +152,21 @@ class PreparedBatch:
             return None
         made = DerivedRun(source.run, source.precision, source.recorded, tuple(ops))
         return made if any(one.ffma or one.tensor for one in made.derived.values()) else None
+
+    @cached_property
+    def completed(self) -> dict[int, Derived]:
+        """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose rule gives the others."""
+        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
+        if self.counted is None or not ops:
+            return {}
+        works = layer_work(op for op in ops if op.direction == "forward").products
+        names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
+        found = {
+            launch: complete(Launch(names[launch]), instructions(values), works, self.batch)
+            for launch, values in self.counted.values.items()
+            if launch in names
+        }
+        return {launch: derived for launch, derived in found.items() if derived is not None}
 
     @property
     def counting(self) -> PreparedRun | None:

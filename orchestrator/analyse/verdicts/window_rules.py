@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from perfctl.orchestrator.analyse.derived.records import Launch, Work
+from perfctl.orchestrator.analyse.derived.rules import derive
 from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
@@ -258,11 +260,15 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
         return []
     value, batch, kernel = max(found, key=lambda item: (item[0], item[1]))
     more = ""
-    fits = [evidence for evidence, op, *_ in _fits(table, batch, (kernel,)) if op == "fadd"]
+    fits = [(evidence, seen) for evidence, op, _, seen in _fits(table, batch, (kernel,)) if op == "fadd"]
     if fits:
-        evidence = max(fits, key=lambda evidence: evidence.paper)
+        evidence, seen = max(fits, key=lambda fit: fit[0].paper)
         deep = evidence.paper / 2 / _outputs(evidence)
         more = f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should be {deep * value:,.0f}."
+        shape = evidence.with_batch(seen).forward
+        derived = derive(Launch(kernel.name), Work(shape)) if shape else None
+        if derived is not None and derived.fadd == value:
+            more = f" Derived for {evidence.row.layer} at a batch of {seen:,}: {derived.rule}, and {value:,.0f} FADD, as counted."
     omits = f"it omits the multiply-adds, which are FFMA instructions.{more}"
     text = f"Only FADD was collected, {value:,.0f} in {kernel.name}: {omits}"
     return [Verdict("FADD alone", text, None, None, f"{COLLECT_FP32}; {COLLECT}.", (kernel.name,), "measured")]

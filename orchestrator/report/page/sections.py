@@ -17,6 +17,7 @@ from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.bench import apart, bench_views
+from perfctl.orchestrator.report.page.derived import derived_table
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.records import PageView, Section, StudyView
@@ -78,6 +79,7 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
     yield from _tables("inference", "Inference", *inference_tables(some))
     if view := ledger_view(found):
         yield Section("ledger", "Ledger", ledger=view)
+    yield from _tables("derived", "Derived counts", derived_table(found.prepared), folded=found.ledger.any_counted)
     if tables := roofline_tables(found.roofline):
         chart = roofline_chart(key, found.roofline, colours)
         drawn_roof = (chart,) if chart else ()
