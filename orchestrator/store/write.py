@@ -12,10 +12,11 @@ from typing import Any
 
 from perfctl.orchestrator.store import bulk, clean_text, shape
 from perfctl.orchestrator.store.database import now, transaction
-from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES
+from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES, load
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import DerivedCount, Device, Gap, Report
+from perfctl.records.run import Run
 from perfctl.redact import masked, masked_line, masked_words
 
 _NEVER_NEGATIVE = {
@@ -120,12 +121,14 @@ def write_run(
     family: Callable[[str], str | None],
     again: bool = False,
     beside: bool = False,
+    derive: Callable[[Run], Iterable[DerivedCount]] | None = None,
 ) -> Written:
     """Write one run with everything its report holds, or nothing at all.
 
     ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be a
     stream) leave the store as it was. The same artifact is written once, unless ``again``. ``beside``: it
-    belongs to the run just written (another rank of it), and takes no other's place.
+    belongs to the run just written (another rank of it), and takes no other's place. ``derive`` gives the counts that follow
+    from rules; it is asked where the report has kernels and shapes.
     """
     sweep = replace(sweep, name=masked(sweep.name), command=sweep.command and masked_line(sweep.command))
     run = replace(run, command=masked_words(run.command), reason=run.reason and masked(run.reason))
@@ -140,7 +143,10 @@ def write_run(
         if report is None:
             return Written(run_id, new=True, reason=run.reason)
         _small_tables(connection, run_id, report, layer_calls)
-        return replace(_large_tables(connection, run_id, report, family), reason=run.reason)
+        written = replace(_large_tables(connection, run_id, report, family), reason=run.reason)
+        if derive is not None and report.ops and written.kernels:
+            write_derived(connection, run_id, derive(load(connection, [run_id])[0]))
+        return written
 
 
 @contextmanager

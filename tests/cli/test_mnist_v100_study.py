@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import json
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,23 @@ def test_the_table_of_derived_counts_has_them_at_every_batch_size(page: str) -> 
     table = page.partition("Derived counts, by the rule of each kernel")[2].partition("Kernels by name")[0]
     assert table.count(f"= {1000 * OUTPUTS * 32 * 9:,} FFMA") == len(BATCHES)
     assert "launches on an A100" in table
+
+
+def test_the_store_has_them_as_derived_counts_of_their_launch(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+    store = tmp_path / "study.db"
+    assert perfctl("ingest", EXAMPLE, "--store", store).code == 0
+    with closing(sqlite3.connect(store)) as connection:
+        rows = connection.execute(
+            "SELECT k.name, k.source, instruction, value, verified_error FROM derived_count AS d"
+            " JOIN kernel AS k ON k.id = d.kernel_id WHERE k.run_id = 1 ORDER BY instruction"
+        ).fetchall()
+    outputs = 1000 * OUTPUTS
+    kernel = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
+    assert [row[:4] for row in rows] == [
+        (kernel, "derived", "FFMA", outputs * 32 * 9),
+        (kernel, "derived", "FMUL", outputs),
+    ]  # FADD was counted
+    assert all(0 <= error < 0.02 for *_, error in rows)
 
 
 def test_the_times_do_not_follow_the_batch_either(page: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.estimate import Request, estimate_at
+from perfctl.orchestrator.actions.ingest.derived import derived_rows
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
 from perfctl.orchestrator.actions.messages import Messages, Silent
@@ -266,7 +267,9 @@ def take_report(
     reason, place = _errors(report), relative(path, store)
     status = "partial" if reason else "ok"
     facts = RunFacts(report.tool, status, "ingested", reason=reason, artifact=place, artifact_sha256=digest())
-    return write_run(connection, sweep, facts, report, estimate_shapes(path, report), family=family, again=again)
+    return write_run(
+        connection, sweep, facts, report, estimate_shapes(path, report), family=family, again=again, derive=derived_rows
+    )
 
 
 def _with_hints(report: Report, hints: UserHints, path: Path) -> Report:

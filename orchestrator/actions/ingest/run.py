@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
+from perfctl.orchestrator.actions.ingest.derived import derived_rows
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.kernels.names import family
@@ -88,7 +89,7 @@ def take_run(
     calls = estimate_shapes(folder, report) if report else ()
     if report is not None and features is not None:
         report = replace(report, features=features(calls))
-    written = write_run(connection, sweep, own, report, calls, family=family, again=again)
+    written = write_run(connection, sweep, own, report, calls, family=family, again=again, derive=derived_rows)
     for rank in others if written.new else ():
         _take_rank(connection, rank, world, facts, sweep, store, shared, only_first)
     return written
@@ -177,7 +178,7 @@ def _take_rank(
         report = replace(report, gaps=(*report.gaps, Gap("kernel", state, why)))
     marked, own = _as_rank(report, own, rank.number, world, shared)
     calls = estimate_shapes(rank.record or Path(), marked) if marked else ()
-    write_run(connection, sweep, own, marked, calls, family=family, beside=True)
+    write_run(connection, sweep, own, marked, calls, family=family, beside=True, derive=derived_rows)
 
 
 def _as_rank(

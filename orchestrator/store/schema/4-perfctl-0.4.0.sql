@@ -133,7 +133,7 @@ CREATE INDEX advice_by_run ON advice(run_id);
 CREATE TABLE derived_rule (       -- how instructions of launches were derived; read it through derived_count
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    instruction TEXT NOT NULL,    -- FADD, FMUL, FFMA, HMMA, ...; -; NULL: never
+    instruction TEXT NOT NULL,    -- FADD, FMUL, FFMA, HMMA, or tensor FLOP where no name says what an HMMA does; -; NULL: never
     rule TEXT NOT NULL,           -- the arithmetic with the numbers put in; -; NULL: never
     verified_error REAL           -- relative error that 95 % of counted launches stayed within; 0.01 is 1 %; NULL: never compared
 );
@@ -142,14 +142,14 @@ CREATE TABLE derived_value (      -- one derived count of one launch, its rule a
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     kernel_id INTEGER NOT NULL REFERENCES kernel_launch(id) ON DELETE CASCADE, -- the launch; -; NULL: never
     rule_id INTEGER NOT NULL,     -- id of its derived_rule; -; NULL: never
-    value NUMERIC                 -- executed FADD, FMUL, FFMA of all threads, tensor instructions of all warps; count; NULL: the rule gives none
+    value NUMERIC                 -- executed FADD, FMUL, FFMA of all threads, HMMA of all warps; count, FLOP for tensor FLOP; NULL: the rule gives none
 );
 CREATE INDEX derived_value_by_kernel ON derived_value(kernel_id);
 CREATE VIEW derived_count AS      -- executed instructions of one kind in one launch that no counter measured
 SELECT
     v.kernel_id,                  -- the launch; -; NULL: never
-    r.instruction,                -- FADD, FMUL, FFMA, HMMA, ...; -; NULL: never
-    v.value,                      -- executed FADD, FMUL, FFMA of all threads, tensor instructions of all warps; count; NULL: the rule gives none
+    r.instruction,                -- FADD, FMUL, FFMA, HMMA, or tensor FLOP where no name says what an HMMA does; -; NULL: never
+    v.value,                      -- executed FADD, FMUL, FFMA of all threads, HMMA of all warps; count, FLOP for tensor FLOP; NULL: the rule gives none
     r.rule,                       -- the arithmetic with the numbers put in; -; NULL: never
     r.verified_error,             -- relative error that 95 % of counted launches stayed within; 0.01 is 1 %; NULL: never compared
     v.id AS rowid                 -- number of the row; -; NULL: never

@@ -1,0 +1,43 @@
+"""What the store keeps of derived counts: the instructions of a run's launches that no counter measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION, instructions
+from perfctl.orchestrator.analyse.derived.records import Derived
+from perfctl.orchestrator.analyse.derived.rules import verified
+from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
+from perfctl.records.report import DerivedCount
+from perfctl.records.run import Run
+
+TENSOR = "tensor FLOP"
+"""In place of an instruction where no name says how many FLOPs each does."""
+
+
+def derived_rows(run: Run) -> Iterator[DerivedCount]:
+    """Derived counts of a run that has kernels and shapes; of a run with counters, those that complete a launch."""
+    batch = PreparedBatch(run.batch_size or 0, (PreparedRun(run, run.precision),), None)
+    counted = batch.counted.values if batch.counted else {}
+    found = batch.completed if counted else batch.derived.derived if batch.derived else {}
+    names = {kernel.launch: kernel.name for kernel in run.report.kernels}
+    for launch, derived in found.items():
+        known = instructions(counted.get(launch, {}))
+        for instruction, value in _executed(names[launch], derived):
+            if instruction.lower() not in known:
+                error = verified().get(derived.family)
+                yield DerivedCount(launch, instruction, value, derived.rule, error.within if error else None)
+
+
+def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
+    """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says how large one is."""
+    for instruction in ("FADD", "FMUL", "FFMA"):
+        value = getattr(derived, instruction.lower())
+        if value is not None:
+            yield instruction, value
+    if derived.tensor is None:
+        return
+    algorithm = recognise(name)
+    each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
+    yield ("HMMA", derived.tensor / each) if each else (TENSOR, derived.tensor)
