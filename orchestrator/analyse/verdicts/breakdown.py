@@ -18,6 +18,7 @@ from perfctl.orchestrator.analyse.kernels.grids import (
     ConvShape,
     Grid,
     expected_grid,
+    up,
 )
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
@@ -253,7 +254,7 @@ def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
     else:
         return False
     deep, channels = kernel.products / (2 * prod(grid) * each * kernel.launches), shape.in_channels // shape.groups
-    fits = any(abs(log(deep / (ceil(channels / step) * step))) < EXACT for step in (1, *DEPTH_STEPS))
+    fits = any(abs(log(deep / up(channels, step))) < EXACT for step in (1, *DEPTH_STEPS))
     return not (blocks and fits)
 
 
@@ -336,9 +337,9 @@ def _fourier_blocks(kernel: KernelGroup, product: Product, parts: int) -> int | 
     if not tile or not grid or grid[2] != parts or not kernel.products:
         return None
     counted = kernel.products / (2 * prod(grid) * prod(tile[:2]) * 4 * kernel.launches)
-    steps = (ceil(deep / step) * step for step in (1, *DEPTH_STEPS))
+    steps = (up(deep, step) for step in (1, *DEPTH_STEPS))
     padded = next((length for length in steps if abs(log(counted / length)) < EXACT), None)
     if padded is None:
         return None
-    sizes = {ceil(rows / m) * m * ceil(columns / n) * n for m, n in _sides(grid, tile, columns)}
+    sizes = {up(rows, m) * up(columns, n) for m, n in _sides(grid, tile, columns)}
     return sizes.pop() * padded * parts * 4 if len(sizes) == 1 else None
