@@ -16,6 +16,8 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm
 Grid = tuple[int, int, int]
 WINOGRAD_IMAGES = 16
 """The transforms of the Winograd that is not fused work on this many images at a time."""
+WINOGRAD_PRODUCTS = 36
+"""Products of F(4x4,3x3), which its grid has in z."""
 FUSED_CHANNELS = 32
 """Output channels, and Winograd tiles, of one thread block of the fused Winograd."""
 WHOLE = 1e-6
@@ -214,12 +216,12 @@ def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Expec
 
 def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """F(4x4,3x3), transforms apart: 36 products of tiles x Cin by Cin x Cout."""
-    if grid[2] != 36 or algorithm.tile is None or (shape.kernel_h, shape.kernel_w) != (3, 3):
+    if grid[2] != WINOGRAD_PRODUCTS or algorithm.tile is None or (shape.kernel_h, shape.kernel_w) != (3, 3):
         return None
     m, n, k = algorithm.tile
     tiles = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
     wanted, sides = _blocks(tiles, shape.out_channels, m, n, grid)
-    ctas, depth = 36 * prod(wanted), up(shape.in_channels, k)
+    ctas, depth = WINOGRAD_PRODUCTS * prod(wanted), up(shape.in_channels, k)
     multiplies = ctas * m * n * depth
     blocks = f"ceil({tiles:,} tiles / {sides[0]}) x ceil({shape.out_channels} channels / {sides[1]}) = {ctas:,} blocks"
     rule = f"36 products x {blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"

@@ -15,6 +15,7 @@ from math import ceil, log, prod
 from perfctl.orchestrator.analyse.kernels.grids import (
     FUSED_CHANNELS,
     WINOGRAD_IMAGES,
+    WINOGRAD_PRODUCTS,
     ConvShape,
     Grid,
     expected_grid,
@@ -212,13 +213,13 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
             share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
             rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
         for kernel in own if sizes == (4, 3) else ():  # the product between the transforms prints its tile
-            if not (kernel.main and kernel.grid and kernel.grid[2] == POINTS and kernel.algorithm.tile):
+            if not (kernel.main and kernel.grid and kernel.grid[2] == WINOGRAD_PRODUCTS and kernel.algorithm.tile):
                 continue
             images, outputs = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES), shape.out_channels
             tiles = images * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
             # whichever batch ran: one side of the grid has the channels
             sides = _sides(kernel.grid, kernel.algorithm.tile, outputs)
-            grids = ((ceil(tiles / m), ceil(outputs / n), POINTS) for m, n in sides)
+            grids = ((ceil(tiles / m), ceil(outputs / n), WINOGRAD_PRODUCTS) for m, n in sides)
             said = [found for grid in grids if (found := expected_grid(kernel.algorithm, grid, shape))]
             if len({one.multiplies for one in said}) > 1:
                 return evidence.paper, ""  # how many channels are padded is not known
@@ -227,10 +228,6 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
-
-
-POINTS = 36
-"""Products of F(4x4,3x3), which its grid has in z."""
 
 
 def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:
@@ -248,9 +245,9 @@ def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
         blocks, each = grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0, prod(block) * FUSED_CHANNELS * 16
     elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
         outputs = shape.out_channels // shape.groups
-        points = {POINTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
+        points = {WINOGRAD_PRODUCTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
         blocks = grid[2] in points and bool(_sides(grid, tile, outputs))
-        each = tile[0] * tile[1] * (1 if grid[2] == POINTS else 4)
+        each = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
     else:
         return False
     deep, channels = kernel.products / (2 * prod(grid) * each * kernel.launches), shape.in_channels // shape.groups
