@@ -28,16 +28,21 @@ WORKSPACE = 1 << 20
 _FEWEST_REDUCED = 4
 
 
+_SGEMM = re.compile(r"sgemm_\d+x\d+|(?P<xmma>xmma_gemm_f32f32_f32f32\w*_ffma)")
+
+
 def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """``..._sgemm_MxN_..``: whole tiles, the sum in whole steps, each part of a split sum by itself.
 
     FMUL is alpha: once for each value of the tiles, each slice and each part. The slices are added up by FADD. The parts
     wait in a workspace for ``splitKreduce``, which adds the bias, too; where they do not fit there, they are added to C one
-    after the other: a multiply-add for each value and each part but the first. Verified for tiles of 32, 64 and 128;
-    the simt kernels of CUTLASS (``cutlass_80_simt_sgemm_128x256_8x4``) scale and add in the same way.
+    after the other: a multiply-add for each value and each part but the first. Verified for tiles of 32, 64 and 128.
+    Not verified: the simt kernels of CUTLASS (``cutlass_80_simt_sgemm_128x256_8x4``), whose epilogue scales and adds in the same
+    way, and ``xmma_gemm_f32f32_f32f32_.._ffma``, whose epilogue is in no rule.
     """
     tile, name = algorithm.tile, launch.name
-    if tile is None or algorithm.tensor_core or not re.search(r"sgemm_\d+x\d+", name) or "fp16" in name:
+    found = _SGEMM.search(name)
+    if tile is None or algorithm.tensor_core or found is None or "fp16" in name:
         return None
     cut = _tiling(launch, work, tile[:2])
     if cut is None:
@@ -49,10 +54,12 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
     more = f" + {onto} onto each value" if onto else ""
     ffma = cut.values * (deep + onto)
+    known = found["xmma"] is None
     return Derived(
-        "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
+        "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm" if known else "xmma sgemm",
         f"{cut} x (sum of {cut.shape.k:,}{parts}, in steps of {step}: {deep:,}{more}) = {ffma:,} FFMA",
-        ffma=ffma, fmul=cut.values * slices * cut.parts, fadd=cut.values * (slices - 1) * cut.parts,
+        ffma=ffma, fmul=cut.values * slices * cut.parts if known else None,
+        fadd=cut.values * (slices - 1) * cut.parts if known else None,
     )  # fmt: skip
 
 
@@ -103,28 +110,6 @@ def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     return Derived(
         "splitKreduce", f"{outputs:,} outputs x ({parts} parts{more}) = {fadd:,} FADD", ffma=0, fmul=outputs, fadd=fadd
     )
-
-
-_LARGE_K = re.compile(
-    r"sgemm_largek\w*<(?:\(bool\))?\w+, ?(?:\(bool\))?\w+, ?(?:\(int\))?(\d), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
-)
-
-
-def large_k(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``sgemm_largek_lds64<.., 5, 5, 4, ..>``: tiles of 2^5 x 2^5 in steps of 2^4, as other products of cuBLAS.
-
-    No counter verified it; alpha and the sums of its blocks are in no rule.
-    """
-    found, shape = _LARGE_K.search(launch.name), work.shape
-    if found is None or not isinstance(shape, GemmShape):
-        return None
-    tile, step = (2 ** int(found[1]), 2 ** int(found[2])), 2 ** int(found[3])
-    cut = next((one for scale in (launch.scale, None) for one in tilings(shape, tile, launch.grid, scale)), None)
-    if cut is None:
-        return None
-    deep = summed(shape.k, cut.parts, step)
-    rule = f"{cut} x (sum of {shape.k:,}, in steps of {step}: {deep:,}) = {cut.values * deep:,} FFMA"
-    return Derived("sgemm_largek", rule, ffma=cut.values * deep)
 
 
 _SMALL = re.compile(r"gemmsn_\w*kernel\w*<float, ?\d+, ?\d+, ?\d+, ?\d+, ?(\d+),", re.IGNORECASE)

@@ -18,7 +18,7 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
 Rule = Callable[[Launch, Algorithm, Work], Derived | None]
 RULES: tuple[Rule, ...] = (
-    products.sgemm, products.reduction, products.small_columns, products.vector, products.dot, products.large_k,
+    products.sgemm, products.reduction, products.small_columns, products.vector, products.dot,
     convolutions.convolution, convolutions.input_gradient, convolutions.weight_gradient, convolutions.simt,
     convolutions.transformed, convolutions.fourier, convolutions.direct, convolutions.depthwise,
     tensor.product, tensor.convolution, tensor.attention,
