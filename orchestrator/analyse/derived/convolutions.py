@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from math import ceil, prod
+from math import ceil
 
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.grids import (
     STEP,
     ConvShape,
     GemmShape,
+    covers,
     expected_grid,
     summed,
     tilings,
@@ -135,10 +136,11 @@ def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         deep = shape.kernel_h * shape.kernel_w * up(shape.in_channels, step)
     else:
         return None
-    tiles = ceil(rows / m) * ceil(columns / n)
-    if groups > 1 or (launch.grid is not None and (prod(launch.grid[:2]) < tiles or launch.grid[2] > 1)):
+    down, across = ceil(rows / m), ceil(columns / n)
+    grid = launch.grid
+    if groups > 1 or (grid is not None and (grid[2] > 1 or not covers(grid, down, across, swizzled=True))):
         return None
-    area = tiles * m * n
+    area = down * across * m * n
     rule = f"ceil({rows:,} / {m}) x ceil({columns:,} / {n}) tiles x {m} x {n} x {deep:,} = {area * deep:,} FFMA"
     return Derived("cutlass simt convolution", rule, ffma=area * deep, fmul=area, fadd=0)
 
@@ -185,22 +187,24 @@ def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     return Derived("products of FFT", rule, ffma=4 * cut.values * deep)
 
 
+_GROUPED = re.compile(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel")
+_GROUPED_DIRECTIONS = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
+
+
 def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """Kernels that fill no tiles: ``conv2d_grouped_direct_kernel``, and ``conv2d_c1_k1`` with one more for each output.
 
     ``dgrad2d_`` and ``wgrad2d_grouped_direct_kernel`` are taken to do what is on paper, too: not verified on silicon.
     """
     shape, name = work.shape, launch.name
-    if found := re.search(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel", name):
-        wanted = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}[found[1]]
-        if work.direction != wanted or work.stride > 1:
-            return None
-        if isinstance(shape, ConvShape) and wanted == "forward":
+    if (found := _GROUPED.search(name)) and work.direction == _GROUPED_DIRECTIONS[found[1]]:
+        if isinstance(shape, ConvShape) and work.direction == "forward":
             outputs = shape.pixels * shape.out_channels
             rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
             return Derived("grouped direct", rule, ffma=shape.macs, fmul=outputs, fadd=0)
-        rule = f"as on paper: {shape.macs:,} FFMA"
-        return Derived("grouped direct, gradient", rule, ffma=shape.macs)
+        # with another size of the image, exchanged channels have more taps than paper
+        if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
+            return Derived("grouped direct, gradient", f"as on paper: {shape.macs:,} FFMA", ffma=shape.macs)
     if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
         outputs = shape.pixels * shape.out_channels
         ffma = outputs * (shape.depth + 1)

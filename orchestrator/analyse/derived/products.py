@@ -116,7 +116,10 @@ _SMALL = re.compile(r"gemmsn_\w*kernel\w*<float, ?\d+, ?\d+, ?\d+, ?\d+, ?(\d+),
 
 
 def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``gemmSN_TN_kernel``: few rows, filled up to its columns; each of 16 threads scales and adds its part of the sum."""
+    """``gemmSN_TN_kernel``: few rows, filled up to its columns; each of 16 threads scales and adds its part of the sum.
+
+    Verified for the layout TN only.
+    """
     shape, found = work.shape, _SMALL.search(launch.name)
     if not isinstance(shape, GemmShape) or found is None:
         return None
@@ -125,9 +128,10 @@ def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
     onto = shape.m * shape.n * work.onto
     ffma = shape.batch * (rows * shape.n * shape.k + onto)
     fadd = rows * shape.n * (16 + ceil(shape.k / 16)) - (rows - shape.m) * shape.n
+    family = "gemmSN" if "_tn_" in launch.name.lower() else "gemmSN, other layouts"
+    more = f" + {onto:,} of the bias" if onto else ""
     return Derived(
-        "gemmSN", f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}"
-        f"{f' + {onto:,} of the bias' if onto else ''} = {ffma:,} FFMA",
+        family, f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{more} = {ffma:,} FFMA",
         ffma=ffma, fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8, fadd=shape.batch * fadd,
     )  # fmt: skip
 

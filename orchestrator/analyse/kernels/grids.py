@@ -131,13 +131,14 @@ def tilings(
             parts = scale / values if scale else 1.0
             if 1 - WHOLE <= parts <= shape.k and abs(parts - round(parts)) < WHOLE * parts:
                 yield Tiling(shape, sides, round(parts))
-        elif grid[2] % shape.batch == 0 and _covers(grid, rows, columns, swizzled):
+        elif grid[2] % shape.batch == 0 and covers(grid, rows, columns, swizzled):
             yield Tiling(shape, sides, grid[2] // shape.batch)
         elif grid[0] * grid[1] * grid[2] == rows * columns * shape.batch:
             yield Tiling(shape, sides, 1)
 
 
-def _covers(grid: Grid, rows: int, columns: int, swizzled: bool) -> bool:
+def covers(grid: Grid, rows: int, columns: int, swizzled: bool = False) -> bool:
+    """True where the grid's x and y have a thread block for each tile; ``swizzled``: or lie in CUTLASS's order."""
     if grid[0] * grid[1] == rows * columns:
         return True
     both = ((rows, columns), (columns, rows))
