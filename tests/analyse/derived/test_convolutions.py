@@ -21,13 +21,13 @@ def conv(name: str, shape: ConvShape = CONV, grid: tuple[int, int, int] | None =
 
 
 def gradients(
-    source: tuple[int, ...], weight: tuple[int, ...], *, stride: int = 1, padding: int = 0
+    source: tuple[int, ...], weight: tuple[int, ...], *, stride: int = 1, padding: int = 0, first: bool = False
 ) -> tuple[Work, ...]:
     """Of a convolution without dilation, one group for each weight that lacks channels."""
     out = [(size + 2 * padding - taps) // stride + 1 for size, taps in zip(source[2:], weight[2:], strict=True)]
     facts = {
         "stride": [stride] * 2, "padding": [padding] * 2, "dilation": [1, 1], "groups": source[1] // weight[1],
-        "output_mask": [True, True, False],
+        "output_mask": [not first, True, False],
     }  # fmt: skip
     shapes = ((source[0], weight[0], *out), source, weight)
     op = OpShape(
@@ -123,6 +123,20 @@ def test_the_gradient_of_the_weight_sums_over_all_outputs_in_the_parts_of_the_gr
         "void cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int)", BACK, (9, 2, 1)
     )
     assert engine.ffma == 288 * 64 * outputs
+
+
+def test_a_first_layer_has_no_gradient_of_its_input() -> None:
+    assert [work.direction for work in BACK] == ["grad_input", "grad_weight"]
+    assert [work.direction for work in gradients((64, 1, 28, 28), (32, 1, 3, 3), first=True)] == ["grad_weight"]
+
+
+def test_grouped_direct_gradients_have_a_rule_where_paper_has_as_many_taps() -> None:
+    name = (
+        "void cudnn::cnn::dgrad2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, float, float, float>(X)"
+    )
+    (same,) = derived(name, gradients((8, 16, 10, 10), (16, 1, 3, 3), padding=1))
+    assert (same.ffma, same.fp32) == (8 * 16 * 10 * 10 * 9, None)
+    assert not derived(name, gradients((8, 16, 10, 10), (16, 1, 3, 3)))
 
 
 def test_rules_of_gradients_say_that_no_counter_verified_them() -> None:
