@@ -1,4 +1,4 @@
-"""Matrix products and convolutions on the CUDA cores in fp32: cuBLAS and cuDNN.
+"""Matrix products on the CUDA cores in fp32: cuBLAS and CUTLASS.
 
 The rules were read off counters of an A100 (CUDA 11.4) with known shapes; ``scripts/silicon.py`` repeats the comparison.
 cuBLAS computes C = alpha A B + beta C, column by column, so that a tile's first side lies along the outputs of a Linear layer.
@@ -7,87 +7,119 @@ cuBLAS computes C = alpha A B + beta C, column by column, so that a tile's first
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from math import ceil
+from math import ceil, prod
 
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, expected_grid
-from perfctl.orchestrator.analyse.kernels.names import Algorithm
+from perfctl.orchestrator.analyse.kernels.grids import (
+    STEP,
+    WINOGRAD_PRODUCTS,
+    ConvShape,
+    GemmShape,
+    Tiling,
+    slices_of,
+    summed,
+    tilings,
+)
+from perfctl.orchestrator.analyse.kernels.grids import up as up
+from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
-_SLICED = re.compile(r"_sliced1x(\d+)")
-_STEP = 8
-"""Elements of the sum that a tile takes at a time; each slice of a ``sliced1xS`` kernel takes as many."""
-_WHOLE = 1e-6
+WORKSPACE = 1 << 20
+"""Values that cuBLAS's own workspace holds: 4 MiB before Hopper (``cublasSetWorkspace``)."""
+_FEWEST_REDUCED = 4
 
 
-def up(length: int, step: int) -> int:
-    """Rounded up to whole steps."""
-    return -(-length // step) * step
+_SGEMM = re.compile(r"sgemm_\d+x\d+|(?P<xmma>xmma_gemm_f32f32_f32f32\w*_ffma)")
 
 
 def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """``..._sgemm_MxN_..``: whole tiles, the sum in whole steps, each part of a split sum by itself.
 
-    FMUL is alpha: once for each value of the tiles, each slice and each part. The slices are added up by FADD. Parts are
-    added to C one after the other, except by sliced kernels: a multiply-add for each value and each part but the first.
+    FMUL is alpha: once for each value of the tiles, each slice and each part. The slices are added up by FADD. The parts
+    wait in a workspace for ``splitKreduce``, which adds the bias, too; where they do not fit there, they are added to C one
+    after the other: a multiply-add for each value and each part but the first. Verified for tiles of 32, 64 and 128.
+    Not verified: the simt kernels of CUTLASS (``cutlass_80_simt_sgemm_128x256_8x4``), whose epilogue scales and adds in the same
+    way, and ``xmma_gemm_f32f32_f32f32_.._ffma``, whose epilogue is in no rule.
     """
-    shape, tile = work.shape, algorithm.tile
-    if not isinstance(shape, GemmShape) or tile is None or algorithm.tensor_core or not _is_sgemm(launch.name):
+    tile, name = algorithm.tile, launch.name
+    found = _SGEMM.search(name)
+    if tile is None or algorithm.tensor_core or found is None or "fp16" in name:
         return None
-    found = _SLICED.search(launch.name)
-    slices = int(found[1]) if found else 1
-    area, split, sides = next(_splits(launch, shape, tile, slices), (0, 0, (0, 0)))
-    if not split:
+    cut = _tiling(launch, work, tile[:2])
+    if cut is None:
         return None
-    part = ceil(shape.k / split)
-    last = shape.k - part * (split - 1)
-    if last < 1:
-        part, last = up(part, 1), max(last, 0)
-    step = tile[2] or _STEP * slices
-    deep = up(part, step) * (split - 1) + up(last, step)
-    onto = (split - 1 if slices == 1 else 0) + work.onto
-    tiles = f"ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) tiles x {tile[0]} x {tile[1]}"
-    times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
-    parts = f" in {split} parts" if split > 1 else ""
+    slices = slices_of(name)
+    step = tile[2] or STEP * slices
+    deep = summed(cut.shape.k, cut.parts, step)
+    onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
+    parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
     more = f" + {onto} onto each value" if onto else ""
+    ffma = cut.values * (deep + onto)
+    known = found["xmma"] is None
     return Derived(
-        "sgemm, sliced" if slices > 1 else "sgemm",
-        f"{times}{tiles} x (sum of {shape.k:,}{parts}, in steps of {step}: {deep:,}{more}) = {area * (deep + onto):,} FFMA",
-        ffma=area * (deep + onto), fmul=area * slices * split, fadd=area * (slices - 1) * split,
+        "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm" if known else "xmma sgemm",
+        f"{cut} x (sum of {cut.shape.k:,}{parts}, in steps of {step}: {deep:,}{more}) = {ffma:,} FFMA",
+        ffma=ffma, fmul=cut.values * slices * cut.parts if known else None,
+        fadd=cut.values * (slices - 1) * cut.parts if known else None,
     )  # fmt: skip
 
 
-def _is_sgemm(name: str) -> bool:
-    return re.search(r"sgemm_\d+x\d+", name) is not None and "fp16" not in name
+def _tiling(launch: Launch, work: Work, tile: tuple[int, int]) -> Tiling | None:
+    """How a kernel of cuBLAS cuts up the work; a convolution is a plain product only where its grid says so."""
+    shape, grid = work.shape, launch.grid
+    scale = launch.scale / slices_of(launch.name) if launch.scale else None
+    if isinstance(shape, GemmShape):
+        return next(tilings(shape, tile, grid, scale, "cutlass" in launch.name), None)
+    if not isinstance(shape, ConvShape) or shape.groups != 1 or grid is None or work.stride > 1:
+        return None
+    if grid[2] == WINOGRAD_PRODUCTS and shape.kernel_h > 1:
+        return None
+    # after im2col, or 1 x 1: all images at once, or one product an image
+    whole = GemmShape(shape.pixels, shape.out_channels, shape.depth)
+    apart = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
+    return next((cut for one in (whole, apart) for cut in tilings(one, tile, grid) if cut.parts == 1), None)
 
 
-def _splits(
-    launch: Launch, shape: GemmShape, tile: tuple[int, int, int | None], slices: int
-) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """(values of all tiles, parts of the sum, tile sides along rows and columns) that grid or FMUL allow, likeliest first."""
-    m, n, _ = tile
-    for along_rows, along_columns in dict.fromkeys(((n, m), (m, n))):
-        rows, columns = ceil(shape.m / along_rows), ceil(shape.n / along_columns)
-        area = shape.batch * rows * columns * m * n
-        sides = along_rows, along_columns
-        if launch.grid is not None:
-            if launch.grid[0] * launch.grid[1] == rows * columns and launch.grid[2] % shape.batch == 0:
-                yield area, launch.grid[2] // shape.batch, sides
-            elif launch.grid[0] * launch.grid[1] * launch.grid[2] == rows * columns * shape.batch:
-                yield area, 1, sides
-        elif launch.scale:
-            split = launch.scale / area / slices
-            if split >= 1 and abs(split - round(split)) < _WHOLE * split and round(split) <= shape.k:
-                yield area, round(split), sides
-        else:
-            yield area, 1, sides
+def _waits(launch: Launch, cut: Tiling) -> bool:
+    """True where the parts of a sum wait in a workspace. Where the launch after it is not known: 4 parts or more that fit."""
+    if cut.parts == 1:
+        return False
+    if launch.reduced is not None:
+        return launch.reduced
+    outputs = cut.shape.batch * cut.shape.m * cut.shape.n
+    return cut.parts >= _FEWEST_REDUCED and cut.parts * outputs <= WORKSPACE
+
+
+_REDUCE = re.compile(
+    r"splitkreduce_kernel<(?:\(int\))?\d+, ?(?:\(int\))?\d+, ?int, ?float, ?float, ?float, ?float, ?(?:\(bool\))?\w+, ?"
+    r"(?:\(bool\))?(?P<bias>\w+),"
+)
+
+
+def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``splitKreduce_kernel``: an FADD for each output and part, one more for a bias, and alpha once for each output."""
+    found, shape = _REDUCE.search(launch.name.lower()), work.shape
+    if found is None or launch.before is None or not isinstance(shape, GemmShape):
+        return None
+    before, tile = launch.before, recognise(launch.before.name).tile
+    cut = next(tilings(shape, tile[:2], before.grid, swizzled=True), None) if tile and before.grid else None
+    if cut is None or cut.parts == 1:
+        return None
+    parts, outputs, bias = cut.parts, shape.batch * shape.m * shape.n, found["bias"] in ("1", "true")
+    fadd = outputs * (parts + bias)
+    more = " + 1 of the bias" if bias else ""
+    return Derived(
+        "splitKreduce", f"{outputs:,} outputs x ({parts} parts{more}) = {fadd:,} FADD", ffma=0, fmul=outputs, fadd=fadd
+    )
 
 
 _SMALL = re.compile(r"gemmsn_\w*kernel\w*<float, ?\d+, ?\d+, ?\d+, ?\d+, ?(\d+),", re.IGNORECASE)
 
 
 def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``gemmSN_TN_kernel``: few rows, filled up to its columns; each of 16 threads scales and adds its part of the sum."""
+    """``gemmSN_TN_kernel``: few rows, filled up to its columns; each of 16 threads scales and adds its part of the sum.
+
+    Verified for the layout TN only.
+    """
     shape, found = work.shape, _SMALL.search(launch.name)
     if not isinstance(shape, GemmShape) or found is None:
         return None
@@ -96,91 +128,45 @@ def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
     onto = shape.m * shape.n * work.onto
     ffma = shape.batch * (rows * shape.n * shape.k + onto)
     fadd = rows * shape.n * (16 + ceil(shape.k / 16)) - (rows - shape.m) * shape.n
+    family = "gemmSN" if "_tn_" in launch.name.lower() else "gemmSN, other layouts"
+    more = f" + {onto:,} of the bias" if onto else ""
     return Derived(
-        "gemmSN", f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}"
-        f"{f' + {onto:,} of the bias' if onto else ''} = {ffma:,} FFMA",
+        family, f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{more} = {ffma:,} FFMA",
         ffma=ffma, fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8, fadd=shape.batch * fadd,
     )  # fmt: skip
 
 
+_VECTOR = re.compile(r"gemv2t_kernel_val<int, ?int, ?float,[^>]*?(128), ?16, ?(\d), ?\d,")
+
+
 def vector(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``gemv2T_kernel_val``: no padding; 128 threads add up 512 elements at a time, and a warp's 32 sums at the end."""
-    shape = work.shape
-    if not isinstance(shape, GemmShape) or "gemv2t_kernel_val<int, int, float" not in launch.name.lower():
+    """``gemv2T_kernel_val<.., 128, 16, T, 4, ..>``: no padding; 128 threads add up 128 T elements at a time (T is 2 or 4), and
+    a warp's 32 sums at the end. Verified up to 256 elements for T = 2."""
+    shape, found = work.shape, _VECTOR.search(launch.name.lower())
+    if not isinstance(shape, GemmShape) or found is None or 1 not in (shape.m, shape.n):
         return None
-    if 1 not in (shape.m, shape.n):
-        return None
+    each = int(found[1]) * int(found[2])
     outputs = shape.m * shape.n
     parts = launch.grid[2] // shape.batch if launch.grid and launch.grid[2] > shape.batch else 1
     ffma = shape.batch * outputs * (shape.k + work.onto)
-    sums = parts * (31 + 16 * (ceil(ceil(shape.k / parts) / 512) - 1))
+    sums = parts * (31 + 16 * (ceil(ceil(shape.k / parts) / each) - 1))
     return Derived(
         "gemv", f"{outputs:,} outputs x {shape.k:,}{' + 1 of the bias' if work.onto else ''} = {ffma:,} FFMA",
         ffma=ffma, fmul=shape.batch * up(outputs, 4) * shape.k / 8, fadd=shape.batch * outputs * sums,
     )  # fmt: skip
 
 
+_DOT = re.compile(r"(?:^|\s|::)dot_kernel<float, ?(?:\(int\))?(\d+),")
+
+
 def dot(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``dot_kernel``: one multiply-add for each element; how many sums it adds up, no rule says."""
-    shape = work.shape
-    if not isinstance(shape, GemmShape) or "dot_kernel<float" not in launch.name:
-        return None
-    return Derived("dot", f"{shape.m * shape.n:,} x {shape.k:,} = {shape.macs:,} FFMA", ffma=shape.macs, fmul=0)
+    """``dot_kernel<float, 128, ..>``: one multiply-add for each element; each block adds up the sums of its 128 threads.
 
-
-_SCUDNN_STEP = 4
-_CONVOLVE_STEP = 8
-
-
-def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """Implicit and explicit GEMM on the CUDA cores: outputs of all images by channels, in whole tiles.
-
-    ``..._scudnn_MxN``: the sum in steps of 4, and FMUL and FADD of the epilogue for each value of the tiles.
-    ``..._convolve_sgemm``: filters larger than 1 x 1 in steps of 8; only outputs that exist are scaled.
+    FADD was 127 x 7, 16 and 216 for sums of 512, 2,048 and 65,536: without a grid no rule says how many blocks there are.
     """
-    shape, tile, name = work.shape, algorithm.tile, launch.name
-    if not isinstance(shape, ConvShape) or tile is None or shape.groups != 1 or algorithm.tensor_core:
+    shape, found = work.shape, _DOT.search(launch.name)
+    if not isinstance(shape, GemmShape) or found is None:
         return None
-    if algorithm.direction in ("grad_input", "grad_weight"):
-        return None
-    m, n, _ = tile
-    area = up(shape.pixels, m) * up(shape.out_channels, n)
-    blocks = f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) tiles x {m} x {n}"
-    if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name:
-        deep = up(shape.depth, _SCUDNN_STEP)
-        return Derived("scudnn", f"{blocks} x {deep:,} = {area * deep:,} FFMA", ffma=area * deep, fmul=area, fadd=area)
-    if "convolve_sgemm<float" in name:
-        deep = up(shape.depth, _CONVOLVE_STEP) if shape.kernel_h * shape.kernel_w > 1 else shape.depth
-        family = f"{name.partition('_convolve_sgemm')[0].split()[-1].rpartition('::')[2]}_convolve_sgemm"
-        rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
-        return Derived(family, rule, ffma=area * deep, fmul=shape.pixels * shape.out_channels, fadd=0)
-    return None
-
-
-def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """Winograd, and the products between its transforms: multiply-adds of whole blocks; its additions are in no rule."""
-    shape = work.shape
-    if not isinstance(shape, ConvShape) or launch.grid is None or algorithm.family not in ("winograd", "gemm"):
-        return None
-    said = expected_grid(algorithm, launch.grid, shape)
-    if said is None or not said.matches or algorithm.tensor_core:
-        return None
-    return Derived(said.family, said.rule, ffma=said.multiplies)
-
-
-def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """Kernels that fill no tiles: ``conv2d_grouped_direct_kernel``, and ``conv2d_c1_k1`` with one more for each output."""
-    shape = work.shape
-    if not isinstance(shape, ConvShape):
-        return None
-    outputs = shape.pixels * shape.out_channels
-    if "conv2d_grouped_direct_kernel" in launch.name:
-        return Derived(
-            "grouped direct", f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA",
-            ffma=shape.macs, fmul=outputs, fadd=0,
-        )  # fmt: skip
-    if "conv2d_c1_k1_" in launch.name:
-        ffma = outputs * (shape.depth + 1)
-        rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
-        return Derived("conv2d_c1_k1", rule, ffma=ffma, fmul=outputs, fadd=0)
-    return None
+    fadd = prod(launch.grid) * (int(found[1]) - 1) if launch.grid else None
+    rule = f"{shape.m * shape.n:,} x {shape.k:,} = {shape.macs:,} FFMA"
+    return Derived("dot", rule, ffma=shape.macs, fmul=0, fadd=fadd)

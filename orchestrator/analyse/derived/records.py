@@ -19,6 +19,10 @@ class Launch:
     """FMUL counted, which tells how often a sum is split where there is no grid; None where nothing was counted."""
     sms: int | None = None
     """Streaming multiprocessors of the GPU; None when not known."""
+    reduced: bool | None = None
+    """True where a ``splitKreduce`` launch adds up the parts of its sum, False where none does; None when not known."""
+    before: Launch | None = None
+    """Of a ``splitKreduce``: the product whose parts it adds up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,13 @@ class Work:
     shape: GemmShape | ConvShape | AttentionShape
     onto: bool = False
     """True where the result is added to what is there (beta = 1): a bias that the product itself adds."""
+    direction: str = "forward"
+    """forward; of a convolution's gradients grad_input (the shape is that of the convolution which computes it, with the
+    channels exchanged) or grad_weight (channels out x filter, summed over all outputs)."""
+    stride: int = 1
+    """Of the convolution whose gradient it is."""
+    inside: int | None = None
+    """Multiply-adds of a convolution that fall on the image and not on its padding; None when not known."""
 
 
 @dataclass(frozen=True, slots=True)

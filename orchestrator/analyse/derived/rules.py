@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.derived import products, tensor
+from perfctl.orchestrator.analyse.derived import convolutions, products, tensor
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
 Rule = Callable[[Launch, Algorithm, Work], Derived | None]
 RULES: tuple[Rule, ...] = (
-    products.sgemm, products.small_columns, products.vector, products.dot, products.convolution, products.transformed,
-    products.direct,    tensor.product, tensor.convolution, tensor.attention,
+    products.sgemm, products.reduction, products.small_columns, products.vector, products.dot,
+    convolutions.convolution, convolutions.input_gradient, convolutions.weight_gradient, convolutions.simt,
+    convolutions.transformed, convolutions.fourier, convolutions.direct, convolutions.depthwise,
+    tensor.product, tensor.convolution, tensor.attention,
 )  # fmt: skip
 
 
@@ -56,5 +58,7 @@ def verified() -> dict[str, Verified]:
 def error_of(families: Sequence[str]) -> str:
     """In words, how far derived counts of these families were off on hardware."""
     known = verified()
-    said = [f"{family}: {known[family]}" if family in known else f"{family}: not verified" for family in families]
+    said = [
+        f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon" for family in families
+    ]
     return "; ".join(said)

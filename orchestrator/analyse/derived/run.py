@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import NO_INTEGER
@@ -25,16 +26,38 @@ NOTHING_KNOWN = LayerWork((), frozenset())
 def derived_counts(launches: Iterable[tuple[Kernel, Key | None]], ops: Sequence[OpShape]) -> dict[int, Derived]:
     """Launch -> its instructions, for launches of layers with a rule for their kernel."""
     works = _works(ops)
-    known: dict[tuple[object, ...], Derived | None] = {}
+    known: dict[tuple[Launch, Key | None], Derived | None] = {}
     found = {}
-    for kernel, key in launches:
-        grid = None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
-        place = kernel.name, grid, key
-        if place not in known:
-            known[place] = _one(Launch(kernel.name, grid), works.get(_side(key), NOTHING_KNOWN))
-        if (counts := known[place]) is not None:
-            found[kernel.launch] = counts
+    for number, launch, key in _in_order(launches):
+        if (launch, key) not in known:
+            known[launch, key] = _one(launch, works.get(_side(key), NOTHING_KNOWN))
+        if (counts := known[launch, key]) is not None:
+            found[number] = counts
     return found
+
+
+def _in_order(launches: Iterable[tuple[Kernel, Key | None]]) -> Iterator[tuple[int, Launch, Key | None]]:
+    """(number, launch, layer and direction), each with what the launches before and after it in its layer say of it."""
+    layers: dict[Key | None, list[Kernel]] = defaultdict(list)
+    for kernel, key in launches:
+        layers[key].append(kernel)
+    for key, kernels in layers.items():
+        kernels.sort(key=lambda kernel: kernel.launch)
+        for before, kernel, after in zip((None, *kernels), kernels, (*kernels[1:], None), strict=False):
+            launch = replace(_launch(kernel), reduced=after is not None and _reduces(after))
+            if _reduces(kernel):
+                launch = replace(launch, before=_launch(before) if before else None)
+            yield kernel.launch, launch, key
+
+
+def _launch(kernel: Kernel) -> Launch:
+    return Launch(
+        kernel.name, None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+    )
+
+
+def _reduces(kernel: Kernel) -> bool:
+    return "splitkreduce" in kernel.name.lower()
 
 
 def _side(key: Key | None) -> Key | None:
@@ -52,7 +75,7 @@ def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
 def _one(launch: Launch, work: LayerWork) -> Derived | None:
     """The counts of a launch, where all products that its grid fits say the same."""
     said = {found for product in work.products if (found := derive(launch, product)) is not None}
-    if len({(one.ffma, one.tensor) for one in said}) == 1:
+    if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
         return min(said, key=lambda one: one.rule)
     return None if said else pointwise(launch, recognise(launch.name), work.sizes)
 

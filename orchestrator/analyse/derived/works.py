@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Work
-from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
+from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Shape, integers, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
 
@@ -31,34 +31,82 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
     sizes = set()
     for op in ops:
         sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
-        work = work_of(op)
-        if work is not None:
-            products[work] = None
+        products |= dict.fromkeys(works_of(op))
     return LayerWork(tuple(products), frozenset(sizes))
 
 
-def work_of(op: OpShape) -> Work | None:
-    """The product of one operation; None where it has none, or several (the gradients of a convolution)."""
+def works_of(op: OpShape) -> tuple[Work, ...]:
+    """The products of one operation: none, one, or the gradients of a convolution."""
     output = shape_of(op.outputs, 0)
     if op.op in CONVOLUTIONS:
         source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-        if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
-            return None
-        groups = int(str(op.attributes.get("groups", 1)))
-        return Work(ConvShape(output[0], source[1], *output[1:], *weight[2:], groups))
+        shape = conv_shape(op, source, weight, output)
+        return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
+    if op.op == "aten.convolution_backward":
+        return _gradients(op)
     if op.op in LINEAR:
         left = left_factor(op)
         if not left or not output:
-            return None
-        return Work(
-            GemmShape(prod(output[:-1]), output[-1], left[-1]), onto=op.op in ("aten.addmm", "aten._addmm_activation")
-        )
+            return ()
+        onto = op.op in ("aten.addmm", "aten._addmm_activation")
+        return (Work(GemmShape(prod(output[:-1]), output[-1], left[-1]), onto=onto),)
     if op.op in BATCHED:
         left = left_factor(op)
         if len(left) != 3 or len(output) != 3:
-            return None
-        return Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm")
-    return _attention(op)
+            return ()
+        return (Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm"),)
+    work = _attention(op)
+    return (work,) if work else ()
+
+
+def conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) -> ConvShape | None:
+    """A 2-d convolution, forward; None for others and transposed ones."""
+    if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
+        return None
+    groups = int(str(op.attributes.get("groups", 1)))
+    same = set(integers(op, "stride")) == {1} and source[2:] == output[2:]
+    return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
+
+
+def _inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> int | None:
+    share = share_inside(op, source, weight, output)
+    return None if share is None else round(share * output[0] * prod(output[2:]) * prod(weight))
+
+
+def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
+    """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None when not known."""
+    steps = [integers(op, name) for name in ("stride", "padding", "dilation")]
+    whole = len(source) == len(weight) == len(output) == 4 and all(len(step) == 2 for step in steps)
+    if op.attributes.get("transposed") or not whole:
+        return None
+    share = 1.0
+    for at in (0, 1):
+        stride, pad, dilation = (step[at] for step in steps)
+        size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
+        hits = sum(0 <= out * stride - pad + tap * dilation < size for out in range(outs) for tap in range(taps))
+        share *= hits / (outs * taps) if outs and taps else 1.0
+    return share
+
+
+def _gradients(op: OpShape) -> tuple[Work, ...]:
+    """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at stride 1, is a convolution
+    with the channels exchanged; that of the weight multiplies channels out by filters, summed over all outputs."""
+    grad, source, weight = (shape_of(op.inputs, place) for place in range(3))
+    forward, stride = conv_shape(op, source, weight, grad), integers(op, "stride")
+    if forward is None or not stride:
+        return ()
+    inside = _inside(op, source, weight, grad)
+    mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)
+    turned = replace(
+        forward, in_channels=forward.out_channels, out_channels=forward.in_channels, out_h=source[2], out_w=source[3]
+    )
+    columns = forward.depth
+    filters = GemmShape(forward.out_channels // forward.groups, columns, forward.pixels, forward.groups)
+    both = (
+        Work(turned, direction="grad_input", stride=max(stride), inside=inside),
+        Work(filters, direction="grad_weight", stride=max(stride), inside=inside),
+    )
+    return tuple(work for work, wanted in zip(both, mask, strict=False) if wanted)
 
 
 def _attention(op: OpShape) -> Work | None:

@@ -6,6 +6,8 @@ repeats that. The same arithmetic for tensor-core kernels that print their tile 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -14,8 +16,17 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm
 Grid = tuple[int, int, int]
 WINOGRAD_IMAGES = 16
 """The transforms of the Winograd that is not fused work on this many images at a time."""
+WINOGRAD_PRODUCTS = 36
+"""Products of F(4x4,3x3), which its grid has in z."""
 FUSED_CHANNELS = 32
 """Output channels, and Winograd tiles, of one thread block of the fused Winograd."""
+WHOLE = 1e-6
+"""Counts that are whole multiples of each other are no further apart."""
+STEP = 8
+"""Elements of the sum that a tile of ``sgemm`` takes at a time; each slice of a ``sliced1xS`` kernel takes as many."""
+_SLICED = re.compile(r"_sliced1x(\d+)")
+_SWIZZLES = (1, 2, 4, 8)
+"""CUTLASS lays this many rows of tiles beside each other (``GemmIdentityThreadblockSwizzle``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,76 @@ class ConvShape:
         return self.pixels * self.out_channels * self.depth
 
 
+def up(length: int, step: int | None) -> int:
+    """Rounded up to whole steps; as it is without a step."""
+    return -(-length // step) * step if step else length
+
+
+def slices_of(name: str) -> int:
+    """Slices of a thread block that share one tile along the sum: 4 for ``sliced1x4``, else 1."""
+    found = _SLICED.search(name)
+    return int(found[1]) if found else 1
+
+
+def summed(length: int, parts: int, step: int | None) -> int:
+    """A sum's length in ``parts`` parts of whole steps: every part is rounded up by itself, the shorter last one too."""
+    part = max(ceil(length / max(parts, 1)), 1)
+    whole, rest = divmod(length, part)
+    return whole * up(part, step) + up(rest, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """One way in which a kernel's tiles cover a product."""
+
+    shape: GemmShape
+    sides: tuple[int, int]
+    """Of a tile, along the product's rows and columns."""
+    parts: int
+    """Parts of the sum, each for thread blocks of its own (split-K)."""
+
+    @property
+    def values(self) -> int:
+        """Of all tiles, those beyond the product's edges included, and all products of a batch."""
+        (along_rows, along_columns), shape = self.sides, self.shape
+        return shape.batch * up(shape.m, along_rows) * up(shape.n, along_columns)
+
+    def __str__(self) -> str:
+        shape, (along_rows, along_columns) = self.shape, self.sides
+        times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
+        tiles = f"ceil({shape.m:,} / {along_rows}) x ceil({shape.n:,} / {along_columns}) tiles"
+        return f"{times}{tiles} x {along_rows} x {along_columns}"
+
+
+def tilings(
+    shape: GemmShape, tile: tuple[int, int], grid: Grid | None, scale: float | None = None, swizzled: bool = False
+) -> Iterator[Tiling]:
+    """The tilings that a grid allows, likeliest first; without a grid those that ``scale`` allows, else both unsplit.
+
+    cuBLAS works column by column, so that a tile's first side mostly lies along the columns. ``scale``: FMUL of one
+    slice, a multiply by alpha for each value and part. ``swizzled``: CUTLASS's order of thread blocks.
+    """
+    for sides in dict.fromkeys((tile[::-1], tile)):
+        rows, columns = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
+        values = Tiling(shape, sides, 1).values
+        if grid is None:
+            parts = scale / values if scale else 1.0
+            if 1 - WHOLE <= parts <= shape.k and abs(parts - round(parts)) < WHOLE * parts:
+                yield Tiling(shape, sides, round(parts))
+        elif grid[2] % shape.batch == 0 and covers(grid, rows, columns, swizzled):
+            yield Tiling(shape, sides, grid[2] // shape.batch)
+        elif grid[0] * grid[1] * grid[2] == rows * columns * shape.batch:
+            yield Tiling(shape, sides, 1)
+
+
+def covers(grid: Grid, rows: int, columns: int, swizzled: bool = False) -> bool:
+    """True where the grid's x and y have a thread block for each tile; ``swizzled``: or lie in CUTLASS's order."""
+    if grid[0] * grid[1] == rows * columns:
+        return True
+    both = ((rows, columns), (columns, rows))
+    return swizzled and any(grid[:2] == (along * by, ceil(across / by)) for along, across in both for by in _SWIZZLES)
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedGrid:
     """What a kernel's name and its layer's shape say that one launch does."""
@@ -103,17 +184,13 @@ def expected_grid(algorithm: Algorithm, grid: Grid, shape: GemmShape | ConvShape
     return None
 
 
-def _padded(length: int, step: int | None) -> int:
-    return ceil(length / step) * step if step else length
-
-
 def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """ceil(N P Q / tm) x ceil(Cout / tn) blocks of tm x tn outputs, each over the whole depth."""
     if algorithm.tile is None or algorithm.method not in ("implicit gemm", "explicit gemm"):
         return None
     m, n, k = algorithm.tile
     rows, columns = ceil(shape.pixels / m), ceil(shape.out_channels / n)
-    ctas, depth = rows * columns, _padded(shape.depth, k)
+    ctas, depth = rows * columns, up(shape.depth, k)
     multiplies = ctas * m * n * depth
     matches = grid[:2] == (rows, columns) or (bool(algorithm.tensor_core) and grid[1::-1] == (rows, columns))
     blocks = f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks"
@@ -140,12 +217,12 @@ def _winograd_fused(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> Expec
 
 def _winograd_products(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGrid | None:
     """F(4x4,3x3), transforms apart: 36 products of tiles x Cin by Cin x Cout."""
-    if grid[2] != 36 or algorithm.tile is None or (shape.kernel_h, shape.kernel_w) != (3, 3):
+    if grid[2] != WINOGRAD_PRODUCTS or algorithm.tile is None or (shape.kernel_h, shape.kernel_w) != (3, 3):
         return None
     m, n, k = algorithm.tile
     tiles = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
     wanted, sides = _blocks(tiles, shape.out_channels, m, n, grid)
-    ctas, depth = 36 * prod(wanted), _padded(shape.in_channels, k)
+    ctas, depth = WINOGRAD_PRODUCTS * prod(wanted), up(shape.in_channels, k)
     multiplies = ctas * m * n * depth
     blocks = f"ceil({tiles:,} tiles / {sides[0]}) x ceil({shape.out_channels} channels / {sides[1]}) = {ctas:,} blocks"
     rule = f"36 products x {blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
@@ -170,7 +247,7 @@ def _gemm(algorithm: Algorithm, grid: Grid, shape: GemmShape) -> ExpectedGrid | 
     wanted, sides = _blocks(shape.m, shape.n, m, n, grid)
     split = max(1, grid[2] // shape.batch)
     ctas = shape.batch * prod(wanted)
-    depth = split * _padded(ceil(shape.k / split), k) if k else shape.k
+    depth = summed(shape.k, split, k)
     multiplies = ctas * m * n * depth
     times = f"{shape.batch} products x " if shape.batch > 1 else ""
     tiles = f"{times}ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) = {ctas:,} tiles x {m} x {n}"

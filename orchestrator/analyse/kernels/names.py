@@ -32,7 +32,8 @@ PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by 
 decides ("triton"), since a pointwise kernel named after a convolution only adds the bias.
 """
 _CONVOLVE = re.compile(
-    r"(implicit|explicit)_convolve_sgemm<[^>]*?(?:\(int\))?(?:128|512|1024), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
+    r"(?:(?:implicit|explicit|precomputed)_convolve_sgemm|(?:dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine)<[^>]*?"
+    r"(?:\(int\))?(?:128|512|1024), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
 )
 _WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
 
@@ -43,7 +44,7 @@ def tile(name: str) -> tuple[int, int, int | None] | None:
     ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5.
     """
     if found := _CONVOLVE.search(name):
-        return 2 ** int(found[2]), 2 ** int(found[3]), None
+        return 2 ** int(found[1]), 2 ** int(found[2]), None
     found = next((found for _, pattern in PATTERNS["tile"] if (found := pattern.search(name))), None)
     if not found:
         return None

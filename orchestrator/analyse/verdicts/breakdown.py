@@ -15,9 +15,11 @@ from math import ceil, log, prod
 from perfctl.orchestrator.analyse.kernels.grids import (
     FUSED_CHANNELS,
     WINOGRAD_IMAGES,
+    WINOGRAD_PRODUCTS,
     ConvShape,
     Grid,
     expected_grid,
+    up,
 )
 from perfctl.orchestrator.analyse.kernels.names import of_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
@@ -211,13 +213,13 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
             share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
             rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
         for kernel in own if sizes == (4, 3) else ():  # the product between the transforms prints its tile
-            if not (kernel.main and kernel.grid and kernel.grid[2] == POINTS and kernel.algorithm.tile):
+            if not (kernel.main and kernel.grid and kernel.grid[2] == WINOGRAD_PRODUCTS and kernel.algorithm.tile):
                 continue
             images, outputs = WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES), shape.out_channels
             tiles = images * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
             # whichever batch ran: one side of the grid has the channels
             sides = _sides(kernel.grid, kernel.algorithm.tile, outputs)
-            grids = ((ceil(tiles / m), ceil(outputs / n), POINTS) for m, n in sides)
+            grids = ((ceil(tiles / m), ceil(outputs / n), WINOGRAD_PRODUCTS) for m, n in sides)
             said = [found for grid in grids if (found := expected_grid(kernel.algorithm, grid, shape))]
             if len({one.multiplies for one in said}) > 1:
                 return evidence.paper, ""  # how many channels are padded is not known
@@ -226,10 +228,6 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
     gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
-
-
-POINTS = 36
-"""Products of F(4x4,3x3), which its grid has in z."""
 
 
 def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:
@@ -247,13 +245,13 @@ def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
         blocks, each = grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0, prod(block) * FUSED_CHANNELS * 16
     elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
         outputs = shape.out_channels // shape.groups
-        points = {POINTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
+        points = {WINOGRAD_PRODUCTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
         blocks = grid[2] in points and bool(_sides(grid, tile, outputs))
-        each = tile[0] * tile[1] * (1 if grid[2] == POINTS else 4)
+        each = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
     else:
         return False
     deep, channels = kernel.products / (2 * prod(grid) * each * kernel.launches), shape.in_channels // shape.groups
-    fits = any(abs(log(deep / (ceil(channels / step) * step))) < EXACT for step in (1, *DEPTH_STEPS))
+    fits = any(abs(log(deep / up(channels, step))) < EXACT for step in (1, *DEPTH_STEPS))
     return not (blocks and fits)
 
 
@@ -336,9 +334,9 @@ def _fourier_blocks(kernel: KernelGroup, product: Product, parts: int) -> int | 
     if not tile or not grid or grid[2] != parts or not kernel.products:
         return None
     counted = kernel.products / (2 * prod(grid) * prod(tile[:2]) * 4 * kernel.launches)
-    steps = (ceil(deep / step) * step for step in (1, *DEPTH_STEPS))
+    steps = (up(deep, step) for step in (1, *DEPTH_STEPS))
     padded = next((length for length in steps if abs(log(counted / length)) < EXACT), None)
     if padded is None:
         return None
-    sizes = {ceil(rows / m) * m * ceil(columns / n) * n for m, n in _sides(grid, tile, columns)}
+    sizes = {up(rows, m) * up(columns, n) for m, n in _sides(grid, tile, columns)}
     return sizes.pop() * padded * parts * 4 if len(sizes) == 1 else None

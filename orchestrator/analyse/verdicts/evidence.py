@@ -11,6 +11,7 @@ from math import gcd, prod
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
 from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, half_weights, ops_path, with_counts
+from perfctl.orchestrator.analyse.derived.works import conv_shape, share_inside
 from perfctl.orchestrator.analyse.figure import Figure, total_of
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
@@ -336,34 +337,13 @@ def _upsampled(op: OpShape) -> float | None:
 
 def _inside(op: OpShape) -> float | None:
     """Taps of a filter that fall on the image, of all that paper counts."""
-    source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
-    steps = [op.attributes.get(name) for name in ("stride", "padding", "dilation")]
-    if (
-        op.op not in CONVOLUTIONS
-        or op.attributes.get("transposed")
-        or not len(source) == len(weight) == len(output) == 4
-    ):
-        return None
-    if not all(isinstance(step, (list, tuple)) and len(step) == 2 for step in steps):
-        return None
-    share = 1.0
-    for at in (0, 1):
-        stride, pad, dilation = (int(step[at]) for step in steps if isinstance(step, (list, tuple)))
-        size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
-        hits = sum(0 <= out * stride - pad + tap * dilation < size for out in range(outs) for tap in range(taps))
-        share *= hits / (outs * taps) if outs and taps else 1.0
-    return share
+    shapes = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+    return share_inside(op, *shapes) if op.op in CONVOLUTIONS else None
 
 
 def _shape(op: OpShape) -> Shape | None:
     output = shape_of(op.outputs, 0)
     if op.op in CONVOLUTIONS:
-        source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-        if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
-            return None
-        groups = int(str(op.attributes.get("groups", 1)))
-        stride = op.attributes.get("stride")
-        same = isinstance(stride, (list, tuple)) and set(stride) == {1} and source[2:] == output[2:]
-        return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
+        return conv_shape(op, shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
     rows = left_factor(op)
     return GemmShape(prod(output[:-1]), output[-1], rows[-1]) if rows and output else None

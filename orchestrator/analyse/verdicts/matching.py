@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from math import ceil, log, prod
 
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, ExpectedGrid, GemmShape, Grid, expected_grid
+from perfctl.orchestrator.analyse.kernels.grids import (
+    STEP,
+    WHOLE,
+    ConvShape,
+    ExpectedGrid,
+    GemmShape,
+    Grid,
+    Tiling,
+    expected_grid,
+    slices_of,
+    summed,
+    tilings,
+    up,
+)
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence, Shape
 
 CLOSE = log(1.2)
@@ -17,8 +29,6 @@ EXACT = log(1.02)
 """The same where the grid's formula is not verified for the direction."""
 ENOUGH = 0.75
 """Of the multiplies of a whole launch: a part of the batch that needs as many is as likely as a further call."""
-WHOLE = 1e-6
-"""Counts that are whole multiples of each other are no further apart."""
 TILES = (1, 8, 16, 32, 64, 96, 128, 192, 256)
 WIDTHS = (1, 32, 64, 128, 256)
 DEPTH_STEPS = (4, 8, 16, 32)
@@ -26,7 +36,6 @@ DEPTH_STEPS = (4, 8, 16, 32)
 UNTILED = ("direct", "depthwise", "matrix times vector")
 """Methods of kernels that fill no tiles."""
 TRANSFORMED = ("winograd", "fft")
-_SLICED = re.compile(r"_sliced1x(\d+)")
 
 
 def launches_of(kernels: Sequence[KernelGroup]) -> float:
@@ -45,9 +54,9 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     done = sum(kernel.products for kernel in products)
     needed = evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
     areas = {done / depth / parts for parts in (1, max(launches_of(products) / needed, 1))} if depth and done else set()
-    sizes = {(m, n): ceil(rows / m) * m * ceil(columns / n) * n for m, n in tiles}
+    sizes = {(m, n): up(rows, m) * up(columns, n) for m, n in tiles}
     deep = forward.k if isinstance(forward, GemmShape) else forward.depth  # padded to steps, too
-    areas = {area * deep / (ceil(deep / step) * step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
+    areas = {area * deep / up(deep, step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
     return frozenset(tile for tile, size in sizes.items() if any(abs(log(area / size)) < EXACT for area in areas))
 
 
@@ -135,7 +144,7 @@ def _compiled(kernel: KernelGroup, shape: Shape) -> list[tuple[float, str]]:
     )
     found: dict[int, str] = {}
     for m, n, step in product(down, across, along):
-        blocks, padded = ceil(rows / m) * ceil(columns / n), ceil(deep / step) * step
+        blocks, padded = ceil(rows / m) * ceil(columns / n), up(deep, step)
         multiplies = blocks * m * n * padded
         if blocks == prod(kernel.grid) and abs(log(counted / multiplies)) < EXACT:
             found[multiplies] = f"{blocks:,} tiles x {m} x {n} x {padded:,} = {multiplies:,} multiplies"
@@ -194,11 +203,7 @@ def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = F
     groups = shape.groups if isinstance(shape, ConvShape) else 1
     if kernel.algorithm.method in UNTILED:
         return rows == fewer
-    whole = (
-        (ceil(fewer / m) * m * ceil(width / n) * n, rows * width)
-        for m, n in sizes
-        for width in (columns, columns // groups)
-    )
+    whole = ((up(fewer, m) * up(width, n), rows * width) for m, n in sizes for width in (columns, columns // groups))
     return any(abs(log(area / (paper * part))) < CLOSE for area, paper in whole for part in depth)
 
 
@@ -226,13 +231,13 @@ def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
     m, n, k = tile
     channels = shape.out_channels // shape.groups
     rows, columns = ceil(shape.pixels / m), ceil(channels / n)
-    depth = ceil(shape.depth / k) * k if k else shape.depth
+    depth = up(shape.depth, k)
     multiplies = shape.groups * rows * columns * m * n * depth
     if kernel.grid and (kernel.grid[2] != shape.groups or kernel.grid[0] * kernel.grid[1] != rows * columns):
         return None
     each = kernel.products / (2 * kernel.launches)
     for step in () if k else DEPTH_STEPS:
-        deep = ceil(shape.depth / step) * step
+        deep = up(shape.depth, step)
         if each and deep != shape.depth and abs(log(each * shape.depth / (multiplies * deep))) < EXACT:
             multiplies, depth = multiplies // shape.depth * deep, deep
             break
@@ -255,36 +260,31 @@ def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
     if tile is None or not scale or not gemm or not isinstance(shape, GemmShape):
         return None
     counted = kernel.products / (2 * kernel.launches)
-    slices = _slices(kernel)
+    slices = slices_of(kernel.name)
     best: tuple[float, Match] | None = None
-    for (m, n), each in product({tile[:2]: 0, tile[1::-1]: 0}, {slices: 0, 1: 0}):
-        rows, columns = ceil(shape.m / m), ceil(shape.n / n)
-        area = rows * columns * m * n
-        split = round(scale / area / each)
-        part = ceil(shape.k / max(split, 1))
-        last = shape.k - part * (split - 1)
-        if split < 1 or last < 1 or abs(scale / area / each - split) > WHOLE:
-            continue
-        if kernel.grid and (kernel.grid[0] * kernel.grid[1], kernel.grid[2]) != (rows * columns, split):
-            continue
-        for step, onto in product((8 * slices, *DEPTH_STEPS, 1), sorted({0, split - 1, split})):
-            padded, rest = (ceil(length / step) * step for length in (part, last))
-            deep = padded * (split - 1) + rest
-            apart = abs(log(counted / (area * (deep + onto))))
-            if apart >= (WHOLE if onto else EXACT) or (best is not None and apart >= best[0]):
+    for each in dict.fromkeys((slices, 1)):
+        for cut in tilings(shape, tile[:2], kernel.grid or None, scale / each):
+            if abs(scale / cut.values / each - cut.parts) > WHOLE * cut.parts:
                 continue
-            tiles = f"ceil({shape.m:,} / {m}) x ceil({shape.n:,} / {n}) = {rows * columns:,} tiles x {m} x {n}"
-            sums = f"{padded:,}" if padded == rest else f"{padded:,} (the last {rest:,})"
-            shared = f" x {split} parts of the sum, by its FMUL," if split > 1 else ""
-            rule = f"{tiles}{shared} x {sums} = {area * deep:,} multiplies (paper {shape.macs:,})"
-            best = apart, (area * deep, rule, 1, area * onto)
+            for step, onto in product((STEP * slices, *DEPTH_STEPS, 1), sorted({0, cut.parts - 1, cut.parts})):
+                deep = summed(shape.k, cut.parts, step)
+                apart = abs(log(counted / (cut.values * (deep + onto))))
+                if apart >= (WHOLE if onto else EXACT) or (best is not None and apart >= best[0]):
+                    continue
+                best = apart, (cut.values * deep, _split_rule(cut, step), 1, cut.values * onto)
     return best[1] if best else None
 
 
-def _slices(kernel: KernelGroup) -> int:
-    """Slices of a block that share one tile along the sum."""
-    found = _SLICED.search(kernel.name)
-    return int(found[1]) if found else 1
+def _split_rule(cut: Tiling, step: int) -> str:
+    """The arithmetic of a product whose FMUL said how often its sum is split."""
+    shape, deep = cut.shape, summed(cut.shape.k, cut.parts, step)
+    part = up(ceil(shape.k / cut.parts), step)
+    rest = deep - part * (cut.parts - 1)
+    sums = f"{part:,}" if part == rest else f"{part:,} (the last {rest:,})"
+    shared = f" x {cut.parts} parts of the sum, by its FMUL," if cut.parts > 1 else ""
+    (m, n), tiles = cut.sides, cut.values // prod(cut.sides)
+    blocks = f"ceil({shape.m:,} / {m}) x ceil({shape.n:,} / {n}) = {tiles:,} tiles x {m} x {n}"
+    return f"{blocks}{shared} x {sums} = {cut.values * deep:,} multiplies (paper {shape.macs:,})"
 
 
 def sums_inside(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
@@ -298,7 +298,7 @@ def sums_inside(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
         if split < 2 or not tile or not grid or not isinstance(shape, GemmShape) or not tiled(kernel, shape):
             continue
         values = grid[0] * grid[1] * tile[0] * tile[1] * shape.batch
-        own = (_slices(kernel) - 1) * split * values
+        own = (slices_of(kernel.name) - 1) * split * values
         sums = (parts * each for parts in (split - 1, split) for each in (values, shape.batch * shape.m * shape.n))
         if (found := next((one for one in sums if abs(added - own - one) <= WHOLE * added), None)) is not None:
             return found * kernel.launches
@@ -359,8 +359,8 @@ def deepened(said: ExpectedGrid, kernel: KernelGroup, shape: Shape) -> tuple[flo
     deep = shape.depth if isinstance(shape, ConvShape) else shape.k
     # each slice takes whole steps of its own, and so does each part of a split sum
     split = max(kernel.grid[2] // shape.batch, 1) if kernel.grid and isinstance(shape, GemmShape) else 1
-    for step in (_slices(kernel) * step for step in DEPTH_STEPS):
-        padded = split * ceil(ceil(deep / split) / step) * step
+    for step in (slices_of(kernel.name) * step for step in DEPTH_STEPS):
+        padded = summed(deep, split, step)
         multiplies = said.multiplies * padded / deep
         if padded != deep and abs(log(kernel.products / (2 * multiplies * kernel.launches))) < EXACT:
             return multiplies, f"{said.rule}; its sum of {deep} is padded to {padded}, so {multiplies:,.0f} multiplies"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
 
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
-from perfctl.orchestrator.analyse.derived.rules import derive
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
+from perfctl.orchestrator.analyse.derived.rules import derive, error_of
+from perfctl.orchestrator.analyse.kernels.grids import GemmShape
 
 
 def gemm(name: str, m: int, n: int, k: int, grid: tuple[int, int, int] | None = None, **more: object) -> Derived | None:
@@ -29,13 +30,63 @@ def test_a_bias_that_the_product_adds_is_a_multiply_add_for_each_value_of_its_ti
     assert with_bias.ffma == (without.ffma or 0) + 64 * 64
 
 
+SPLIT = Launch("ampere_sgemm_32x128_tn", (2, 8, 15))
+"""983 x 49, a sum of 1,024 in 15 parts: 2 x 8 tiles of 32 x 128."""
+
+
 def test_the_grid_says_how_often_a_sum_is_split_and_the_shorter_last_part_is_padded_by_itself() -> None:
-    found = gemm("ampere_sgemm_32x128_tn", 983, 49, 1024, (2, 8, 15))
+    found = derive(replace(SPLIT, reduced=False), Work(GemmShape(983, 49, 1024)))
     assert found is not None
     part, last = 69, 1024 - 14 * 69
     deep = 14 * ceil(part / 8) * 8 + ceil(last / 8) * 8
     assert found.ffma == 64 * 1024 * (deep + 14)  # 14 further parts are added to what is there
     assert found.fmul == 64 * 1024 * 15
+
+
+@pytest.mark.parametrize(
+    ("reduced", "rows", "added"),
+    [
+        (True, 983, 0),  # a splitKreduce follows: it adds up the parts, and the bias
+        (False, 983, 14 + 1),
+        (None, 983, 0),  # 15 x 983 x 49 values fit into 4 MiB
+        (None, 1004 * 2, 14 + 1),  # 15 x 2,008 x 49 do not
+    ],
+)
+def test_parts_that_wait_in_a_workspace_are_not_added_by_the_product(
+    reduced: bool | None, rows: int, added: int
+) -> None:
+    grid = (2, ceil(rows / 128), 15)
+    found = derive(replace(SPLIT, grid=grid, reduced=reduced), Work(GemmShape(rows, 49, 1024), onto=True))
+    assert found is not None
+    values, deep = 64 * ceil(rows / 128) * 128, 14 * 72 + 64
+    assert found.ffma == values * (deep + added)
+
+
+@pytest.mark.parametrize(("flags", "more"), [("true, false, false", 0), ("(bool)1, (bool)1, (bool)0", 1)])
+def test_a_reduction_adds_every_part_of_an_output_and_scales_it_once(flags: str, more: int) -> None:
+    name = f"void splitKreduce_kernel<32, 16, int, float, float, float, float, {flags}>(cublasSplitKParams<float>)"
+    product = Launch("ampere_sgemm_32x32_sliced1x4_tn", (8, 2, 4))
+    found = derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(40, 256, 256)))
+    assert found is not None and (found.ffma, found.fmul, found.fadd) == (0, 40 * 256, 40 * 256 * (4 + more))
+    assert derive(Launch(name, (64, 1, 1)), Work(GemmShape(40, 256, 256))) is None, "how many parts is not known"
+    assert derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(80, 256, 256))) is None, "of another product"
+
+
+def test_thread_blocks_of_cutlass_may_lie_swizzled() -> None:
+    name = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nn_align1>(P)"
+    shape = GemmShape(300, 500, 100)
+    for grid in ((4, 2, 1), (8, 1, 1), (16, 1, 1)):  # 4 x 2 tiles; two and four rows of them beside each other
+        found = derive(Launch(name, grid), Work(shape))
+        assert found is not None and found.ffma == (4 * 128) * (2 * 256) * 104
+        assert found.fmul == (4 * 128) * (2 * 256)
+    assert derive(Launch(name, (7, 1, 1)), Work(shape)) is None
+
+
+def test_what_the_epilogue_of_an_xmma_kernel_does_is_not_known() -> None:
+    name = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"
+    found = gemm(name, 100, 200, 36)
+    assert found is not None and (found.ffma, found.fp32) == (128 * 256 * 40, None)
+    assert error_of([found.family]).endswith("not verified on silicon")
 
 
 def test_fmul_says_the_same_where_a_report_has_no_grid() -> None:
@@ -72,51 +123,18 @@ def test_a_product_with_a_vector_is_not_padded() -> None:
     assert found.fadd == 101 * (31 + 16 * (4096 // 512 - 1))
 
 
-def test_a_dot_product_s_additions_are_unknown_and_so_is_its_total() -> None:
+def test_a_vector_s_sum_may_be_split_over_blocks() -> None:
+    name = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, X>(Y)"
+    found = gemm(name, 1, 512, 8192, (512, 1, 4))
+    assert found is not None and found.fadd == 512 * 4 * (31 + 16 * (2048 // 512 - 1))
+
+
+def test_additions_of_a_dot_product_are_known_from_its_blocks_only() -> None:
     found = gemm("void dot_kernel<float, 128, 0, X>(Y)", 1, 60, 512)
     assert found is not None
     assert (found.ffma, found.fadd, found.fp32) == (60 * 512, None, None)
-
-
-CONV = ConvShape(64, 32, 64, 24, 24, 3, 3)
-"""conv2 of the MNIST CNN: 32 channels of 26 x 26 to 64 of 24 x 24."""
-
-
-def conv(name: str, shape: ConvShape = CONV, grid: tuple[int, int, int] | None = None) -> Derived | None:
-    return derive(Launch(name, grid), Work(shape))
-
-
-def test_the_study_s_conv2_at_batch_1000_needs_no_padding() -> None:
-    shape = ConvShape(1000, 32, 64, 24, 24, 3, 3)
-    found = conv("volta_scudnn_128x64_relu_interior_nn_v1", shape)
-    assert found is not None and found.ffma == 1000 * 24 * 24 * 64 * 32 * 9 == 10_616_832_000
-    assert found.fmul == found.fadd == 1000 * 24 * 24 * 64
-
-
-@pytest.mark.parametrize(("channels", "deep"), [(4, 40), (8, 72)])
-def test_larger_filters_are_summed_in_steps_of_eight(channels: int, deep: int) -> None:
-    name = "void implicit_convolve_sgemm<float, float, (int)1024, (int)5, (int)5, (int)3, (int)3, (int)3, (int)1>(int)"
-    found = conv(name, ConvShape(64, channels, 4, 5, 5, 3, 3))
-    assert found is not None
-    assert found.ffma == 64 * 25 * 32 * deep  # 4 channels fill a tile of 32
-    assert found.fmul == 64 * 25 * 4  # what is not there is not scaled
-
-
-def test_a_filter_of_one_by_one_is_summed_as_long_as_it_is() -> None:
-    name = "void explicit_convolve_sgemm<float, int, (int)128, (int)6, (int)7, (int)3, (int)3, (int)5, (int)0>(int)"
-    found = conv(name, ConvShape(64, 2, 2, 1, 1, 1, 1))
-    assert found is not None and found.ffma == 64 * 128 * 2
-
-
-def test_direct_convolutions_do_what_is_on_paper() -> None:
-    grouped = conv("void cudnn::cnn::conv2d_grouped_direct_kernel<false, true>(X)", ConvShape(64, 2, 2, 95, 95, 3, 3))
-    assert grouped is not None and grouped.ffma == 64 * 95 * 95 * 2 * 18
-    single = conv("void conv2d_c1_k1_nchw_hw_packed_kernel<float, 3>(X)", ConvShape(64, 1, 1, 126, 126, 3, 3))
-    assert single is not None and single.ffma == 64 * 126 * 126 * 10
-
-
-def test_gradients_of_convolutions_have_no_rule() -> None:
-    assert conv("volta_scudnn_128x64_stridedB_splitK_xregs_large_nn_v1") is None
+    with_grid = gemm("void dot_kernel<float, 128, 0, X>(Y)", 1, 60, 512, (7, 1, 60))
+    assert with_grid is not None and with_grid.fadd == 7 * 60 * 127
 
 
 def test_tensor_products_are_computed_in_whole_tiles() -> None:

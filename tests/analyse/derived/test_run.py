@@ -9,11 +9,14 @@ import pytest
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.records import Launch
+from perfctl.orchestrator.analyse.derived.run import derived_counts
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.verdicts.judge import headlines
 from perfctl.orchestrator.report.cells import figure_cell
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Kernel
 from tests.analyse.simulated import Scenario, make_runs
 
 BATCH = 16
@@ -94,3 +97,28 @@ def test_what_moves_values_executes_no_floating_point_instruction() -> None:
     name = "void cudnn::cnn::im2col4d_kernel<float, long>(X)"
     found = pointwise(Launch(name), recognise(name), ())
     assert found is not None and found.fp32 == 0
+
+
+def test_a_reduction_belongs_to_the_product_before_it_in_its_layer() -> None:
+    product = "ampere_sgemm_32x32_sliced1x4_tn"
+    reduction = (
+        "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, true, false>(cublasSplitKParams)"
+    )
+    launches = [
+        (Kernel(number, name, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2]), key)
+        for number, name, grid, key in (
+            (0, product, (8, 2, 4), ("fc1", "forward")),
+            (1, product, (8, 2, 2), ("fc2", "forward")),
+            (2, reduction, (64, 1, 1), ("fc1", "forward")),
+        )
+    ]
+    shapes = ((256,), (40, 256), (256, 256))
+    ops = [
+        OpShape(layer, "Linear", "aten.addmm", "forward", shapes, ((40, 256),), (), {}, 0, 1, 0)
+        for layer in ("fc1", "fc2")
+    ]
+    found = derived_counts(launches, ops)
+    values = 64 * 256
+    assert found[0].ffma == values * 256  # its parts wait for the reduction, which adds the bias, too
+    assert found[1].ffma == values * (256 + 1 + 1)  # the second part, and the bias, are added to what is there
+    assert (found[2].fadd, found[2].fmul) == (40 * 256 * (4 + 1), 40 * 256)

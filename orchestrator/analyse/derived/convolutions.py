@@ -1,0 +1,230 @@
+"""Convolutions and their gradients on the CUDA cores in fp32: cuDNN, CUTLASS and ATen.
+
+Forward rules were read off counters of an A100 (CUDA 11.4) with known shapes, stride 1 and no padding; ``scripts/silicon.py``
+repeats the comparison. No counter has verified a rule for gradients: each follows from a sister kernel or from open source.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import ceil
+
+from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.analyse.kernels.grids import (
+    STEP,
+    ConvShape,
+    GemmShape,
+    covers,
+    expected_grid,
+    summed,
+    tilings,
+    up,
+)
+from perfctl.orchestrator.analyse.kernels.names import Algorithm
+
+_SCUDNN_STEP = 4
+
+
+def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Implicit and explicit GEMM: outputs of all images by channels, in whole tiles.
+
+    ``..._scudnn_MxN``: the sum in steps of 4, and FMUL and FADD of the epilogue for each value of the tiles.
+    ``..._convolve_sgemm``: filters larger than 1 x 1 in steps of 8; only outputs that exist are scaled.
+    The gradient of the input with stride 1 is a convolution with the channels exchanged, and runs on the same kernels.
+    ``precomputed_``: 1 x 1 only; the grids of larger filters do not follow from their outputs.
+    """
+    shape, name = work.shape, launch.name
+    if not isinstance(shape, ConvShape) or algorithm.tile is None or shape.groups != 1 or algorithm.tensor_core:
+        return None
+    if work.stride > 1 or algorithm.direction not in (None, work.direction, "forward"):
+        return None
+    (m, n, _), gradient = algorithm.tile, ", gradient" if work.direction != "forward" else ""
+    if launch.grid is not None and launch.grid[:2] != (ceil(shape.pixels / m), ceil(shape.out_channels / n)):
+        return None
+    area, blocks = _blocks(shape, m, n)
+    if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
+        deep = up(shape.depth, _SCUDNN_STEP)
+        rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
+        return Derived(f"scudnn{gradient}", rule, ffma=area * deep, fmul=area, fadd=area)
+    if found := re.search(r"(\w+_convolve_sgemm)<float", name):
+        larger = shape.kernel_h * shape.kernel_w > 1
+        if larger and found[1].startswith("precomputed"):
+            return None
+        deep = up(shape.depth, STEP) if larger else shape.depth
+        rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
+        return Derived(f"{found[1]}{gradient}", rule, ffma=area * deep, fmul=shape.pixels * shape.out_channels, fadd=0)
+    return None
+
+
+def _blocks(shape: ConvShape, m: int, n: int) -> tuple[int, str]:
+    area = up(shape.pixels, m) * up(shape.out_channels, n)
+    return area, f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) tiles x {m} x {n}"
+
+
+_ENGINE = re.compile(r"(dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine<float")
+
+
+def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``scudnn_.._stridedB`` and ``dgrad_engine``: a convolution with the channels exchanged, where the grid fits it.
+
+    ``dgrad_engine`` works on every input and every tap, also those that a stride leaves out. Not verified on silicon; the
+    epilogue is in no rule.
+    """
+    shape, name = work.shape, launch.name
+    engine = _ENGINE.search(name)
+    fits = work.direction == "grad_input" and algorithm.direction in (None, "grad_input")
+    if (
+        not isinstance(shape, ConvShape)
+        or algorithm.tile is None
+        or shape.groups != 1
+        or algorithm.tensor_core
+        or not fits
+    ):
+        return None
+    if not (engine or ("scudnn" in name and "stridedB" in name and work.stride == 1)):
+        return None
+    m, n, _ = algorithm.tile
+    if launch.grid is None or launch.grid != (ceil(shape.pixels / m), ceil(shape.out_channels / n), 1):
+        return None
+    area, blocks = _blocks(shape, m, n)
+    deep = up(shape.depth, STEP if engine else _SCUDNN_STEP)
+    family = f"{engine[1]} engine" if engine else "scudnn stridedB"
+    return Derived(family, f"{blocks} x {deep:,} = {area * deep:,} FFMA", ffma=area * deep)
+
+
+def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``scudnn_.._stridedB`` and ``wgrad_alg0_engine``: channels by filter, a sum over all outputs, split as the grid's z says.
+
+    Not verified on silicon; scaling and the sums of blocks that share an output are in no rule.
+    """
+    shape, name, tile = work.shape, launch.name, algorithm.tile
+    fits = work.direction == "grad_weight" and algorithm.direction in (None, "grad_weight")
+    if not isinstance(shape, GemmShape) or tile is None or algorithm.tensor_core or launch.grid is None or not fits:
+        return None
+    engine = _ENGINE.search(name)
+    if not (engine or ("scudnn" in name and "stridedB" in name)):
+        return None
+    cut = next(tilings(shape, tile[:2], launch.grid), None)
+    if cut is None:
+        return None
+    deep = summed(shape.k, cut.parts, STEP if engine else _SCUDNN_STEP)
+    parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
+    rule = f"{cut} x (sum of {shape.k:,}{parts}: {deep:,}) = {cut.values * deep:,} FFMA"
+    return Derived(f"{engine[1]} engine" if engine else "scudnn stridedB", rule, ffma=cut.values * deep)
+
+
+_SIMT = re.compile(r"cutlass_\w*simt_s(fprop|dgrad|wgrad)_")
+_SIMT_DIRECTIONS = {"fprop": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
+
+
+def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """CUTLASS's ``simt_s{fprop,dgrad,wgrad}``: whole tiles; the channels of each tap in whole steps, or all outputs of wgrad.
+
+    After ``implicit_gemm_k_iterations`` and the tiles of ``implicit_gemm_problem_size`` in CUTLASS, stride 1 for dgrad.
+    Each value of the tiles is scaled once. Not verified on silicon.
+    """
+    found, tile, shape = _SIMT.search(launch.name), algorithm.tile, work.shape
+    if found is None or tile is None or work.direction != _SIMT_DIRECTIONS[found[1]]:
+        return None
+    m, n, step = tile[0], tile[1], tile[2] or STEP
+    if isinstance(shape, GemmShape):
+        rows, columns, deep = shape.m, shape.n, up(shape.k, step)
+        groups = shape.batch
+    elif isinstance(shape, ConvShape) and work.stride == 1:
+        rows, columns, groups = shape.pixels, shape.out_channels, shape.groups
+        deep = shape.kernel_h * shape.kernel_w * up(shape.in_channels, step)
+    else:
+        return None
+    down, across = ceil(rows / m), ceil(columns / n)
+    grid = launch.grid
+    if groups > 1 or (grid is not None and (grid[2] > 1 or not covers(grid, down, across, swizzled=True))):
+        return None
+    area = down * across * m * n
+    rule = f"ceil({rows:,} / {m}) x ceil({columns:,} / {n}) tiles x {m} x {n} x {deep:,} = {area * deep:,} FFMA"
+    return Derived("cutlass simt convolution", rule, ffma=area * deep, fmul=area, fadd=0)
+
+
+def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Winograd, and the products between its transforms: multiply-adds of whole blocks; its additions are in no rule."""
+    shape = work.shape
+    if not isinstance(shape, ConvShape) or launch.grid is None or algorithm.family not in ("winograd", "gemm"):
+        return None
+    if work.stride > 1 or algorithm.direction not in (None, work.direction):
+        return None
+    said = expected_grid(replace(algorithm, direction=None), launch.grid, shape)
+    if said is None or not said.matches or algorithm.tensor_core or "cgemm" in launch.name:
+        return None
+    return Derived(said.family, said.rule, ffma=said.multiplies)
+
+
+_POINTS = {t * (t // 2 + 1): t for t in (16, 32, 64)}
+"""Points of a transformed tile of t x t real values (the rest mirrors them) -> t: the z of the product's grid."""
+
+
+def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``gcgemm`` between Fourier transforms: a complex product for each point, 4 multiply-adds for each complex one.
+
+    Its grids are those of NeuSight's measurements: one launch for all images, or one for each place of a tile. The step
+    along the channels is taken from real products. Not verified on silicon; the transforms have no rule.
+    """
+    shape, tile, grid = work.shape, algorithm.tile, launch.grid
+    if not isinstance(shape, ConvShape) or "cgemm_" not in launch.name or tile is None or grid is None:
+        return None
+    t = _POINTS.get(grid[2], 0)
+    if shape.groups != 1 or work.stride > 1 or t < max(shape.kernel_h, shape.kernel_w):
+        return None
+    places = ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
+    products = (
+        GemmShape(images, shape.out_channels, shape.in_channels, grid[2])
+        for images in dict.fromkeys((shape.batch * places, shape.batch))
+    )
+    cut = next((cut for product in products for cut in tilings(product, tile[:2], grid)), None)
+    if cut is None:
+        return None
+    deep = up(shape.in_channels, STEP)
+    rule = f"{grid[2]} points of {t} x {t} values: {cut} x {deep:,} channels x 4 = {4 * cut.values * deep:,} FFMA"
+    return Derived("products of FFT", rule, ffma=4 * cut.values * deep)
+
+
+_GROUPED = re.compile(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel")
+_GROUPED_DIRECTIONS = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
+
+
+def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Kernels that fill no tiles: ``conv2d_grouped_direct_kernel``, and ``conv2d_c1_k1`` with one more for each output.
+
+    ``dgrad2d_`` and ``wgrad2d_grouped_direct_kernel`` are taken to do what is on paper, too: not verified on silicon.
+    """
+    shape, name = work.shape, launch.name
+    if (found := _GROUPED.search(name)) and work.direction == _GROUPED_DIRECTIONS[found[1]]:
+        if isinstance(shape, ConvShape) and work.direction == "forward":
+            outputs = shape.pixels * shape.out_channels
+            rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
+            return Derived("grouped direct", rule, ffma=shape.macs, fmul=outputs, fadd=0)
+        # with another size of the image, exchanged channels have more taps than paper
+        if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
+            return Derived("grouped direct, gradient", f"as on paper: {shape.macs:,} FFMA", ffma=shape.macs)
+    if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
+        outputs = shape.pixels * shape.out_channels
+        ffma = outputs * (shape.depth + 1)
+        rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
+        return Derived("conv2d_c1_k1", rule, ffma=ffma, fmul=outputs, fadd=0)
+    return None
+
+
+_DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)_kernel<[^>]*?float")
+_DEPTHWISE_DIRECTIONS = {"forward": "forward", "backward": "grad_input", "grad_weight": "grad_weight"}
+
+
+def depthwise(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """ATen's ``conv_depthwise2d``: one multiply-add for each tap on the image, none for padding (DepthwiseConv2d.cu).
+
+    Not verified on silicon. The weight's gradient adds up the sums of its threads: that is in no rule.
+    """
+    found = _DEPTHWISE.search(launch.name)
+    if found is None or work.inside is None or work.direction != _DEPTHWISE_DIRECTIONS[found[1]]:
+        return None
+    sums = None if found[1] == "grad_weight" else 0
+    rule = f"taps that fall on the image: {work.inside:,} FFMA"
+    return Derived("depthwise of ATen", rule, ffma=work.inside, fmul=0, fadd=sums)
