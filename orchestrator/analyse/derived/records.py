@@ -43,10 +43,22 @@ class AttentionShape:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvGradient:
+    """Both gradients of a convolution: which of them a kernel computes, its name says."""
+
+    forward: ConvShape
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds on paper of one of the two."""
+        return self.forward.macs
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What a launch computes."""
 
-    shape: GemmShape | ConvShape | AttentionShape
+    shape: GemmShape | ConvShape | ConvGradient | AttentionShape
     onto: bool = False
     """True where the result is added to what is there (beta = 1): a bias that the product itself adds."""
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.derived import products, tensor
+from perfctl.orchestrator.analyse.derived import attention, products, tensor
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
 Rule = Callable[[Launch, Algorithm, Work], Derived | None]
 RULES: tuple[Rule, ...] = (
     products.sgemm, products.small_columns, products.vector, products.dot, products.convolution, products.transformed,
-    products.direct,    tensor.product, tensor.convolution, tensor.attention,
+    products.direct,    tensor.product, tensor.convolution, attention.attention,
 )  # fmt: skip
 
 
@@ -48,12 +48,16 @@ class Verified:
 @lru_cache(maxsize=1)
 def verified() -> dict[str, Verified]:
     """Family -> what ``scripts/silicon.py`` measured; families that no counter has verified are missing."""
-    text = Path(__file__).with_name("verified.json").read_text(encoding="utf-8")
-    return {family: Verified(**facts) for family, facts in json.loads(text).items()}
+    files = (Path(__file__).with_name(name) for name in ("verified.json", "verified_tensor.json"))
+    return {
+        family: Verified(**facts)
+        for file in files
+        for family, facts in json.loads(file.read_text(encoding="utf-8")).items()
+    }
 
 
 def error_of(families: Sequence[str]) -> str:
     """In words, how far derived counts of these families were off on hardware."""
     known = verified()
-    said = [f"{family}: {known[family]}" if family in known else f"{family}: not verified" for family in families]
+    said = [f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon" for family in families]
     return "; ".join(said)

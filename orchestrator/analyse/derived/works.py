@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from perfctl.orchestrator.analyse.derived.records import AttentionShape, Work
+from perfctl.orchestrator.analyse.derived.records import AttentionShape, ConvGradient, Work
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
 
+CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
 BATCHED = ("aten.bmm", "aten.baddbmm")
 _ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
               "_flash_attention", "_efficient_attention", "scaled_dot_product_attention")  # fmt: skip
@@ -38,8 +39,10 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
 
 
 def work_of(op: OpShape) -> Work | None:
-    """The product of one operation; None where it has none, or several (the gradients of a convolution)."""
+    """The product of one operation; None where it has none."""
     output = shape_of(op.outputs, 0)
+    if op.op in CONVOLUTION_GRADIENTS:
+        return _gradients(op)
     if op.op in CONVOLUTIONS:
         source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
@@ -59,6 +62,17 @@ def work_of(op: OpShape) -> Work | None:
             return None
         return Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm")
     return _attention(op)
+
+
+def _gradients(op: OpShape) -> Work | None:
+    """Of a convolution: its inputs are the gradient of the output, the input and the weight."""
+    output, source, weight = (shape_of(op.inputs, place) for place in range(3))
+    if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
+        return None
+    groups = int(str(op.attributes.get("groups", 1)))
+    stride = op.attributes.get("stride")
+    same = isinstance(stride, (list, tuple)) and set(stride) == {1} and source[2:] == output[2:]
+    return Work(ConvGradient(ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)))
 
 
 def _attention(op: OpShape) -> Work | None:
