@@ -148,7 +148,9 @@ def _kernel_flops(
 
 _HALF = re.compile(r"half|bf16|bfloat16|(?<![a-z0-9])fp?16|e[45]m[23]|fp8", re.IGNORECASE)
 _CASTS = re.compile(r"\((?:unsigned )?(?:int|long|bool|char)\)")
-_TYPE = re.compile(r"(?<![a-z])(?:float|double|int|long|unsigned|char|short|bool)\d?(?![a-z])|[sdcz]gemm|scudnn|f32|f64")
+_TYPE = re.compile(
+    r"(?<![a-z])(?:float|double|int|long|unsigned|char|short|bool)\d?(?![a-z])|[sdcz]gemm|scudnn|f32|f64"
+)
 
 
 @lru_cache(maxsize=4096)

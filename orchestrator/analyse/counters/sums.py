@@ -101,7 +101,9 @@ def fp32(values: Values, capability: str | None) -> Figure:
     return replace(figure, state="estimated", reason="packed fp32 weighted 2, 2, 4") if packed.value else figure
 
 
-def fp16(values: Values, capability: str | None, phantom: bool, version: str | None, halves: bool | None = None) -> Figure:
+def fp16(
+    values: Values, capability: str | None, phantom: bool, version: str | None, halves: bool | None = None
+) -> Figure:
     """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is left out.
 
     ``halves``: whether the kernel's name has a half-precision type among its types; None where it has no types. The compiler
@@ -407,7 +409,9 @@ def _instructions(
     if phantom:
         reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
         if metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
-            reason = "the tensor pipe only ran HFMA2, which moves constants or multiplies halves outside of tensor cores"
+            reason = (
+                "the tensor pipe only ran HFMA2, which moves constants or multiplies halves outside of tensor cores"
+            )
         return Figure(0, "counted", reason, rule="tensor instructions - HFMA2 / 32")
     return _sized(values, pipe, capability, algorithm)
 
@@ -431,7 +435,9 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
     rule = f"{each} x tensor instructions ({shape}){less}"
     if said is not None or not moves:
         return Figure(each * (pipe - moves), "estimated", rule, rule=rule)
-    most = f"HFMA2 that multiplies halves runs on both pipes, so up to {each * moves:,.0f} FLOPs more ({moves / pipe:.1%})"
+    most = (
+        f"HFMA2 that multiplies halves runs on both pipes, so up to {each * moves:,.0f} FLOPs more ({moves / pipe:.1%})"
+    )
     if moves >= pipe:
         return missing("not_available", f"its tensor instructions may all be HFMA2: 0 to {each * pipe:,.0f} FLOPs")
     without = (HIDDEN,) if moves > UNSURE * pipe else ()

@@ -26,7 +26,9 @@ _FLASH_3 = re.compile(
 _FLAGS = re.compile(r"> ?, ?((?:\(bool\))?(?:true|false|0|1)(?:, ?(?:\(bool\))?(?:true|false|0|1))+)")
 _PACKED = re.compile(r"compute_attn_ws<\w+traits<[^<>]*_t, ?\d+>")
 """Early kernels for Hopper whose last number is the values' width or the heads packed into a tile."""
-_EFFICIENT = re.compile(r"fmha_cutlass([fb])_(f32|f16|bf16)_(?:not)?aligned_(\d+)x(\d+)(?:_(rf|gmem|k\d+))?\w*?_sm(\d+)")
+_EFFICIENT = re.compile(
+    r"fmha_cutlass([fb])_(f32|f16|bf16)_(?:not)?aligned_(\d+)x(\d+)(?:_(rf|gmem|k\d+))?\w*?_sm(\d+)"
+)
 _CUDNN = re.compile(r"native_sdpa_sm\d+_flash_fprop_\w+?_(\d+)x(\d+)x(\d+)_\d+x\d+x\d+")
 TENSOR_STEP, SIMT_STEP = 32, 8
 """Along each sum, of memory-efficient attention (``DefaultGemmType::ThreadK``)."""
@@ -87,7 +89,7 @@ def _seen(shape: AttentionShape, m: int, top_left: bool) -> list[int]:
 
 
 def _flash_2(name: str, shape: AttentionShape) -> _Tile | None:
-    """``flash_fwd_kernel<Flash_fwd_kernel_traits<width, m, n, ..>, dropout, causal, ..>``, also the split and the first Hopper ones."""
+    """``flash_fwd_kernel<Flash_fwd_kernel_traits<width, m, n, ..>, dropout, causal, ..>``, also with split keys."""
     found = _FLASH_2.search(name)
     if found is None or (found[1] == "bwd") != shape.backward:
         return None

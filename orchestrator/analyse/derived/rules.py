@@ -59,5 +59,7 @@ def verified() -> dict[str, Verified]:
 def error_of(families: Sequence[str]) -> str:
     """In words, how far derived counts of these families were off on hardware."""
     known = verified()
-    said = [f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon" for family in families]
+    said = [
+        f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon" for family in families
+    ]
     return "; ".join(said)

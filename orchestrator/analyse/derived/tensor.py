@@ -23,7 +23,9 @@ LONGEST_STEP = 128
 """Of any kernel: a sum that fills it fills all steps, so that a name without a step does not matter."""
 _ALIKE = 0.02
 _PERSISTENT = re.compile(r"nvjet|sm(?:90|1\d\d)_xmma|cutlass3x|gemmuniversal<|stream_?k|segment_k")
-_CLUSTER = re.compile(r"cutlass3x\w*?_\d+x\d+x\d+_(\d+)x(\d+)x\d+_|cgasize(\d+)x(\d+)x|nvjet\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
+_CLUSTER = re.compile(
+    r"cutlass3x\w*?_\d+x\d+x\d+_(\d+)x(\d+)x\d+_|cgasize(\d+)x(\d+)x|nvjet\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_"
+)
 _NOT_DENSE = re.compile(
     r"grouped_?gemm|groupproblemshape|grouped_|sparse(?:gemm|tensorop)|sptensorop|spgemm|planar_?complex|(?<![a-z])(?:g?c|g?z)\d+gemm"
 )

@@ -151,7 +151,9 @@ def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
     if family == "attention":
         if efficient := _EFFICIENT.search(name):
             return _efficient(efficient[1], int(efficient[2]))
-        if printed := re.search(r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv|flash_[fb]wd_sm\d+_)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name):
+        if printed := re.search(
+            r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv|flash_[fb]wd_sm\d+_)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name
+        ):
             kind = _TYPES[printed[1]]
         fused = re.search(r"flash|native_sdpa|fmhasm|fmha_cutlass|wgmma|tensorop", name) is not None
         return kind, True if fused and kind != "fp32" else None
@@ -159,7 +161,9 @@ def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
         return kind, True
     if "simt" in name:
         return kind or "fp32", False
-    if "marlin" in name:  # 4-bit and 8-bit weights, multiplied as the other factor's type, which its name does not print
+    if (
+        "marlin" in name
+    ):  # 4-bit and 8-bit weights, multiplied as the other factor's type, which its name does not print
         return None, True
     if "csrmm" in name or "csrmv" in name:
         return ("fp32" if re.search(r"<(?:\w+::)?[^()]*\bfloat\b", name) else None), False
@@ -182,6 +186,13 @@ _INSTRUCTION = re.compile(
     r"(g?[cz]|[shdi])(884|1684|1688|16816|8816|16832)(?:[a-z]\w{2,3})?(?:gemm|cudnn|fprop|dgrad|wgrad)"
 )
 _XMMA_INSTRUCTION = re.compile(r"_f(16|32)_[a-z_0-9]*_tensor(\d+)x(\d+)x(\d+)")
+_N = r"(?:\(int\)|int=)?(\d+)"
+_TEMPLATE_INSTRUCTION = re.compile(
+    rf"mmatensoroppolicy<(?:cutlass::arch::)?mma<(?:cutlass::gemm::)?gemmshape<{_N}, ?{_N}, ?{_N}>, ?(?:\(int\)|int=)?32, ?"
+    r"[\w:]+, ?[\w:]+, ?[\w:]+, ?[\w:]+, ?([\w:]+)"
+)
+_TEMPLATE_LETTERS = {"cutlass::half_t": "h", "half_t": "h", "int": "i", "double": "d"}
+"""CUTLASS 2's templates: shape, threads, types and layouts of both factors, type of the sum. 16 x 16 x 4 is Volta's 884 of a warp."""
 _WGMMA = re.compile(r"([shi])(64x\d+x\d+)gemm|sm90_(64x\d+x\d+)_([a-z]+\d+)|hgmma(64x\d+x\d+)")
 """Hopper's: CUTLASS 3's names, its templates (``SM90_64x128x16_F32BF16BF16_SS``), and xmma's (``hgmma64x128x16``)."""
 
@@ -196,6 +207,9 @@ def instruction(name: str) -> str | None:
     if found := _EFFICIENT.search(name):
         kind, tensor_core = _efficient(found[1], int(found[2]))
         return ("s884" if found[2] == "70" else "s1688") if tensor_core and kind else None
+    if found := _TEMPLATE_INSTRUCTION.search(name):
+        letter = _TEMPLATE_LETTERS.get(found[4], "s")
+        return letter + ("884" if found[1] == "16" == found[2] else found[1] + found[2] + found[3])
     found = _XMMA_INSTRUCTION.search(name)
     if found is None:
         return None

@@ -12,7 +12,10 @@ from perfctl.orchestrator.analyse.derived.rules import derive
 from perfctl.orchestrator.analyse.kernels.grids import Grid
 
 SHAPE = AttentionShape(batch=2, heads=4, queries=1000, keys=1000, width=64, value_width=64)
-TRAITS = "Flash_{way}_kernel_traits<{w}, {m}, {n}, 4, false, false, cutlass::bfloat16_t, Flash_kernel_traits<{w}, {m}, {n}, 4, cutlass::bfloat16_t> >"
+TRAITS = (
+    "Flash_{way}_kernel_traits<{w}, {m}, {n}, 4, false, false, cutlass::bfloat16_t, "
+    "Flash_kernel_traits<{w}, {m}, {n}, 4, cutlass::bfloat16_t> >"
+)
 FORWARD = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::" + TRAITS.format(way="fwd", w=64, m=128, n=64)
 BACKWARD = "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<" + TRAITS.format(way="bwd", w=64, m=64, n=128)
 HOPPER = (
@@ -81,7 +84,10 @@ def test_what_only_sums_or_converts_has_no_products(name: str) -> None:
 
 
 def test_split_keys_do_the_same_tiles_in_more_blocks() -> None:
-    name = FORWARD.replace("flash_fwd_kernel<", "flash_fwd_splitkv_kernel<") + ", false, false, false, false, true, false, true, false>(X)"
+    name = (
+        FORWARD.replace("flash_fwd_kernel<", "flash_fwd_splitkv_kernel<")
+        + ", false, false, false, false, true, false, true, false>(X)"
+    )
     found = derived(name, SHAPE, (8, 3, 8))
     assert found is not None and found.tensor == 2 * 8 * (8 * 16) * 128 * 64 * 128
     assert derived(name, SHAPE, (8, 3, 7)) is None, "not the grid of these heads"

@@ -91,8 +91,9 @@ def test_a_name_without_a_step_has_a_rule_where_any_step_is_filled() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["cutlass_tensorop_c1688gemm_128x64_16x3_nn_align1", "cutlass3x_sm100_sptensorop_s128x128x32gemm_f16_f16_f32_f16_f16_128x128x64_1x1x1_0_tnn",
-     "void cutlass::device_kernel<gemmuniversal<cutlass::gemm::groupproblemshape<x>, tensorop, cute::c<128>, cute::c<128>, cute::c<64>>>"],
+    ["cutlass_tensorop_c1688gemm_128x64_16x3_nn_align1",
+     "cutlass3x_sm100_sptensorop_s128x128x32gemm_f16_f16_f32_f16_f16_128x128x64_1x1x1_0_tnn",
+     "void cutlass::device_kernel<gemmuniversal<groupproblemshape<x>, tensorop, cute::c<128>, cute::c<128>, cute::c<64>>>"],
 )  # fmt: skip
 def test_complex_sparse_and_grouped_products_have_no_rule(name: str) -> None:
     assert product(name, 128, 128, 128, (1, 1, 1)) is None

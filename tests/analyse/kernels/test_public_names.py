@@ -52,6 +52,9 @@ def test_the_names_are_many_of_all_chips_and_libraries_and_each_has_a_source() -
         ("cutlass_tensorop_gz884gemm_64x64_8x3_nn_align1", "gz884"),
         ("fmha_cutlassf_f32_aligned_64x64_rf_sm80", "s1688"), ("fmha_cutlassf_f32_aligned_64x64_rf_sm75", None),
         ("fmha_cutlassf_f16_aligned_64x64_rf_sm70", "s884"),
+        ("gemm<mmatensoroppolicy<cutlass::arch::mma<cutlass::gemm::gemmshape<(int)16, (int)8, (int)8>, (int)32, cutlass::half_t, "
+         "cutlass::layout::rowmajor, cutlass::half_t, cutlass::layout::columnmajor, float, cutlass::layout::rowmajor, x>>>", "s1688"),
+        ("gemm<mmatensoroppolicy<mma<gemmshape<16, 16, 4>, 32, half_t, rowmajor, half_t, rowmajor, float, rowmajor, x>>>", "s884"),
         ("sm80_xmma_fprop_implicit_gemm_i8i8_i8i32_f32_nhwckrsc_nhwc_tilesize128x128x64_stage3_tensor16x8x32", "i16832"),
     ],
 )  # fmt: skip
