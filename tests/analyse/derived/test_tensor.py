@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -10,7 +11,9 @@ from perfctl.orchestrator.analyse.derived.records import ConvGradient, Derived, 
 from perfctl.orchestrator.analyse.derived.rules import derive, error_of
 from perfctl.orchestrator.analyse.derived.run import as_flops
 from perfctl.orchestrator.analyse.derived.tensor import parts
+from perfctl.orchestrator.analyse.derived.works import layer_work
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
+from perfctl.records.paper import OpShape
 
 S16816 = "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn"
 XMMA = "sm80_xmma_{}_implicit_gemm_indexed_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x64x32_stage4_warpsize2x2x1_g1_tensor16x8x16"
@@ -152,3 +155,12 @@ def test_cutlass_fills_the_channels_of_each_position_and_cudnn_does_not_say() ->
 
 def test_what_no_counter_confirmed_says_so() -> None:
     assert "not verified on silicon" in error_of(["tensor convolution"])
+
+
+@pytest.mark.parametrize(("stride", "same"), [([1, 1], True), ([2, 2], False), (None, False)])
+def test_a_traced_gradient_gives_its_kernels_the_shape_of_forward(stride: list[int] | None, same: bool) -> None:
+    shapes = ((8, 128, 14, 14), (8, 64, 14, 14), (128, 64, 3, 3))
+    op = OpShape("conv", "Conv2d", "aten.convolution_backward", "backward", shapes, ((8, 64, 14, 14), (128, 64, 3, 3)),
+                 attributes={"groups": 1, "transposed": False} | ({"stride": stride} if stride else {}))  # fmt: skip
+    (work,) = layer_work([op]).products
+    assert work.shape == ConvGradient(replace(CONV, same_size=same))
