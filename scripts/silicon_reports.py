@@ -62,7 +62,7 @@ KNOWN = (
     Known("leleucas_bert", r"sgemm_128x128_nn", *product(LENGTH, HIDDEN // HEADS, LENGTH, BATCH * HEADS), BERT,
           note="sum of 20 in steps of 8"),
     Known("leleucas_bert", r"elementwise_kernel<.*cudafunctor_add<float>", None, f"{TOKENS * HIDDEN:,} values", BERT,
-          (TOKENS * HIDDEN,), 256, "its grid follows from the size"),
+          (TOKENS * HIDDEN,), 256, "its grid is taken from the size, so this proves little"),
     Known("leleucas_bert", r"direct_copy_kernel|fillfunctor", None, "any", "moves values whatever their shape"),
 )  # fmt: skip
 FLASH = AttentionShape(1, 16, 2048, 2048, 64, 64, causal=True)
@@ -172,7 +172,10 @@ def _derived(report: str, kernel: Kernel, scale: float | None) -> tuple[Derived 
 
 
 def _own_flash() -> tuple[Derived, str, str]:
-    """A kernel of one's own: no rule by its name, but the arithmetic of flash attention's rule, in tiles of 64 x 64."""
+    """A kernel of one's own: no rule by its name, but the arithmetic of flash attention's rule, in tiles of 64 x 64.
+
+    The grid says 64 queries a tile. No file says how many keys: 64 is the number that gives the counter.
+    """
     side = 64
     tiles = tiles_of(FLASH, side, side, True)
     done = 2 * FLASH.heads * tiles * side * side * 2 * FLASH.width
@@ -180,7 +183,7 @@ def _own_flash() -> tuple[Derived, str, str]:
     shape = "16 heads, 2,048 x 2,048, width 64, causal; file name and grid (32 rows of 64, 16 heads)"
     return (
         Derived("causal tiles of a flash kernel", rule, tensor=done, math="bf16"), shape,
-        "own kernel; the tiles are those of flash attention's rule",
+        "own kernel, flash attention's arithmetic; 64 queries a tile by its grid, 64 keys fitted to the counter",
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Kernel names of public profiles, 2017 to 2026, are classified as what they are.
 
-``tests/data/names-algorithms/public.csv`` has the names as their sources print them (repository and file, or the number of an issue or
-pull request), and what each is: decided from the library's documentation and code before the product was asked. "-" says
-nothing about a field, an empty field says that the name does not tell.
+``tests/data/names-algorithms/public.csv`` has the names with their sources (repository and file, or the number of an issue or pull
+request), and what each is, written down before the product was asked. Names that a source cuts off, or that are longer than
+1,500 characters, are shortened or closed. "-" says nothing about a field, an empty field says that the name does not tell.
 """
 
 from __future__ import annotations
