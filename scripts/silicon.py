@@ -1,6 +1,6 @@
 """Derived counts against hardware counters: how many launches of an A100 with known shapes come out right.
 
-    python scripts/silicon.py [--data DIR] [--wrong N]
+    python scripts/silicon.py [--data DIR] [--reports DIR] [--wrong N]
 
 DIR holds linear.csv and conv2d.csv: one row a launch, with kernel name, FFMA, FMUL, FADD and the layer's shape, as in
 ``../shared/datasets/a100_operators``. Its rows have no grid, so tiles follow from shape and name, and FMUL (one for each value,
@@ -8,7 +8,9 @@ slice and part of a sum) says how often a sum is split. It does not say either w
 does reads its output first, which shows in the bytes read from DRAM (without dram_bytes all are taken to add one).
 A row is right when FFMA is within 2 % of the counter. Launches without fp32 work (copies, offsets) are left out.
 The last two columns are the share of right rows with an even and an odd number. Rules of convolutions were fixed on the
-even rows; those of Linear layers were read off all. Exits 1 when fewer than 97 % of all rows are right, 2 without the data.
+even rows; those of Linear layers were read off all.
+Before that table stands a second one (``scripts/silicon_reports.py``): ncu reports of other chips, where their folder is there.
+Exits 1 when fewer than 97 % of all rows are right, 2 without the data.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from perfctl.orchestrator.analyse.kernels.names import recognise
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "datasets" / "a100_operators"
+REPORTS = ROOT.parent / "shared" / "reports"
 VERIFIED = ROOT / "orchestrator" / "analyse" / "derived" / "verified.json"
 NEAR, WANTED = 0.02, 0.97
 CHIP = "an A100 (CUDA 11.4)"
@@ -115,6 +118,7 @@ def conv(line: dict[str, str]) -> ConvShape:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Hold derived counts against hardware counters.")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with linear.csv and conv2d.csv")
+    parser.add_argument("--reports", type=Path, default=REPORTS, help="folder with ncu reports, for the second table")
     parser.add_argument("--wrong", type=int, default=0, help="also print that many rows that are off by more than 2 %%")
     parser.add_argument(
         "--write", action="store_true", help="store the errors, which perfctl states beside derived counts"
@@ -123,6 +127,7 @@ def main() -> int:
     if not all((asked.data / name).is_file() for name in ("linear.csv", "conv2d.csv")):
         print(f"silicon: {asked.data} has no linear.csv and conv2d.csv; give their folder with --data", file=sys.stderr)
         return 2
+    second_table(asked.reports, write=asked.write)
     found = list(rows(asked.data))
     print(
         f"{'family':<28}{'rows':>7}{'rule':>7}{'FFMA':>7}{'fp32':>7}{'paper':>7}{'worst':>9}{'even':>8}{'odd':>8}"
@@ -143,6 +148,19 @@ def main() -> int:
     right = len(found) - len(wrong)
     print(f"{right} of {len(found)} rows within 2 %")
     return int(right < WANTED * len(found))
+
+
+def second_table(folder: Path, *, write: bool) -> None:
+    """The table of reports; a line where there are none."""
+    import silicon_reports  # beside this file, which is run as a script
+
+    if not folder.is_dir():
+        print(f"No second table: there is no {folder}")
+        return
+    silicon_reports.print_table(folder)
+    if write:
+        kept = json.dumps(silicon_reports.facts(folder), indent=2)
+        VERIFIED.with_name("verified_tensor.json").write_text(kept + "\n", encoding="utf-8")
 
 
 def line(family: str, mine: list[Row]) -> None:

@@ -102,8 +102,64 @@ def test_instructions_that_move_constants_are_taken_out_first() -> None:
 def test_ncu_itself_tells_constant_moves_apart_where_it_has_the_counter(unit: str) -> None:
     values = SASS | {PIPE: 200, f"{unit}__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum": 200,
                      "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum": 3000}  # fmt: skip
-    found = kernel_flops(values, "9.0")
+    found = kernel_flops(values, "9.0", name="void fill(float *, int)")
     assert (found.tensor.value, found.fp16.value, found.total.value) == (0, 0, 0)
+
+
+WGMMA = "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x256x64_1x2x1_0_tnn_align8_warpspecialized"
+
+
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [
+        (WGMMA, 2 * 64 * 128 * 16 // 4),
+        (WGMMA.replace("64x128x16", "64x256x32").replace("f16_f16_f32", "e4m3_e4m3_f32"), 2 * 64 * 256 * 32 // 4),
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize256x128x32_gmmastage2_hgmma64x128x8", 2 * 64 * 128 * 8 // 4),
+        ("cutlass_tensorop_c1688gemm_128x64_16x3_nn_align1", 2 * 16 * 8 * 8),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", 2 * 16 * 8 * 8),
+    ],
+)
+def test_wgmma_complex_and_three_products_are_estimated_by_their_instruction(name: str, each: int) -> None:
+    """A warpgroup's four warps count one instruction each, so each of them does a quarter of it."""
+    found = kernel_flops(SASS | {PIPE: 1000}, "9.0", name=name)
+    assert (found.tensor.value, found.tensor.state) == (each * 1000, "estimated")
+    assert found.total.state == "estimated" and not found.total.lower_bound
+
+
+def test_an_instruction_that_the_type_cannot_have_gives_no_flops() -> None:
+    """A TF32 wgmma takes 8 elements of the sum at a time, not 16."""
+    wrong = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize256x128x32_hgmma64x128x16"
+    assert kernel_flops(SASS | {PIPE: 1000}, "9.0", name=wrong).tensor.value is None
+
+
+@pytest.mark.parametrize("tensor", [{}, {PIPE: None}])
+def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(tensor: dict[str, None]) -> None:
+    fp32 = {f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": 100 for op in ("fadd", "fmul", "ffma")}
+    found = kernel_flops(SASS | fp32 | tensor, "8.0", name=AMPERE).total
+    assert (found.value, found.state, found.missing) == (400, "estimated", ("tensor",))
+    assert "partly known" in (found.reason or "")
+    assert kernel_flops(SASS | fp32 | tensor, "8.0", name="ampere_sgemm_128x64_tn").total.state == "counted"
+
+
+def test_a_tensor_kernel_whose_pipe_counted_nothing_did_not_do_nothing() -> None:
+    found = kernel_flops(SASS | {PIPE: 0}, "9.0", name="nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNN")
+    assert found.tensor.value is None and "wgmma" in (found.tensor.reason or "")
+    assert kernel_flops(SASS | {PIPE: 0}, "9.0", name="ampere_sgemm_128x64_tn").tensor.value == 0
+
+
+@pytest.mark.parametrize(("hfma", "bounded"), [(32 * 10, False), (32 * 100, True)])
+def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma: int, bounded: bool) -> None:
+    """Up to a 32nd of HFMA2 may be on the tensor pipe: what is surely HMMA is a lower bound, with the upper one beside it."""
+    values = SASS | {PIPE: 1000, "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum": hfma}
+    found = kernel_flops(values, "8.6", name=AMPERE).tensor
+    assert (found.value, found.lower_bound) == (4096 * (1000 - hfma // 32), bounded)
+    assert f"up to {4096 * (hfma // 32):,} FLOPs more" in (found.reason or "")
+
+
+def test_a_tensor_kernel_with_as_many_halves_as_tensor_instructions_is_not_called_constant_moves() -> None:
+    values = SASS | {PIPE: 100, "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum": 3200}
+    found = kernel_flops(values, "8.0", name=AMPERE).tensor
+    assert found.value is None and f"0 to {4096 * 100:,} FLOPs" in (found.reason or "")
 
 
 def test_half_precision_beside_constant_moves_is_a_lower_bound() -> None:

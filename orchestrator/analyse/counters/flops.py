@@ -6,6 +6,7 @@ alone (FADD, the counters of many studies) say nothing about multiply-adds, whic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -81,12 +82,13 @@ def kernel_flops(
     instructions, ``sm_count`` turns averages into sums, ``version`` is that of ncu.
     """
     algorithm = recognise(name) if name else NOTHING
+    halves = has_halves(name) if name else None
     used = tuple(item for item in values.items() if makes_flops(item[0]))
     if all(metric.endswith(".sum") for metric, _ in used):
-        return _kernel_flops(used, capability, algorithm, version)
+        return _kernel_flops(used, capability, algorithm, version, halves)
     counted, rules = sums.with_counts(values, sm_count)
     items = tuple(item for item in counted.items() if makes_flops(item[0]))
-    found = _kernel_flops(items, capability, algorithm, version)
+    found = _kernel_flops(items, capability, algorithm, version, halves)
     return _estimated(found, rules) if rules else _without_counts(found, sums.unused(values))
 
 
@@ -130,21 +132,43 @@ def makes_flops(name: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def _kernel_flops(
-    items: tuple[tuple[str, float | None], ...], capability: str | None, algorithm: Algorithm, version: str | None
-) -> KernelFlops:
+    items: tuple[tuple[str, float | None], ...], capability: str | None, algorithm: Algorithm, version: str | None,
+    halves: bool | None,
+) -> KernelFlops:  # fmt: skip
     """Launches of one kernel mostly have the same counts, so equal ones are worked out once."""
     values = dict(items)
-    phantom = sums.is_phantom(values, capability)
+    phantom = sums.is_phantom(values, capability, algorithm.tensor_core)
     fp32 = sums.fp32(values, capability)
     fp64 = sums.weighted(values, "fp64")
-    fp16 = sums.fp16(values, capability, phantom, version)
+    fp16 = sums.fp16(values, capability, phantom, version, halves)
     tensor, types, integer = sums.tensor(values, capability, phantom, algorithm)
-    total = _total({"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor})
+    total = _total({"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor}, bool(algorithm.tensor_core))
     return KernelFlops(fp32, fp64, fp16, tensor, total, types, integer)
 
 
-def _total(paths: Mapping[str, Figure]) -> Figure:
-    """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path is missing."""
+_HALF = re.compile(r"half|bf16|bfloat16|(?<![a-z0-9])fp?16|e[45]m[23]|fp8", re.IGNORECASE)
+_CASTS = re.compile(r"\((?:unsigned )?(?:int|long|bool|char)\)")
+_TYPE = re.compile(
+    r"(?<![a-z])(?:float|double|int|long|unsigned|char|short|bool)\d?(?![a-z])|[sdcz]gemm|scudnn|f32|f64"
+)
+
+
+@lru_cache(maxsize=4096)
+def has_halves(name: str) -> bool | None:
+    """Whether a kernel's name has a type of 16 bits or fewer among its types; None where it has no types."""
+    if _HALF.search(name):
+        return True
+    return False if _TYPE.search(_CASTS.sub("", name)) else None
+
+
+BESIDE = "partly known: only what its threads did beside the tensor cores"
+
+
+def _total(paths: Mapping[str, Figure], tensor_kernel: bool) -> Figure:
+    """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path is missing.
+
+    A product on tensor cores whose tensor work is not known has no counted total: what is known is beside its work.
+    """
     lacking = {name: figure for name, figure in paths.items() if figure.value is None}
     known = [figure for figure in paths.values() if figure.value is not None]
     value = sum(figure.value or 0 for figure in known)
@@ -157,5 +181,8 @@ def _total(paths: Mapping[str, Figure]) -> Figure:
     notes = [figure.reason for figure in known if figure.reason and figure.launches]
     notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
     rules = "; ".join(f"{name}: {figure.rule}" for name, figure in paths.items() if figure.rule and figure.value)
-    state = "estimated" if any(figure.state == "estimated" for figure in known) else "counted"
+    beside = tensor_kernel and "tensor" in lacking
+    if beside:
+        notes.insert(0, BESIDE)
+    state = "estimated" if beside or any(figure.state == "estimated" for figure in known) else "counted"
     return Figure(value, state, "; ".join(notes) or None, missing=without, rule=rules or None)

@@ -107,14 +107,26 @@ def fp32(values: Values, capability: str | None) -> Figure:
     return replace(figure, state="estimated", reason="packed fp32 weighted 2, 2, 4") if packed.value else figure
 
 
-def fp16(values: Values, capability: str | None, phantom: bool, version: str | None) -> Figure:
-    """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is left out."""
+def fp16(
+    values: Values, capability: str | None, phantom: bool, version: str | None, halves: bool | None = None
+) -> Figure:
+    """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is left out.
+
+    ``halves``: whether the kernel's name has a half-precision type among its types; None where it has no types. The compiler
+    puts real half-precision multiply-adds on the tensor pipe too (every other HFMA2 for sm_80 and sm_90), so that only a
+    kernel of other types shows that all of them move constants.
+    """
     weights = half_weights(values, version)
     if phantom and capability is not None:
         others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
+        most = weights["hfma"] * (metric(values, op("hfma")) or 0)
         reason = "HFMA2 moved constants and is left out"
-        if others.value == 0:
+        if halves is not False and most:
+            reason = f"HFMA2 moves constants or multiplies halves, and no counter tells which: 0 to {most:,.0f} FLOPs"
+        if others.value == 0 and (halves is False or not most):
             return Figure(0, "counted", reason, rule=others.rule)
+        if others.value == 0:
+            return missing("not_available", reason)
         lacking = ("fp16 multiply-adds",)
         return others if others.value is None else replace(others, state="estimated", reason=reason, missing=lacking)
     figure = weighted(values, "fp16", weights)
@@ -151,10 +163,12 @@ def _may_move_constants(values: Values, capability: str | None, phantom: bool) -
     return phantom or late or pipe is None or 32 * pipe >= hfma
 
 
-def is_phantom(values: Values, capability: str | None) -> bool:
-    """True when all tensor instructions are HFMA2 moving constants, which compilers for CC 8.x and 9.x emit.
+def is_phantom(values: Values, capability: str | None, tensor_core: bool | None = None) -> bool:
+    """True when all tensor instructions are HFMA2, which compilers for CC 8.x and 9.x emit to move constants.
 
-    Where the chip is not known the equality makes it likely; then nothing is added, and nothing is called 0.
+    Where the chip is not known the equality makes it likely; then nothing is added, and nothing is called 0. A kernel that
+    is a product on tensor cores by its name (``tensor_core``) may meet the equality by chance: there only the counter of
+    HFMA2 on the tensor pipe proves it, which GA100 and GH100 have and other chips of 8.x have not.
     """
     pipe, hfma = pipe_tensor(values), metric(values, op("hfma"))
     if not pipe or major(capability) not in (0, 8, 9):
@@ -162,7 +176,9 @@ def is_phantom(values: Values, capability: str | None) -> bool:
     moves = metric(values, HFMA2_ON_TENSOR_PIPE)
     if moves is not None:
         return moves == pipe
-    return bool(hfma) and hfma is not None and hfma <= 32 * pipe <= hfma * (1 + PHANTOM_SLACK)
+    if tensor_core or not hfma:
+        return False
+    return hfma <= 32 * pipe <= hfma * (1 + PHANTOM_SLACK)
 
 
 PER_CYCLE = "rate x elapsed cycles: .sum.per_cycle_elapsed x cycles_elapsed.avg"
@@ -257,8 +273,15 @@ FLOPS_PER_INSTRUCTION = {
     ("fp16", "s884"): 512, ("fp16", "h884"): 1024, ("fp16", "s1688"): 2048, ("fp16", "h1688"): 2048,
     ("tf32", "s1684"): 1024, ("tf32", "s1688"): 2048, ("fp16", "s16816"): 4096, ("fp16", "h16816"): 4096,
     ("bf16", "s1688"): 2048, ("bf16", "s16816"): 4096, ("fp64", "d884"): 512, ("fp8", "s16832"): 8192,
+    ("tf32", "c1688"): 2048, ("tf32", "gc1688"): 2048, ("fp64", "z884"): 512, ("fp64", "gz884"): 512,
 }  # fmt: skip
-"""(type, accumulator and shape) -> FLOPs of one instruction of a warp."""
+"""(type, accumulator and shape) -> FLOPs of one instruction of a warp. Complex products (c, z; g for Gauss's three) and
+3xTF32 are several real instructions of the same size."""
+WARPS = 4
+"""Of a warpgroup: each counts one instruction of wgmma, and does a quarter of it."""
+_WARPGROUP = re.compile(r"[shi](64)x(\d+)x(\d+)")
+DEPTHS = {"tf32": 8, "fp16": 16, "bf16": 16, "fp8": 32, "int8": 32}
+"""Type -> elements of the sum that one wgmma takes."""
 INTEGER_PER_INSTRUCTION = {"i8816": 2048, "i16816": 4096, "i16832": 8192}
 INTEGER = ("int8", "int4", "int1")
 EXPECTED = {7: ("fp16",), 8: ("fp16", "bf16", "tf32"), 9: ("fp16", "bf16", "tf32")}
@@ -268,6 +291,21 @@ _PATH = re.compile(
     r"sm__ops_path_tensor_(?:op_(?P<op>[a-z0-9]+)_)?src_(?P<src>[a-z0-9]+(?:_fp\d)*?)(?:_dst_(?P<dst>[a-z0-9]+))?"
     r"(?:_sparsity_(?P<sparsity>on|off))?\.sum"
 )
+
+
+UNSURE = 0.02
+"""Share of the tensor instructions that may be HFMA2 above which what is left is a lower bound."""
+HIDDEN = "tensor instructions that may be HFMA2"
+
+
+def flops_of_instruction(algorithm: Algorithm) -> int | None:
+    """FLOPs (or integer operations) of one tensor instruction of a warp, from its shape in the kernel's name; None if not said."""
+    said, math = algorithm.instruction or "", algorithm.math or ""
+    found = _WARPGROUP.fullmatch(said)
+    if found is None:
+        return INTEGER_PER_INSTRUCTION.get(said) if math in INTEGER else FLOPS_PER_INSTRUCTION.get((math, said))
+    m, n, k = (int(side) for side in found.groups())
+    return 2 * m * n * k // WARPS if DEPTHS.get(math) == k else None
 
 
 NO_INTEGER = missing("not_collected", "integer tensor operations were not collected")
@@ -285,7 +323,7 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
         integer = Figure(sum(integers), "counted", "integer operations, no FLOPs") if integers else NO_INTEGER
         return _sum_of_types(floats, capability, algorithm), tuple(sorted(types.items())), integer
     pipe = pipe_tensor(values)
-    if pipe and algorithm.math in INTEGER:
+    if pipe and algorithm.math in INTEGER and algorithm.tensor_core is not False:
         return _integers(pipe, algorithm)
     figure = _instructions(values, pipe, capability, phantom, algorithm, bool(paths))
     integer = Figure(0, "counted") if pipe == 0 else missing("not_available", "their shape is not known")
@@ -346,7 +384,7 @@ def _sum_of_types(floats: dict[str, Figure], capability: str | None, algorithm: 
 
 def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
     flops = Figure(0, "estimated", "its tensor instructions multiply integers, by the kernel's name: no FLOPs")
-    each = INTEGER_PER_INSTRUCTION.get(algorithm.instruction or "")
+    each = flops_of_instruction(algorithm)
     if each is None:
         reason = "integer tensor instructions have no size without their shape"
         return flops, (), missing("not_available", reason)
@@ -363,6 +401,12 @@ def _instructions(
         return missing("not_available", "ncu printed no value for the tensor counters on this chip")
     if pipe is None:
         return missing("not_collected", "tensor counters were not collected")
+    if pipe == 0 and algorithm.tensor_core:
+        reason = (
+            "it is a product on tensor cores by its name, and the tensor pipe counted no instruction: wgmma and tcgen05 "
+            "may count elsewhere"
+        )
+        return missing("not_available", reason)
     if pipe == 0:
         return Figure(0, "counted", rule="no tensor instruction was executed")
     if phantom and capability is None:
@@ -370,13 +414,17 @@ def _instructions(
         return missing("refused", reason)
     if phantom:
         reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
+        if metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
+            reason = (
+                "the tensor pipe only ran HFMA2, which moves constants or multiplies halves outside of tensor cores"
+            )
         return Figure(0, "counted", reason, rule="tensor instructions - HFMA2 / 32")
     return _sized(values, pipe, capability, algorithm)
 
 
 def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algorithm) -> Figure:
     """Instructions x the FLOPs of the shape that the kernel's name states, or of the only one that Volta has."""
-    each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
+    each = flops_of_instruction(algorithm)
     shape = f"{algorithm.instruction} of {algorithm.math}, by the kernel's name"
     if capability == "7.0":
         each = each or VOLTA_FLOPS_PER_INSTRUCTION
@@ -384,10 +432,19 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
     elif each is None or capability is None:
         reason = "tensor instructions were counted, but not their shape: no FLOPs follow from that"
         return missing("not_available", reason)
-    moves: float = 0  # as ncu counts them, else HFMA2 / 32 on CC 8.x and 9.x
+    moves: float = 0  # as ncu counts them, else at most HFMA2 / 32 on CC 8.x and 9.x
+    said = None
     if major(capability) in (8, 9):
         said = metric(values, HFMA2_ON_TENSOR_PIPE)
-        moves = said if said is not None else (metric(values, op("hfma")) or 0) // 32
+        moves = said if said is not None else min((metric(values, op("hfma")) or 0) // 32, pipe)
     less = f", without {moves:,.0f} that move constants" if moves else ""
     rule = f"{each} x tensor instructions ({shape}){less}"
-    return Figure(each * (pipe - moves), "estimated", rule, rule=rule)
+    if said is not None or not moves:
+        return Figure(each * (pipe - moves), "estimated", rule, rule=rule)
+    most = (
+        f"HFMA2 that multiplies halves runs on both pipes, so up to {each * moves:,.0f} FLOPs more ({moves / pipe:.1%})"
+    )
+    if moves >= pipe:
+        return missing("not_available", f"its tensor instructions may all be HFMA2: 0 to {each * pipe:,.0f} FLOPs")
+    without = (HIDDEN,) if moves > UNSURE * pipe else ()
+    return Figure(each * (pipe - moves), "estimated", f"{rule}; {most}", missing=without, rule=rule)

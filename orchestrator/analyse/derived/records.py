@@ -56,6 +56,8 @@ class Work:
     direction: str = "forward"
     """forward; of a convolution's gradients grad_input (the shape is that of the convolution which computes it, with the
     channels exchanged) or grad_weight (channels out x filter, summed over all outputs)."""
+    forward: ConvShape | None = None
+    """The convolution whose gradient it is; None for other work."""
     stride: int = 1
     """Of the convolution whose gradient it is."""
     inside: int | None = None

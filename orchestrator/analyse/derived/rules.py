@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.derived import convolutions, products, tensor
+from perfctl.orchestrator.analyse.derived import attention, convolutions, products, tensor
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
@@ -21,7 +21,7 @@ RULES: tuple[Rule, ...] = (
     products.sgemm, products.reduction, products.small_columns, products.vector, products.dot,
     convolutions.convolution, convolutions.input_gradient, convolutions.weight_gradient, convolutions.simt,
     convolutions.transformed, convolutions.fourier, convolutions.direct, convolutions.depthwise,
-    tensor.product, tensor.convolution, tensor.attention,
+    tensor.product, tensor.convolution, attention.attention,
 )  # fmt: skip
 
 
@@ -51,8 +51,12 @@ class Verified:
 @lru_cache(maxsize=1)
 def verified() -> dict[str, Verified]:
     """Family -> what ``scripts/silicon.py`` measured; families that no counter has verified are missing."""
-    text = Path(__file__).with_name("verified.json").read_text(encoding="utf-8")
-    return {family: Verified(**facts) for family, facts in json.loads(text).items()}
+    files = (Path(__file__).with_name(name) for name in ("verified.json", "verified_tensor.json"))
+    return {
+        family: Verified(**facts)
+        for file in files
+        for family, facts in json.loads(file.read_text(encoding="utf-8")).items()
+    }
 
 
 def error_of(families: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
-from perfctl.orchestrator.analyse.counters.sums import NO_INTEGER
+from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.rules import derive, error_of
@@ -90,12 +90,15 @@ def as_flops(found: Derived) -> KernelFlops:
         fp32 = Figure(2 * found.ffma + (found.fmul or 0) + (found.fadd or 0), "derived", rule, missing=lacking)
     elif found.tensor is not None:  # scaling and sums of the epilogue are in no rule
         fp32 = missing("not_available", "no rule for what a tensor kernel does beside its products")
-    if found.tensor is not None:
+    integer = NO_INTEGER
+    if found.tensor is not None and found.math in INTEGER:  # operations, no FLOPs
+        integer = Figure(found.tensor, "derived", rule)
+    elif found.tensor is not None:
         tensor = Figure(found.tensor, "derived", rule)
     parts = (*fp32.missing, *(("fp32",) if fp32.value is None else ()))
     total = Figure((fp32.value or 0) + (tensor.value or 0), "derived", rule, missing=parts)
-    types = ((found.math, tensor),) if found.math and found.tensor else ()
-    return KernelFlops(fp32, nothing, nothing, tensor, total, types, NO_INTEGER)
+    types = ((found.math, tensor),) if found.math and tensor.value else ()
+    return KernelFlops(fp32, nothing, nothing, tensor, total, types, integer)
 
 
 def as_values(found: Derived) -> dict[str, float | None]:

@@ -1,132 +1,157 @@
-"""Matrix products, convolutions and attention on tensor cores: FLOPs in whole tiles.
+"""Matrix products and convolutions on tensor cores: FLOPs in whole tiles.
 
-A tile is computed whole, and so is each step along the sum. Persistent kernels (cuBLAS from Hopper on) launch fewer thread
-blocks than there are tiles, and swizzled grids more: tiles follow from the shape, the grid only tells how they lie.
+A tile is computed whole, and so is each step along the sum. The grid says how tiles lie and how often a sum is split.
+Persistent kernels (cuBLAS and CUTLASS from Hopper on) launch fewer thread blocks than there are tiles: there tiles follow from the
+shape alone. Where orientation, cluster or split stay open and matter, there is no rule for the launch.
+Sources: CUTLASS (``GemmIdentityThreadblockSwizzle``, ``implicit_gemm_k_iterations``, the tile scheduler of ``sm90``).
 """
 
 from __future__ import annotations
 
 import re
-from math import ceil, prod
+from collections.abc import Iterator
+from math import ceil
 
 from perfctl.orchestrator.analyse.derived.products import up
-from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
+from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.analyse.kernels.names import Algorithm
 
 VOLTA_STEP = 32
 """Along the sum, of Volta's s884 and h884 kernels, whose names have no step."""
+LONGEST_STEP = 128
+"""Of any kernel: a sum that fills it fills all steps, so that a name without a step does not matter."""
 _ALIKE = 0.02
-_PERSISTENT = ("nvjet", "sm90_xmma", "sm100_xmma", "sm120_xmma", "cutlass3x", "gemmuniversal")
+_PERSISTENT = re.compile(r"nvjet|sm(?:90|1\d\d)_xmma|cutlass3x|gemmuniversal<|stream_?k|segment_k")
+_CLUSTER = re.compile(
+    r"cutlass3x\w*?_\d+x\d+x\d+_(\d+)x(\d+)x\d+_|cgasize(\d+)x(\d+)x|nvjet\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_"
+)
+_NOT_DENSE = re.compile(
+    r"grouped_?gemm|groupproblemshape|grouped_|sparse(?:gemm|tensorop)|sptensorop|spgemm|planar_?complex|(?<![a-z])(?:g?c|g?z)\d+gemm"
+)
+"""Several products of unknown shapes, 2:4 sparsity, complex numbers."""
+_THRICE = re.compile(r"3x_?tf32|tf32x3|fast_?f32")
+_SPLIT = re.compile(r"split_?k|segment_k_on|stream_?k")
+_SWIZZLES = (1, 2, 4, 8, 16)
+
+Cover = tuple[int, int, int, int]
+"""Tile sides along rows and columns, and how many tiles are computed along each."""
 
 
 def product(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """Products on tensor cores: tiles of the shape x m x n x the sum in whole steps, 2 FLOPs each."""
-    shape, tile = work.shape, algorithm.tile
-    if not isinstance(shape, GemmShape) or tile is None or not algorithm.tensor_core or algorithm.family != "gemm":
+    """Products on tensor cores: tiles of the shape x m x n x the sum in whole steps, 2 FLOPs each (3 products for 3xTF32)."""
+    shape, name = work.shape, launch.name.lower()
+    if not isinstance(shape, GemmShape) or algorithm.family != "gemm" or not _usable(name, algorithm):
         return None
-    step = tile[2] or (VOLTA_STEP if algorithm.instruction in ("s884", "h884") else None)
-    sides = _sides(launch, tile[:2], shape)
-    if step is None or sides is None:
+    return _tiled(launch, algorithm, shape, f"tensor product, {_kind(algorithm)}", shape.k)
+
+
+def _usable(name: str, algorithm: Algorithm) -> bool:
+    return (
+        algorithm.role == "main"
+        and bool(algorithm.tensor_core)
+        and algorithm.tile is not None
+        and not _NOT_DENSE.search(name)
+    )
+
+
+def _kind(algorithm: Algorithm) -> str:
+    return algorithm.instruction or algorithm.architecture or algorithm.library or "unknown instruction"
+
+
+def _tiled(
+    launch: Launch, algorithm: Algorithm, shape: GemmShape, family: str, sum_words: int, deep: int | None = None
+) -> Derived | None:
+    """``deep``: the sum with its padding where the caller knows it, else whole steps of each part."""
+    said = {}
+    for cover, split in _covers(launch, algorithm, shape):
+        for padded in [deep] if deep is not None else _depths(algorithm, shape.k, split):
+            said[shape.batch * cover[0] * cover[1] * cover[2] * cover[3] * padded] = cover, split, padded
+    if not said or max(said) > min(said) * (1 + _ALIKE):
         return None
-    split = _parts(launch, shape, sides)
-    part = ceil(shape.k / split)
-    deep = up(part, step) * (split - 1) + up(max(shape.k - part * (split - 1), 0), step)
-    rows, columns = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
-    done = 2 * shape.batch * rows * columns * prod(sides) * deep
+    macs, (cover, split, padded) = next(iter(said.items()))
+    thrice = 3 if _THRICE.search(launch.name.lower()) else 1
+    done = 2 * macs * thrice
     times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
     parts = f" in {split} parts" if split > 1 else ""
+    again = " x 3 TF32 products" if thrice > 1 else ""
     return Derived(
-        f"tensor product, {algorithm.instruction or algorithm.architecture or algorithm.library}",
-        f"{times}ceil({shape.m:,} / {sides[0]}) x ceil({shape.n:,} / {sides[1]}) tiles x {sides[0]} x {sides[1]} x "
-        f"(sum of {shape.k:,}{parts}, in steps of {step}: {deep:,}) x 2 = {done:,} FLOP",
+        family,
+        f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for {shape.m:,} x {shape.n:,} x "
+        f"(sum of {sum_words:,}{parts}, padded to {padded:,}) x 2{again} = {done:,} FLOP",
         tensor=done, math=algorithm.math,
     )  # fmt: skip
 
 
-def _sides(launch: Launch, tile: tuple[int, ...], shape: GemmShape) -> tuple[int, int] | None:
-    """The tile's sides along rows and columns: as the grid says, else any if both do the same; None where that is open."""
-    m, n = tile
-    choices = list(dict.fromkeys(((n, m), (m, n))))
-    blocks = {sides: (ceil(shape.m / sides[0]), ceil(shape.n / sides[1])) for sides in choices}
-    if launch.grid is not None and not launch.name.lower().startswith(_PERSISTENT):
-        whole = [
-            sides for sides, (rows, columns) in blocks.items()
-            if sorted(launch.grid[:2]) == sorted((rows, columns))
-            or prod(launch.grid) in (rows * columns, rows * columns * shape.batch)
-        ]  # fmt: skip
-        choices = whole or [sides for sides in choices if prod(launch.grid) >= prod(blocks[sides]) * shape.batch]
-    areas = [prod(blocks[sides]) for sides in choices]
-    if not areas or max(areas) > min(areas) * (1 + _ALIKE):
-        return None
-    return choices[0]
+def _depths(algorithm: Algorithm, k: int, split: int) -> list[int]:
+    """The sum as it is computed; both ways to part it, evenly or in whole steps, where they differ."""
+    step = (algorithm.tile or (0, 0, None))[2]
+    if step is None and algorithm.instruction in ("s884", "h884"):
+        step = VOLTA_STEP
+    if step is None:
+        return [k] if k % (LONGEST_STEP * split) == 0 else []
+    part = ceil(k / split)
+    evenly = up(part, step) * (split - 1) + up(max(k - part * (split - 1), 0), step)
+    return list(dict.fromkeys((evenly, up(k, step))))
 
 
-def _parts(launch: Launch, shape: GemmShape, sides: tuple[int, int]) -> int:
-    """How often the sum is split: what is left in the grid's z."""
-    grid = launch.grid
-    if grid is None or launch.name.lower().startswith(_PERSISTENT) or grid[2] % shape.batch:
+def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[tuple[Cover, int]]:
+    """(tiles, parts of the sum) that name and grid allow. cuBLAS works column by column, so the tile's first side lies along
+    the outputs in most kernels."""
+    name = launch.name.lower()
+    m, n = (algorithm.tile or (0, 0, None))[:2]
+    found = _CLUSTER.search(name)
+    cluster = [int(side) for side in found.groups() if side] if found else [1, 1]
+    persistent = _PERSISTENT.search(name) is not None
+    for sides, along in (((n, m), cluster[::-1]), ((m, n), cluster)):
+        whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
+        rounded = up(whole[0], along[0]), up(whole[1], along[1])
+        for rows, columns in dict.fromkeys((rounded, whole) if "nvjet" in name else (rounded,)):
+            if persistent or launch.grid is None:
+                yield (*sides, rows, columns), 1
+            elif (split := parts(launch.grid, rows, columns, shape.batch, bool(_SPLIT.search(name)))) is not None:
+                yield (*sides, rows, columns), split
+
+
+def parts(grid: Grid, rows: int, columns: int, batch: int = 1, one_dimension: bool = False) -> int | None:
+    """How often the sum is split by this grid of rows x columns tiles; None where the grid is not of these tiles.
+
+    Tiles lie in x and y in either order, or swizzled (columns of S tiles side by side), or all in x; z holds products and parts.
+    """
+    x, y, z = grid
+    laid = {(a * s, ceil(b / s)) for a, b in ((rows, columns), (columns, rows)) for s in _SWIZZLES}
+    if ((x, y) in laid or (x * y == rows * columns and 1 in (x, y))) and z % batch == 0:
+        return z // batch
+    tiles = rows * columns * batch
+    if x * y * z == tiles:
         return 1
-    tiles = ceil(shape.m / sides[0]) * ceil(shape.n / sides[1])
-    return max(grid[2] // shape.batch, 1) if grid[0] * grid[1] >= tiles else 1
+    return x // tiles if one_dimension and y == z == 1 and x % tiles == 0 else None
 
 
 def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """Forward convolutions as implicit GEMM, where the channels fill whole steps: how others are padded, no name says."""
-    shape, tile = work.shape, algorithm.tile
-    if not isinstance(shape, ConvShape) or tile is None or not algorithm.tensor_core or algorithm.family != "conv":
-        return None
-    step = tile[2]
-    channels = shape.in_channels // shape.groups
-    if algorithm.direction in ("grad_input", "grad_weight") or shape.groups != 1 or not step or channels % step:
-        return None
-    m, n, _ = tile
-    tiles = ceil(shape.pixels / m) * ceil(shape.out_channels / n)
-    done = 2 * tiles * m * n * shape.depth
-    return Derived(
-        "tensor convolution",
-        f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) tiles x {m} x {n} x "
-        f"{shape.depth:,} x 2 = {done:,} FLOP", tensor=done, math=algorithm.math,
-    )  # fmt: skip
-
-
-_FLASH = re.compile(
-    r"flash_(?P<way>fwd|bwd)\w*kernel_traits<(?:\(int\))?(?P<width>\d+), ?(?:\(int\))?(?P<m>\d+), ?(?:\(int\))?(?P<n>\d+)"
-)
-_EFFICIENT = re.compile(r"fmha_cutlass(?P<way>[fb])_(?:f16|bf16)_\w*?(?P<m>\d+)x(?P<n>\d+)")
-
-
-def attention(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """Flash and memory-efficient attention in half precision: whole tiles of queries by keys, of which a causal mask skips
-    those above the diagonal. Backward computes the scores again: five products in place of four."""
+    """Forward, and both gradients, as implicit GEMM. The channels of each filter position fill whole steps: CUTLASS pads them so,
+    and where they are whole already all kernels agree."""
     shape, name = work.shape, launch.name.lower()
-    if not isinstance(shape, AttentionShape):
+    if algorithm.family != "conv" or not _usable(name, algorithm):
         return None
-    found = _FLASH.search(name) or _EFFICIENT.search(name)
-    if found is None:
+    step = (algorithm.tile or (0, 0, None))[2]
+    gradient = algorithm.direction in ("grad_input", "grad_weight")
+    forward = work.forward if gradient else shape
+    if work.direction != (algorithm.direction if gradient else "forward") or not isinstance(forward, ConvShape):
         return None
-    backward = found["way"] in ("bwd", "b")
-    if backward != shape.backward:
+    if forward.groups != 1 or not step:
         return None
-    m, n = int(found["m"]), int(found["n"])
-    tiles = _tiles(shape, m, n)
-    width = int(found["width"]) if "width" in found.re.groupindex else shape.width
-    value_width = max(width, shape.value_width) if "width" in found.re.groupindex else shape.value_width
-    # forward: scores, output; backward: scores and their gradient (width, value width), gradients of V, Q and K
-    depth = 3 * width + 2 * value_width if backward else width + value_width
-    done = 2 * shape.batch * shape.heads * tiles * m * n * depth
-    mask = " that the mask leaves" if shape.causal else ""
-    return Derived(
-        f"{'flash' if 'flash' in name else 'memory-efficient'} attention, {'backward' if backward else 'forward'}",
-        f"{shape.batch * shape.heads:,} heads x {tiles:,} tiles{mask} x {m} x {n} x {depth} x 2 = {done:,} FLOP",
-        tensor=done, math=algorithm.math,
-    )  # fmt: skip
-
-
-def _tiles(shape: AttentionShape, m: int, n: int) -> int:
-    rows, columns = ceil(shape.queries / m), ceil(shape.keys / n)
-    if not shape.causal:
-        return rows * columns
-    shift = shape.keys - shape.queries  # the mask's diagonal ends at the last key
-    seen = (min(min((row + 1) * m, shape.queries) + shift, shape.keys) for row in range(rows))
-    return sum(max(ceil(last / n), 0) for last in seen)
+    positions, cutlass = forward.kernel_h * forward.kernel_w, "cutlass" in name
+    if algorithm.direction == "grad_weight":
+        made = GemmShape(forward.out_channels, forward.depth, forward.pixels)
+        return _tiled(launch, algorithm, made, "tensor convolution, gradient of the weight", forward.pixels)
+    channels, outputs = forward.in_channels, forward.out_channels
+    if gradient:  # with a stride, positions of the filter are skipped
+        if not forward.same_size:
+            return None
+        channels, outputs = outputs, channels
+    if channels % step and not cutlass:
+        return None
+    made = GemmShape(forward.pixels, outputs, positions * channels)
+    family = "tensor convolution, gradient of the input" if gradient else "tensor convolution"
+    return _tiled(launch, algorithm, made, family, made.k, positions * up(channels, step))

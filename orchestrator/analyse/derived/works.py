@@ -11,6 +11,7 @@ from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, Sh
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
 
+CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
 BATCHED = ("aten.bmm", "aten.baddbmm")
 _ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
               "_flash_attention", "_efficient_attention", "scaled_dot_product_attention")  # fmt: skip
@@ -38,12 +39,12 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
 def works_of(op: OpShape) -> tuple[Work, ...]:
     """The products of one operation: none, one, or the gradients of a convolution."""
     output = shape_of(op.outputs, 0)
+    if op.op in CONVOLUTION_GRADIENTS:
+        return _gradients(op)
     if op.op in CONVOLUTIONS:
         source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         shape = conv_shape(op, source, weight, output)
         return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
-    if op.op == "aten.convolution_backward":
-        return _gradients(op)
     if op.op in LINEAR:
         left = left_factor(op)
         if not left or not output:
@@ -103,8 +104,8 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
     columns = forward.depth
     filters = GemmShape(forward.out_channels // forward.groups, columns, forward.pixels, forward.groups)
     both = (
-        Work(turned, direction="grad_input", stride=max(stride), inside=inside),
-        Work(filters, direction="grad_weight", stride=max(stride), inside=inside),
+        Work(turned, direction="grad_input", forward=forward, stride=max(stride), inside=inside),
+        Work(filters, direction="grad_weight", forward=forward, stride=max(stride), inside=inside),
     )
     return tuple(work for work, wanted in zip(both, mask, strict=False) if wanted)
 

@@ -33,7 +33,7 @@ decides ("triton"), since a pointwise kernel named after a convolution only adds
 """
 _CONVOLVE = re.compile(
     r"(?:(?:implicit|explicit|precomputed)_convolve_sgemm|(?:dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine)<[^>]*?"
-    r"(?:\(int\))?(?:128|512|1024), ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
+    r"(?:\(int\)|int=)?(?:128|512|1024), ?(?:\(int\)|int=)?(\d), ?(?:\(int\)|int=)?(\d),"
 )
 _WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
 
@@ -75,6 +75,7 @@ _TYPES = {
     "e4m3": "fp8", "e5m2": "fp8", "e2m1": "fp4",
     "d": "fp64", "z": "fp64", "c": "fp32", "i": "int8", "h": "fp16", "s": "fp32", "gc": "fp32", "bfloat16": "bf16",
     "tfloat32_t": "tf32", "bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3": "fp8", "float_e5m2": "fp8", "int8_t": "int8",
+    "__nv_bfloat16": "bf16", "__half": "fp16", "c10::half": "fp16", "6half_t": "fp16", "fp8": "fp8", "float": "fp32", "double": "fp64",
 }  # fmt: skip
 _XMMA = re.compile(
     r"xmma_[a-z_0-9]*?_(?P<stored>bf16|tf32|f16|f32|f64|i8|u8|e4m3|e5m2)(?:bf16|tf32|f16|f32|f64|i8|i32|e4m3|e5m2)_"
@@ -82,14 +83,21 @@ _XMMA = re.compile(
 )
 """``f32f32_tf32f32_f32``: read and written as fp32, multiplied as tf32 and summed in fp32."""
 _SHAPED = re.compile(
-    r"(?:(fp16|bf16|int8|tf32|f16|i8|s8)_)?([shdi])(884|1688|16816|161616|8816|8832|16832|16864|8864)"
+    r"(?:(fp16|bf16|int8|tf32|f16|i8|s8)_)?(g?[cz]|[shdi])(884|1688|16816|161616|8816|8832|16832|16864|8864)"
     r"(f16|bf16|tf32|i8)?(?:gemm|cudnn|fprop|dgrad|wgrad)(?:(?:_[a-z]+)?_(fp16|bf16|f16|tf32|s8|i8|int8)_)?"
 )
 _WARPGROUP = re.compile(r"[shi]\d+x\d+x\d+gemm_(bf16|f16|tf32|f32|e4m3|e5m2|s8|u8)")
 _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
 _NVJET_TYPES = {"h": "fp16", "t": "bf16", "q": "fp8", "d": "fp64", "o": "fp4"}
-_PLAIN = re.compile(r"(?:^|_)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
-_TRAITS = re.compile(r"tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t")
+_PLAIN = re.compile(r"(?:^|_|fermi)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
+_TRAITS = re.compile(
+    r"tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t|__nv_bfloat16|__half\b|c10::half|(?<![a-z0-9])fp8(?![a-z0-9])"
+)
+_ENGINE = re.compile(r"(?:dgrad|wgrad)\w*(?:engine|_alg)\w*<(float|double)?")
+"""cuDNN's oldest gradients, on the CUDA cores: ``dgrad_engine<float, ..>``, ``wgrad_alg0_engine<..>``."""
+_BATCHED = re.compile(r"^bmm_[a-z0-9]+_(?=\w*_fp32_t\d)(\w+?)_fp32")
+"""TensorRT-LLM's products: ``bmm_<output>_<a><b>_Fp32_t128x16x256``; mixed types are multiplied as the wider one."""
+_EFFICIENT = re.compile(r"fmha_cutlass[fb]_(f32|f16|bf16)_\w*?_sm(\d+)")
 _MIOPEN = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|int8)")
 
 
@@ -102,8 +110,8 @@ def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
     if found := _XMMA.search(name):
         kind = _TYPES[found["computed"] or found["stored"]]
-        if kind == "fp32" and re.search(r"_tensor\d+x", name):
-            kind = "tf32"  # stored as fp32, rounded on the way in
+        if kind == "fp32" and re.search(r"_tensor\d+x|_warpgroupsize", name):
+            kind = "tf32"  # stored as fp32, rounded on the way in: no tensor core multiplies fp32
         return kind, kind != "fp32" and "_ffma" not in name
     if found := _SHAPED.search(name):
         return _of_instruction(name, found), True
@@ -116,6 +124,11 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
         return _TYPES[found[1]], False
     if found := _MIOPEN.search(name):
         return _TYPES[found[1]], None
+    if found := _BATCHED.search(name):
+        kinds = (("bfloat16", "bf16"), ("fp16", "fp16"), ("e4m3", "fp8"), ("e5m2", "fp8"), ("e2m1", "fp4"))
+        return next((kind for word, kind in kinds if word in found[1]), None), True
+    if found := _ENGINE.search(name):
+        return _TYPES[found[1]] if found[1] else None, False
     if "convolve_sgemm<" in name:
         return ("fp32" if re.search(r"convolve_sgemm<float\b", name) else None), False
     return None
@@ -124,6 +137,8 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
 def _of_instruction(name: str, found: re.Match[str]) -> str | None:
     """``s1688gemm`` is fp16 on Turing, tf32 from Ampere on unless the name has another type."""
     word = found[1] or found[4] or found[5]
+    if found[2][-1] in "cz":  # complex, by products of its real and imaginary parts
+        return _TYPES[word] if word else {"1688": "tf32", "884": "fp64"}.get(found[3])
     if word or found[2] != "s":
         return _TYPES[word or found[2]]
     chip = architecture(name)
@@ -135,7 +150,11 @@ def _of_instruction(name: str, found: re.Match[str]) -> str | None:
 def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
     kind = next((_TYPES[found[0]] for found in _TRAITS.finditer(name)), None)
     if family == "attention":
-        if printed := re.search(r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name):
+        if efficient := _EFFICIENT.search(name):
+            return _efficient(efficient[1], int(efficient[2]))
+        if printed := re.search(
+            r"(?:fmha_cutlass[fb]|fmhasm\w+?qkv|flash_[fb]wd_sm\d+_)_?(bf16|bfloat16|f16|fp16|e4m3|f32)", name
+        ):
             kind = _TYPES[printed[1]]
         fused = re.search(r"flash|native_sdpa|fmhasm|fmha_cutlass|wgmma|tensorop", name) is not None
         return kind, True if fused and kind != "fp32" else None
@@ -143,21 +162,60 @@ def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
         return kind, True
     if "simt" in name:
         return kind or "fp32", False
+    if (
+        "marlin" in name
+    ):  # 4-bit and 8-bit weights, multiplied as the other factor's type, which its name does not print
+        return None, True
+    if "csrmm" in name or "csrmv" in name:
+        return ("fp32" if re.search(r"<(?:\w+::)?[^()]*\bfloat\b", name) else None), False
     if "gemv" in name or "winograd" in name or "gemmsn" in name:
         return ("fp32" if re.search(r"<(?:int, int, )?float\b", name) or "scudnn" in name else None), False
     return kind, None
 
 
-_INSTRUCTION = re.compile(r"([shdi])(884|1684|1688|16816|8816|16832)(?:[a-z]\w{2,3})?(?:gemm|cudnn|fprop|dgrad|wgrad)")
+def _efficient(stored: str, chip: int) -> tuple[str | None, bool]:
+    """Memory-efficient attention of xFormers and PyTorch: fp32 by three TF32 products from Ampere on, on the CUDA cores before.
+
+    Source: ``DefaultGemmType`` in PyTorch's ``mem_eff_attention/gemm_kernel_utils.h``.
+    """
+    if stored == "f32":
+        return ("tf32", True) if chip >= 80 else ("fp32", False)
+    return _TYPES[stored], chip >= (70 if stored == "f16" else 80)
+
+
+_INSTRUCTION = re.compile(
+    r"(g?[cz]|[shdi])(884|1684|1688|16816|8816|16832)(?:[a-z]\w{2,3})?(?:gemm|cudnn|fprop|dgrad|wgrad)"
+)
 _XMMA_INSTRUCTION = re.compile(r"_f(16|32)_[a-z_0-9]*_tensor(\d+)x(\d+)x(\d+)")
+_N = r"(?:\(int\)|int=)?(\d+)"
+_TEMPLATE_INSTRUCTION = re.compile(
+    rf"mmatensoroppolicy<(?:cutlass::arch::)?mma<(?:cutlass::gemm::)?gemmshape<{_N}, ?{_N}, ?{_N}>, ?(?:\(int\)|int=)?32, ?"
+    r"[\w:]+, ?[\w:]+, ?[\w:]+, ?[\w:]+, ?([\w:]+)"
+)
+_TEMPLATE_LETTERS = {"cutlass::half_t": "h", "half_t": "h", "int": "i", "double": "d"}
+"""CUTLASS 2's templates: shape, threads, types and layouts of both factors, type of the sum. 16 x 16 x 4 is Volta's 884 of a warp."""
+_WGMMA = re.compile(r"([shi])(64x\d+x\d+)gemm|sm90_(64x\d+x\d+)_([a-z]+\d+)|hgmma(64x\d+x\d+)")
+"""Hopper's: CUTLASS 3's names, its templates (``SM90_64x128x16_F32BF16BF16_SS``), and xmma's (``hgmma64x128x16``)."""
 
 
 def instruction(name: str) -> str | None:
-    """Accumulator and shape of the tensor instruction: "s16816", "h884"; None when the name does not say."""
+    """Accumulator and shape of the tensor instruction: "s16816", "h884", "s64x128x16" of a warpgroup; None when not said."""
     if found := _INSTRUCTION.search(name):
         return found[1] + found[2]
+    if found := _WGMMA.search(name):
+        halves = found[1] == "h" or found[4] == "f16"
+        return ("h" if halves else "s") + (found[2] or found[3] or found[5])
+    if found := _EFFICIENT.search(name):
+        kind, tensor_core = _efficient(found[1], int(found[2]))
+        return ("s884" if found[2] == "70" else "s1688") if tensor_core and kind else None
+    if found := _TEMPLATE_INSTRUCTION.search(name):
+        letter = _TEMPLATE_LETTERS.get(found[4], "s")
+        return letter + ("884" if found[1] == "16" == found[2] else found[1] + found[2] + found[3])
     found = _XMMA_INSTRUCTION.search(name)
-    return f"{'h' if found[1] == '16' else 's'}{found[2]}{found[3]}{found[4]}" if found else None
+    if found is None:
+        return None
+    letter = "i" if re.search(r"_[iu]8[iu]\d+_", name) else "h" if found[1] == "16" else "s"
+    return f"{letter}{found[2]}{found[3]}{found[4]}"
 
 
 _LONGEST = 4000

@@ -22,6 +22,8 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
     evidence = given.evidence
     ffma = evidence.total("ffma")
     kernels = _tensor_kernels(evidence)
+    if ffma is None and evidence.derived and any(kernel.tensor.value for kernel in kernels):
+        ffma = 0  # no rule says what a tensor kernel does beside its products, and it is not FFMA for them
     if ffma is None or not evidence.paper or not kernels:
         return None
     done = sum(kernel.tensor.value or 0 for kernel in kernels)
@@ -71,7 +73,7 @@ def _collect(evidence: RowEvidence) -> str:
     return "Collect sm__ops_path_tensor_src_*.sum with a newer ncu than 2022.3"
 
 
-THRICE = re.compile(r"3x_?tf32|tf32x3|fast_?f32", re.IGNORECASE)
+THRICE = re.compile(r"3x_?tf32|tf32x3|fast_?f32|fmha_cutlass[fb]_f32_\w+_sm(?:[89]|1\d)\d", re.IGNORECASE)
 SPARSE = re.compile(r"(?<![a-z])(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)|sptensorop", re.IGNORECASE)
 # CUTLASS's templates say OpMultiplyAddFastF32. Its library's s1688gemm says neither: cuBLAS names one TF32 product so, too
 # (tools/library/scripts/gemm_operation.py, core_name). 2:4: s16832spgemm, SparseGemm, cutlass3x_sm100_sptensorop.
@@ -112,7 +114,7 @@ def constant_moves(given: RuleInput) -> Verdict | None:
     seeming = 2 * halves + 512 * pipe
     also = f" and {pipe:,.0f} tensor instructions" if pipe else ""
     share = percent(seeming / evidence.paper if evidence.paper else 0)
-    sure = all(kernel.flops.value is not None for kernel in kernels)
+    sure = all(one.flops.value is not None and not any("fp16" in part for part in one.flops.missing) for one in kernels)
     added = f"added up they would be {amount(seeming)}FLOP, {share} of paper{', that nobody computed' if sure else ''}"
     sentence = f"{given.who} shows {halves:,.0f} HFMA{also} that {'' if sure else 'may only '}move constants: {added}."
     todo = "They are left out of the count; leave them out of your own sums too."

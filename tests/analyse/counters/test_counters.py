@@ -46,9 +46,19 @@ def test_an_instruction_count_without_its_shape_gives_no_flops(capability: str |
 @pytest.mark.parametrize("slack", [1.0, 1.02])
 def test_constant_moves_on_ampere_are_no_tensor_work_and_no_half_precision(slack: float) -> None:
     values = ops(**ZEROS | {"ffma": 10**9, "hfma": 3_355_443_200}) | {PIPE: 104_857_600 * slack}
-    found = kernel_flops(values, "8.0")
+    found = kernel_flops(values, "8.0", name="void gemm_v0<float>(T1 *, T1 *, T1 *, int, int, int)")
     assert (found.tensor.value, found.fp16.value) == (0, 0)
     assert found.total.value == 2 * 10**9 and not found.total.lower_bound
+
+
+@pytest.mark.parametrize("name", [None, "my_kernel", "void axpy<__half>(T1 *, T1 *, int)", "triton_poi_fused_add_0"])
+def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(name: str | None) -> None:
+    """ptxas puts single half-precision multiply-adds for sm_80 there, as it does constants."""
+    values = ops(**ZEROS | {"ffma": 1000, "hfma": 3200}) | {PIPE: 100}
+    found = kernel_flops(values, "8.0", name=name)
+    assert (found.fp16.value, found.fp16.state) == (None, "not_available")
+    assert f"0 to {2 * 3200:,} FLOPs" in (found.fp16.reason or "")
+    assert (found.total.value, found.total.missing, found.tensor.value) == (2000, ("fp16",), 0)
 
 
 def test_a_metric_repeated_by_sections_is_read_once() -> None:
@@ -83,12 +93,12 @@ def test_half_precision_beside_an_idle_tensor_pipe_is_work_on_any_chip_that_move
 
 @pytest.mark.parametrize(("capability", "state"), [("7.5", "estimated"), ("9.0", "counted"), ("10.0", "refused")])
 def test_constants_are_moved_by_half_precision_from_ampere_on(capability: str, state: str) -> None:
-    found = kernel_flops(HALF | {PIPE: 640}, capability).fp16
+    found = kernel_flops(HALF | {PIPE: 640}, capability, name="void scale(float *, int)").fp16
     assert found.state == state and found.value == {"estimated": 2 * 20_480, "counted": 0, "refused": None}[state]
 
 
 def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: object) -> None:
-    names = ["ampere_sgemm_128x64_tn", "my_copy"]
+    names = ["ampere_sgemm_128x64_tn", "my_copy(float *, int)"]
     kernels = [Kernel(launch, name) for launch, name in enumerate(names)]
     counters = [Counter(launch, name, value, None) for launch in (0, 1)
                 for name, value in (ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}).items()]  # fmt: skip

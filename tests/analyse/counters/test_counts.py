@@ -134,9 +134,9 @@ def test_additions_alone_are_work_on_any_chip() -> None:
 
 def test_beside_moves_of_constants_only_additions_and_products_are_left() -> None:
     left_out = "HFMA2 moved constants and is left out"
-    none = sums.fp16(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None)
+    none = sums.fp16(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, halves=False)
     assert (none.value, none.state, none.reason, none.rule) == (0, "counted", left_out, "HADD + HMUL")
-    some = sums.fp16(ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1")
+    some = sums.fp16(ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1", halves=False)
     assert (some.value, some.state, some.reason, some.missing) == (24, "estimated", left_out, ("fp16 multiply-adds",))
     assert some.rule == "2 HADD + 2 HMUL"
     assert sums.fp16(ops(hadd=5, hfma=99), "8.0", True, None).value is None
