@@ -47,8 +47,8 @@ class Call(NamedTuple):
 
     def numbers(self, place: int) -> tuple[int, ...] | None:
         found = self.value(place)
-        whole = isinstance(found, list) and all(isinstance(item, int) for item in found)
-        return tuple(found) if whole and isinstance(found, list) else None
+        numbers = [item for item in found if isinstance(item, int)] if isinstance(found, list) else None
+        return tuple(numbers) if numbers is not None and numbers == found else None
 
 
 TYPES = {

@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow, at_batch
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
@@ -75,7 +75,7 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
     """Findings, the largest gaps and their reasons first, then warnings; empty when nothing stands out."""
     study, ledger = found.study, found.ledger
     if study.foreign:
-        return (*without_layers(found.prepared.runs), *_failures(study))
+        return (*_of_shapes(found), *without_layers(found.prepared.runs), *_failures(study))
     return (
         *_gaps(found),
         *_largest_shares(ledger),
@@ -90,9 +90,19 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
     )
 
 
+def _of_shapes(found: Analysis) -> Iterator[Finding]:
+    """Of a report made elsewhere whose operators' shapes give paper FLOPs."""
+    if found.ledger.rows and found.study.on_paper:
+        yield from _gaps(found)
+        yield from _largest_shares(found.ledger)
+        yield from _outside(found.prepared, found.ledger)
+        yield from _refused(found)
+        yield from _not_counted(found.ledger)
+
+
 def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
-    largest: dict[int, LedgerRow] = {}
-    for row in sorted(ledger.rows, key=lambda row: (row.batch, -(row.share or 0))):
+    largest: dict[int | None, LedgerRow] = {}
+    for row in sorted(ledger.rows, key=lambda row: (row.size, -(row.share or 0))):
         if row.share is not None and row.trusted:
             largest.setdefault(row.batch, row)
     if not largest:
@@ -101,11 +111,11 @@ def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
     share, at_end = percent(first.share or 0), percent(last.share or 0)
     who = "The optimizer" if first.name == "optimizer" else first.name
     if first.name == last.name and first.batch != last.batch:
-        text = f"{share} of the {first.whole} at batch {first.batch}, {at_end} at batch {last.batch}"
+        text = f"{share} of the {first.whole}{first.at}, {at_end}{last.at}"
         yield Finding(f"{who} takes the most time: {text}.", "ledger")
         return
-    rest = "" if first is last else f"; at batch {last.batch} it is {last.name} with {at_end}"
-    yield Finding(f"{who} takes the most time at batch {first.batch}: {share} of the {first.whole}{rest}.", "ledger")
+    rest = "" if first is last else f";{last.at} it is {last.name} with {at_end}"
+    yield Finding(f"{who} takes the most time{first.at}: {share} of the {first.whole}{rest}.", "ledger")
 
 
 def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
@@ -168,7 +178,7 @@ def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
             said.append(f"{cause.text} ({percent(cause.share * worst.share)}{often})")
     mostly = f", mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}" if said else ""
     beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ()))
-    text = f"{percent(worst.share)} of the {worst.whole} at batch {worst.batch} belongs to no layer{mostly}.{beyond}"
+    text = f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} belongs to no layer{mostly}.{beyond}"
     yield Finding(text, "ledger")
 
 

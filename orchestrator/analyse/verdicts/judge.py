@@ -58,9 +58,9 @@ class Judgement:
     sweep: tuple[Verdict, ...] = ()
     """About the sweep as a whole: the count does not follow the batch size, a direction is missing."""
 
-    def at(self, batch: int, layer: str, direction: str) -> Judged:
+    def at(self, batch: int | None, layer: str, direction: str) -> Judged:
         """Of one ledger row; empty where nothing was found."""
-        return self.rows.get((batch, layer, direction), Judged())
+        return self.rows.get((batch or 1, layer, direction), Judged())
 
 
 def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
@@ -75,13 +75,13 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         )
     raw = []
     for evidence in known.values():
-        given = RuleInput(evidence, known, loose.get(evidence.row.batch, ()))
+        given = RuleInput(evidence, known, loose.get(evidence.row.size, ()))
         raw.append((given, [said for rule in VERDICTS if (said := rule(given)) is not None]))
     steps = whole_rules.whole_steps(raw)
     rows = {}
     for given, claims in raw:
         evidence = given.evidence
-        whole = [step for step in steps.get(evidence.row.batch, ()) if given.ratio and step.of(evidence)]
+        whole = [step for step in steps.get(evidence.row.size, ()) if given.ratio and step.of(evidence)]
         if whole:
             launched = prod(step.launched for step in whole)
             again = (row_rules.extra_calls, row_rules.extra_gradients) if launched > 1 else ()
@@ -173,12 +173,12 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     gaps = []
     for rows in ranked:
         row = max(rows, key=_gap)
-        judged = judgement.at(row.batch, row.layer, row.direction)
+        judged = judgement.at(row.size, row.layer, row.direction)
         new = [item for item in judged.verdicts if item.rule not in known]
         if new or not judged.verdicts:
             rules = tuple(item.rule for item in judged.verdicts)
             sentence = _sentence(row, rows, new, judged.unexplained)
-            gaps.append(Headline(sentence, (row.batch, row.layer, row.direction), rules))
+            gaps.append(Headline(sentence, (row.size, row.layer, row.direction), rules))
     switches = [item for item in judgement.sweep if item.rule == SWITCH]
     others = len(switches) - 1
     more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
@@ -197,9 +197,9 @@ def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verd
         return zero.sentence
     ratio = 1.0 if row.ratio is None else row.ratio
     sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
-    others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
+    others = ", ".join(str(other.size) for other in rows if other.size != row.size)
     also = f" (more than 10 % off at batch {others} too)" if others else ""
-    part = f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper at batch {row.batch}{also}"
+    part = f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper{row.at}{also}"
     text = f"{row.name} executed {sure}{part}{', derived from its kernels' if row.counted.state == 'derived' else ''}"
     reasons = [
         f"{item.rule} explains {times(item.factor)}"

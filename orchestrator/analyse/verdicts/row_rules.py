@@ -340,7 +340,7 @@ def recomputation(given: RuleInput) -> Verdict | None:
     """Forward's kernels run once more in backward (activation checkpointing), or as a direction of its own."""
     found, row = given.breakdown, given.evidence.row
     if row.direction == "recompute" and given.counted:
-        sentence = f"{row.layer} runs forward once more in backward at batch {row.batch}: {amount(given.counted)}FLOP."
+        sentence = f"{row.layer} runs forward once more in backward{row.at}: {amount(given.counted)}FLOP."
         return verdict(given, "recomputation", sentence, None, AGAIN, given.evidence.product_kernels)
     benchmark = given.evidence.environment.get("cudnn_benchmark")
     if given.counted is None or not found.repeated or benchmark == "on":
@@ -348,7 +348,7 @@ def recomputation(given: RuleInput) -> Verdict | None:
     factor = found.grown("repeated")
     if found.called and found.seen:
         factor = 1 + found.repeated / found.seen  # further launches of all products, of which grids may show only some
-    forward = given.table.get((row.batch, row.layer, "forward"))
+    forward = given.table.get((row.size, row.layer, "forward"))
     shapeless = forward is not None and forward.forward is None and found.seen > 0
     unclear = shapeless and not found.called and log(found.seen / found.paper) > EXACT
     if row.counted.lower_bound or unclear:
@@ -409,4 +409,4 @@ def _served(given: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
 
 def _neighbours(given: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
     """(rows of the same batch size and direction in the network's order, which of them it is)."""
-    return given.table.network_order[evidence.row.batch, evidence.row.direction], given.table.positions[evidence.place]
+    return given.table.network_order[evidence.row.size, evidence.row.direction], given.table.positions[evidence.place]

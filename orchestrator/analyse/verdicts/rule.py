@@ -70,7 +70,7 @@ class RuleInput:
     @property
     def who(self) -> str:
         """ "conv2 forward at batch 64"."""
-        return f"{self.evidence.row.name} at batch {self.evidence.row.batch}"
+        return f"{self.evidence.row.name}{self.evidence.row.at}"
 
 
 def is_news(factor: float) -> bool:

@@ -43,13 +43,17 @@ def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
             if call.formula:
                 direction = f", {call.direction}" if call.direction != row.direction else ""
                 layer = "" if row.layer else f", {call.layer}"
-                found.append((f"batch {row.batch}{direction}{layer}", call.formula))
+                found.append((f"{_at(row)}{direction}{layer}", call.formula))
     if found and len(shown) < len(rows):
         value = rows[0].paper.value
         least = "at least " if rows[0].paper.lower_bound else ""
-        every = f"in proportion, {least}{full(value // rows[0].batch)} a sample" if value else "the same"
+        every = f"in proportion, {least}{full(value // rows[0].size)} a sample" if value else "the same"
         found.append((f"batch {', '.join(str(row.batch) for row in rows[1:])}", every))
     return tuple(found)
+
+
+def _at(row: LedgerRow) -> str:
+    return "as recorded" if row.batch is None else f"batch {row.batch}"
 
 
 def kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
@@ -94,7 +98,7 @@ def reasons(rows: Sequence[LedgerRow], judgement: Judgement) -> tuple[Reason, ..
 def reason(cases: Sequence[tuple[LedgerRow | None, Verdict]]) -> Reason:
     """The first case in full, with the batch sizes of the others."""
     first = cases[0][1]
-    others = sorted(row.batch for row, _ in cases[1:] if row)
+    others = sorted(row.size for row, _ in cases[1:] if row)
     elsewhere = f"also at batch {', '.join(map(str, others))}" if others else ""
     factors = [verdict.factor for _, verdict in cases if verdict.factor is not None]
     if elsewhere and factors and ratio(min(factors)) != ratio(max(factors)):
@@ -113,7 +117,7 @@ def gap(row: LedgerRow) -> float:
 
 def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
     """The part of the gap that no verdict explains, over the batch sizes; None where nothing is judged."""
-    judged = {row.batch: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows}
+    judged = {row.size: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows}
     shares = {batch: share for batch, share in judged.items() if share is not None}
     if not shares or max(shares.values()) < 0.0005:
         return None
@@ -280,7 +284,7 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
     if row.paper.value is not None and extra:
         paper = replace(paper, title=f"{paper.title}; beside it {full(extra)} elementwise")
     cells = (
-        text_cell(row.batch), paper, _counted_cell(row), _ratio_cell(row), took, share,
+        _batch_cell(row.batch), paper, _counted_cell(row), _ratio_cell(row), took, share,
         amount(row.achieved, "FLOP/s", unrated),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
     )  # fmt: skip
@@ -288,6 +292,10 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         return Line(cells, None)
     reach = max(-2.0, min(2.0, log2(row.ratio))) * 25  # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
     return Line(cells, (round(50 + min(reach, 0), 1), round(abs(reach), 1)))
+
+
+def _batch_cell(batch: int | None) -> Cell:
+    return nothing("the report does not say") if batch is None else text_cell(batch)
 
 
 def _counted_cell(row: LedgerRow) -> Cell:
@@ -326,7 +334,7 @@ def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
     none = nothing("not a layer")
     lines = tuple(
         Line((
-            text_cell(item.batch), none, figure_cell(item.counted, "FLOP"), none,
+            _batch_cell(item.batch), none, figure_cell(item.counted, "FLOP"), none,
             time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share), none, none,
         ), None)
         for item in rest
