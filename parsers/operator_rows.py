@@ -78,7 +78,7 @@ class OperatorRows:
         self.inside = [False] * len(spans.names)
         """For each span, whether autograd runs it."""
         masks: dict[int, list[bool]] = {}
-        replaced: set[int] = set()
+        replaced: dict[int, int] = {}
         for index in spans.order:
             parent, name = spans.parents[index], spans.names[index]
             outer = self.owners[parent] if parent >= 0 else -1
@@ -93,10 +93,12 @@ class OperatorRows:
                 around = spans.names[outer] if outer >= 0 else None
                 if around is None or around in COMPOSITE or around == name:  # autocast calls the operator once more
                     self.owners[index] = index
-                    replaced.add(outer)
+                    replaced.setdefault(outer, index)
         every = {owner: self._read(owner, masks.get(owner)) for owner in sorted(set(self.owners) - {-1})}
         self._learn_outputs(every)
         self.labels = {owner: label(spans.names[owner], op) for owner, op in every.items()}
+        for owner in sorted(replaced.keys() & every.keys(), reverse=True):  # its casts are work of the operator inside
+            self.labels[owner] = self.labels[replaced[owner]]
         self.shapes = {owner: op for owner, op in every.items() if owner not in replaced}
         """Of each operator that counts."""
 
@@ -131,12 +133,23 @@ class OperatorRows:
             if self.inside[index] and owner in self.shapes and self.shapes[owner].op in RUNS_AGAIN:
                 yield index
 
-    def collect(self, place_of: Callable[[int], Place], steps: Collection[int]) -> Operators:
-        """The shapes with their rows. ``steps``: those that the kernels say; only their operators count."""
+    def collect(
+        self, place_of: Callable[[int], Place], steps: Collection[int], launchers: Iterable[int] | None
+    ) -> Operators:
+        """The shapes with their rows. ``steps``: those that the kernels say; only their operators count.
+
+        ``launchers``: spans that launched a kernel; None where no kernel was recorded. An operator that launched none ran on
+        the CPU, or while a CUDA graph was recorded, and does not count.
+        """
+        launched = None if launchers is None else {self.owners[index] for index in launchers if index >= 0}
+        idle = 0
         calls: dict[tuple[object, ...], Counter[int | None]] = defaultdict(Counter)
         first: dict[tuple[object, ...], OpShape] = {}
         rows = set(self.labels.values())
         for index, op in self.shapes.items():
+            if launched is not None and index not in launched:
+                idle += 1
+                continue
             place = place_of(index)
             placed = _placed(op, place, own_row=place.layer in rows)
             key = (placed.layer, placed.op, placed.direction, placed.inputs, placed.outputs, str(placed.attributes))
@@ -150,8 +163,9 @@ class OperatorRows:
             counts = {key: tally.total() for key, tally in calls.items()}
         ops = tuple(replace(op, calls=counts[key]) for key, op in first.items() if counts[key])
         return Operators(
-            ops, {} if alike else {COVERS: WHOLE_CAPTURE}, tuple(_gaps(ops, alike=alike, steps=len(steps))), _precision(ops)
-        )
+            ops, {} if alike or not ops else {COVERS: WHOLE_CAPTURE}, tuple(_gaps(ops, alike=alike, steps=len(steps), idle=idle)),
+            _precision(ops),
+        )  # fmt: skip
 
 
 def _placed(op: OpShape, place: Place, *, own_row: bool) -> OpShape:
@@ -175,11 +189,16 @@ def _precision(ops: Iterable[OpShape]) -> str | None:
     return {"bfloat16": "bf16", "float16": "fp16"}.get(kinds.pop() or "") if len(kinds) == 1 else None
 
 
-def _gaps(ops: Sequence[OpShape], *, alike: bool, steps: int) -> Iterator[Gap]:
+def _gaps(ops: Sequence[OpShape], *, alike: bool, steps: int, idle: int) -> Iterator[Gap]:
     why = Counter((str(op.attributes["missed"]), op.op) for op in ops if "missed" in op.attributes)
     for (reason, name), kinds in why.items():
         shapes = f" ({kinds} shapes)" if kinds > 1 else ""
         yield Gap("layer_call.flops", "not_available", f"{name}{shapes}: {reason}")
+    if idle:
+        reason = f"{idle} calls of operators launched no kernel that was recorded (run on the CPU, or into a CUDA graph) and are left out"
+        yield Gap("op_shape", "not_available", reason)
+    if not ops:
+        return
     if not alike:
         unlike = f"its {steps} steps run different operators" if steps else "no range names a step (ProfilerStep#N)"
         yield Gap("step", "not_available", f"{unlike}: the ledger takes the whole capture as one step")

@@ -78,12 +78,14 @@ Reader = Callable[[str, Call], OpShape]
 """The operator's name and arguments in, its shapes out; raises IndexError where arguments are missing."""
 
 
-def _op(
-    name: str, call: Call, places: Sequence[int], outputs: Sequence[Shape | None], **attributes: object
-) -> OpShape:
+def _op(name: str, call: Call, places: Sequence[int], outputs: Sequence[Shape | None], **attributes: object) -> OpShape:
     """``places``: which arguments the formula takes, in its order."""
     inputs = tuple(call.shapes[place] if 0 <= place < len(call.shapes) else None for place in places)
-    types = tuple(call.types[place] for place, shape in zip(places, inputs, strict=True) if shape is not None) if call.types else ()
+    types = (
+        tuple(call.types[place] for place, shape in zip(places, inputs, strict=True) if shape is not None)
+        if call.types
+        else ()
+    )
     kept = tuple(outputs)
     result = types[-1] if types else None
     said = (*types, *(result for shape in kept if shape is not None)) if result else ()
@@ -178,7 +180,9 @@ def is_same_convolution(forward: OpShape, backward: OpShape) -> bool:
 def with_output(op: OpShape, output: Shape) -> OpShape:
     """The convolution with its output's shape, which another operator has told."""
     attributes = {key: value for key, value in op.attributes.items() if key != "missed"}
-    return replace(op, outputs=(output,), dtypes=(*op.dtypes, *op.dtypes[:1])[: 3 + len(op.inputs)], attributes=attributes)
+    return replace(
+        op, outputs=(output,), dtypes=(*op.dtypes, *op.dtypes[:1])[: 3 + len(op.inputs)], attributes=attributes
+    )
 
 
 WHICH = "the trace does not say which gradients were computed (Concrete Inputs)"
@@ -198,7 +202,9 @@ def _convolution_backward(name: str, call: Call) -> OpShape:
     mask = call.value(10 if not old else len(call.shapes) - 1)
     mask = mask if isinstance(mask, list) else None
     sizes = [data, weight, (weight[1] if transposed else weight[0],)]
-    outputs = [size if mask is None or (place < len(mask) and mask[place]) else None for place, size in enumerate(sizes)]
+    outputs = [
+        size if mask is None or (place < len(mask) and mask[place]) else None for place, size in enumerate(sizes)
+    ]
     return _op(
         "convolution_backward", call, order, outputs, transposed=bool(transposed), output_mask=mask,
         missed=WHICH if mask is None else None,

@@ -238,7 +238,9 @@ class _Collector:
 
     def call_of(self, args: dict[str, Any]) -> Call | None:
         """Each kept once: a network repeats the same few calls in every step."""
-        found = read_call(args.get("Input Dims", args.get("Input dims")), args.get("Input type"), args.get("Concrete Inputs"))
+        found = read_call(
+            args.get("Input Dims", args.get("Input dims")), args.get("Input type"), args.get("Concrete Inputs")
+        )
         return None if found is None else self.arguments.setdefault(found, found)
 
     def module(self, event: dict[str, Any], args: dict[str, Any]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from perfctl.parsers.kineto import events as kineto
 from perfctl.parsers.kineto.events import Events
 from perfctl.parsers.kineto.nesting import Nesting, assign_layers
-from perfctl.parsers.operator_rows import OperatorRows, Operators, Spans, Place
+from perfctl.parsers.kineto.records import Launches
+from perfctl.parsers.operator_rows import OperatorRows, Operators, Place, Spans
 from perfctl.records.report import Gap
 
 
-def assign(events: Events, nesting: Nesting) -> Operators:
+def assign(events: Events, nesting: Nesting, launches: Launches) -> Operators:
     """Assign layers to backward work and rows to operators outside of layers; collect the operators' shapes.
 
     Nothing is collected from a trace of perfctl's own ranges, whose shapes perfctl recorded, nor from one without shapes.
@@ -17,7 +18,7 @@ def assign(events: Events, nesting: Nesting) -> Operators:
     own = any(context.source == "range" for context in nesting.meanings.values())
     if own or all(call is None for call in events.operators.values()):
         assign_layers(events, nesting)
-        if own or not events.operators:
+        if own or not events.operators or not events.kernels:
             return Operators()
         reason = f"{len(events.operators)} operators that multiply have no shapes: record with record_shapes=True"
         return Operators(gaps=(Gap("op_shape", "not_collected", reason),))
@@ -43,4 +44,5 @@ def assign(events: Events, nesting: Nesting) -> Operators:
         step, _ = nesting.step_and_phase(context, kineto.Place(span.thread, span.start))
         return Place(context.layer, context.direction, step, context.phase == "optimizer")
 
-    return rows.collect(place_of, {step for meaning in nesting.meanings.values() if (step := meaning.step) is not None})
+    steps = {step for meaning in nesting.meanings.values() if (step := meaning.step) is not None}
+    return rows.collect(place_of, steps, launches.kernel_spans if events.kernels else None)

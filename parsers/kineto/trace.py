@@ -60,7 +60,7 @@ def parse(path: Path) -> Report:
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
-    operators = assign(events, nesting)
+    operators = assign(events, nesting, launches)
     found_ranges = ranges(events, nesting)
     found_kernels = kernels(events, nesting, launches)
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)

@@ -199,7 +199,9 @@ def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verd
     sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
     others = ", ".join(str(other.size) for other in rows if other.size != row.size)
     also = f" (more than 10 % off at batch {others} too)" if others else ""
-    part = f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper{row.at}{also}"
+    part = (
+        f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper{row.at}{also}"
+    )
     text = f"{row.name} executed {sure}{part}{', derived from its kernels' if row.counted.state == 'derived' else ''}"
     reasons = [
         f"{item.rule} explains {times(item.factor)}"
