@@ -15,7 +15,6 @@ from typing import NamedTuple
 from perfctl.parsers.operators import (
     COMPOSITE,
     GRADIENT_OF,
-    READERS,
     RUNS_AGAIN,
     Call,
     label,
@@ -195,7 +194,8 @@ def _gaps(ops: Sequence[OpShape], *, alike: bool, steps: int, idle: int) -> Iter
         shapes = f" ({kinds} shapes)" if kinds > 1 else ""
         yield Gap("layer_call.flops", "not_available", f"{name}{shapes}: {reason}")
     if idle:
-        reason = f"{idle} calls of operators launched no kernel that was recorded (run on the CPU, or into a CUDA graph) and are left out"
+        where = "on the CPU, into a CUDA graph, or before the recording began"
+        reason = f"{idle} calls of operators launched no kernel that was recorded ({where}): they are left out"
         yield Gap("op_shape", "not_available", reason)
     if not ops:
         return

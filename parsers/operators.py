@@ -47,8 +47,10 @@ class Call(NamedTuple):
 
     def numbers(self, place: int) -> tuple[int, ...] | None:
         found = self.value(place)
-        numbers = [item for item in found if isinstance(item, int)] if isinstance(found, list) else None
-        return tuple(numbers) if numbers is not None and numbers == found else None
+        if not isinstance(found, list):
+            return None
+        numbers = tuple(item for item in found if isinstance(item, int))
+        return numbers if len(numbers) == len(found) else None
 
 
 TYPES = {

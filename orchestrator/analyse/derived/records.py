@@ -43,10 +43,48 @@ class AttentionShape:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvGradients:
+    """The backward of a 2-D convolution: the gradients of its input and of its weight."""
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    in_h: int
+    in_w: int
+    out_h: int
+    out_w: int
+    kernel_h: int
+    kernel_w: int
+
+    @property
+    def same_size(self) -> bool:
+        """True where the output is as large as the input, as with stride 1."""
+        return (self.in_h, self.in_w) == (self.out_h, self.out_w)
+
+    @property
+    def window(self) -> int:
+        """R x S."""
+        return self.kernel_h * self.kernel_w
+
+    @property
+    def depth(self) -> int:
+        """C x R x S: weights of one output channel."""
+        return self.in_channels * self.window
+
+    @property
+    def in_pixels(self) -> int:
+        return self.batch * self.in_h * self.in_w
+
+    @property
+    def out_pixels(self) -> int:
+        return self.batch * self.out_h * self.out_w
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What a launch computes."""
 
-    shape: GemmShape | ConvShape | AttentionShape
+    shape: GemmShape | ConvShape | AttentionShape | ConvGradients
     onto: bool = False
     """True where the result is added to what is there (beta = 1): a bias that the product itself adds."""
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.derived import products, tensor
+from perfctl.orchestrator.analyse.derived import gradients, products, tensor
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
 Rule = Callable[[Launch, Algorithm, Work], Derived | None]
 RULES: tuple[Rule, ...] = (
     products.sgemm, products.small_columns, products.vector, products.dot, products.convolution, products.transformed,
-    products.direct,    tensor.product, tensor.convolution, tensor.attention,
+    products.direct, gradients.convolution_gradients, tensor.product, tensor.convolution, tensor.attention,
 )  # fmt: skip
 
 

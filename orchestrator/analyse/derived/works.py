@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from perfctl.orchestrator.analyse.derived.records import AttentionShape, Work
+from perfctl.orchestrator.analyse.derived.records import AttentionShape, ConvGradients, Work
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
@@ -38,8 +38,10 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
 
 
 def work_of(op: OpShape) -> Work | None:
-    """The product of one operation; None where it has none, or several (the gradients of a convolution)."""
+    """The product of one operation, or both gradients of a convolution; None where it has none."""
     output = shape_of(op.outputs, 0)
+    if op.op == "aten.convolution_backward":
+        return _gradients(op)
     if op.op in CONVOLUTIONS:
         source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
         if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
@@ -59,6 +61,13 @@ def work_of(op: OpShape) -> Work | None:
             return None
         return Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm")
     return _attention(op)
+
+
+def _gradients(op: OpShape) -> Work | None:
+    grad, source, weight = (shape_of(op.inputs, place) for place in range(3))
+    if op.attributes.get("transposed") or not len(grad) == len(source) == len(weight) == 4 or source[1] != weight[1]:
+        return None
+    return Work(ConvGradients(source[0], source[1], weight[0], *source[2:], *grad[2:], *weight[2:]))
 
 
 def _attention(op: OpShape) -> Work | None:

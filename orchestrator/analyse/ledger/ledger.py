@@ -96,7 +96,8 @@ class LedgerRow:
     batch: int | None
     """None for a report that does not say."""
     layer: str
-    """Dotted module path, or an operator and its sizes where a trace has no modules; "" for the optimizer as a whole and for operations outside of layers."""
+    """Dotted module path, or an operator and its sizes where a trace has no modules; "" for the optimizer as a whole and for
+    operations outside of layers."""
     kind: str | None
     direction: str
     position: int
