@@ -47,10 +47,7 @@ class Call(NamedTuple):
 
     def numbers(self, place: int) -> tuple[int, ...] | None:
         found = self.value(place)
-        if not isinstance(found, list):
-            return None
-        numbers = tuple(item for item in found if isinstance(item, int))
-        return numbers if len(numbers) == len(found) else None
+        return shape_in(found)
 
 
 TYPES = {
@@ -62,18 +59,23 @@ TYPES = {
 """C++ names of element types -> torch's."""
 
 
+def shape_in(sizes: object) -> Shape | None:
+    """A list of integers as a shape; None for anything else."""
+    if not isinstance(sizes, list):
+        return None
+    numbers = tuple(size for size in sizes if type(size) is int)
+    return numbers if len(numbers) == len(sizes) else None
+
+
 def read_call(dims: object, types: object, values: object) -> Call | None:
     """A Call from a Kineto event's lists; None when the shapes are not what they should be."""
     if type(dims) is not list or not dims:
         return None
-    named = tuple(TYPES.get(item, "") if type(item) is str else "" for item in types) if type(types) is list else ()
-    named = named if len(named) == len(dims) else ()
-    shapes = []
-    for place, sizes in enumerate(dims):
-        tensor = type(sizes) is list and all(type(size) is int for size in sizes) and (not named or named[place] != "")
-        shapes.append(tuple(sizes) if tensor else None)
-    told = type(values) is list and len(values) == len(dims)
-    return Call(tuple(shapes), named, tuple(item if type(item) is str else "" for item in values) if told else ())
+    given = types if isinstance(types, list) and len(types) == len(dims) else []
+    named = tuple(TYPES.get(item, "") if isinstance(item, str) else "" for item in given)
+    shapes = [shape_in(sizes) if not named or named[place] else None for place, sizes in enumerate(dims)]
+    told = values if isinstance(values, list) and len(values) == len(dims) else []
+    return Call(tuple(shapes), named, tuple(item if isinstance(item, str) else "" for item in told))
 
 
 Reader = Callable[[str, Call], OpShape]

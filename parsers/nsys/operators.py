@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfctl.parsers.operator_rows import OperatorRows, Operators, Place, Spans
-from perfctl.parsers.operators import GRADIENT_OF, READERS, Call
+from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, shape_in
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Gap
 
@@ -94,8 +94,7 @@ def _call(sizes: str | None) -> Call | None:
         return None
     if not isinstance(shapes, list):
         return None
-    known = (item if isinstance(item, list) and all(type(size) is int for size in item) else [] for item in shapes)
-    return Call(tuple(tuple(item) or None for item in known))
+    return Call(tuple(shape_in(item) or None for item in shapes))
 
 
 def without_sizes(texts: Iterable[str]) -> Gap | None:
