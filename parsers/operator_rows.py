@@ -195,7 +195,7 @@ def _gaps(ops: Sequence[OpShape], *, alike: bool, steps: int, idle: int) -> Iter
         yield Gap("layer_call.flops", "not_available", f"{name}{shapes}: {reason}")
     if idle:
         where = "on the CPU, into a CUDA graph, or before the recording began"
-        reason = f"{idle} calls of operators launched no kernel that was recorded ({where}): they are left out"
+        reason = f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel ({where}): left out"
         yield Gap("op_shape", "not_available", reason)
     if not ops:
         return

@@ -24,6 +24,7 @@ from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, holds_artifacts, write_run
 from perfctl.parsers import ReportError
 from perfctl.parsers.text.doubts import SOURCE
+from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 from perfctl.workloads.spec import MODES, PRECISIONS
 
@@ -266,7 +267,17 @@ def take_report(
     reason, place = _errors(report), relative(path, store)
     status = "partial" if reason else "ok"
     facts = RunFacts(report.tool, status, "ingested", reason=reason, artifact=place, artifact_sha256=digest())
-    return write_run(connection, sweep, facts, report, estimate_shapes(path, report), family=family, again=again)
+    return write_run(connection, sweep, facts, report, _on_paper(path, report), family=family, again=again)
+
+
+def _on_paper(path: Path, report: Report) -> tuple[LayerCall, ...]:
+    """Paper FLOPs of the shapes in a report. A trace knows no parameters, and bytes only with its tensors' types."""
+    calls = estimate_shapes(path, report)
+    if not any(op.parameters for op in report.ops):
+        calls = tuple(call._replace(parameters=None) for call in calls)
+    if any(not op.dtypes for op in report.ops):
+        calls = tuple(call._replace(read_bytes=None, write_bytes=None) for call in calls)
+    return calls
 
 
 def _with_hints(report: Report, hints: UserHints, path: Path) -> Report:

@@ -44,6 +44,7 @@ def work_of(op: OpShape) -> Work | None:
         return _gradients(op)
     if op.op in CONVOLUTIONS:
         source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+        source, weight, output = (in_two_dimensions(shape) for shape in (source, weight, output))
         if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
             return None
         groups = int(str(op.attributes.get("groups", 1)))
@@ -63,8 +64,13 @@ def work_of(op: OpShape) -> Work | None:
     return _attention(op)
 
 
+def in_two_dimensions(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """PyTorch runs a 1-D convolution as one of height 1."""
+    return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
+
+
 def _gradients(op: OpShape) -> Work | None:
-    grad, source, weight = (shape_of(op.inputs, place) for place in range(3))
+    grad, source, weight = (in_two_dimensions(shape_of(op.inputs, place)) for place in range(3))
     if op.attributes.get("transposed") or not len(grad) == len(source) == len(weight) == 4 or source[1] != weight[1]:
         return None
     return Work(ConvGradients(source[0], source[1], weight[0], *source[2:], *grad[2:], *weight[2:]))

@@ -119,6 +119,8 @@ def verdict(
     kernels: tuple[KernelGroup, ...] = (),
     confidence: Confidence = "measured",
 ) -> Verdict:
+    if given.evidence.derived and confidence == "measured":
+        confidence = "predicted and matched"  # nothing was counted
     share = explained(given.ratio, factor) if factor is not None and given.tells(factor) else None
     names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
     return Verdict(rule, sentence, factor, share, todo, names, confidence)

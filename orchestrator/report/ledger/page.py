@@ -9,6 +9,7 @@ from math import log, log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.ledger.timing import covers_capture
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import (
@@ -199,9 +200,16 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     ledger = found.ledger
     bases = "; ".join(sorted({row.basis for row in ledger.rows if row.basis}))
     lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
-    notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
+    whole_capture = any(covers_capture(run) for run in found.study.runs)
+    what = "the whole capture, in which no steps are known" if whole_capture else "one step"
+    notes = [f"FLOPs and times are for {what}. 1 multiply-add = 2 FLOPs."]
+    over = "" if whole_capture else " Times are medians over the measured steps; shares are of all steps together."
     if bases:
-        notes.append(f"Time: {bases}. Times are medians over the measured steps; shares are of all steps together.")
+        notes.append(f"Time: {bases}.{over}")
+    if any(run.batch_size is None for run in found.study.runs):
+        notes.append(
+            "Paper FLOPs come from the operators' shapes in the report; a row without a module is named by its operator."
+        )
     if lacking:
         notes.append(f"Counted FLOPs: {lacking}.")
     else:
@@ -214,13 +222,14 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     counted = None if lacking else "executed, from SASS counters (ncu), per step"
     compared = None if lacking else "1 means that the hardware executed what the formula says"
     achieved = "paper FLOPs / time: what the arithmetic asked for, not what was executed"
+    timed = "whole capture" if whole_capture else "median over the measured steps"
     bound = None if unknown else "compute, memory or launch, and the share of what is attainable there"
     return (
         Column("batch"), Column("paper", "FLOP", note=paper),
         Column("counted", "FLOP", note=counted, empty=counted is None),
         Column("counted / paper", note=compared, empty=compared is None),
-        Column("time", base="ns", note=f"median over the measured steps: {bases or 'not timed'}"),
-        Column("share", note=f"of the {whole or 'step'}, all measured steps together"),
+        Column("time", base="ns", note=f"{timed}: {bases or 'not timed'}"),
+        Column("share", note=f"of the {whole or 'step'}{'' if whole_capture else ', all measured steps together'}"),
         Column("achieved", "FLOP/s", note=achieved),
         Column("bound", style="text", note=bound, empty=bound is None),
     ), tuple(notes)  # fmt: skip
