@@ -55,7 +55,10 @@ def _sides(launch: Launch, tile: tuple[int, ...], shape: GemmShape) -> tuple[int
             if sorted(launch.grid[:2]) == sorted((rows, columns))
             or prod(launch.grid) in (rows * columns, rows * columns * shape.batch)
         ]  # fmt: skip
-        choices = whole or [sides for sides in choices if prod(launch.grid) >= prod(blocks[sides]) * shape.batch]
+        fits = [sides for sides in choices if prod(launch.grid) >= prod(blocks[sides]) * shape.batch]
+        # a swizzled grid fills up one side: 13 x 6 tiles in a grid of 13 x 8 (seen on an H100: CUTLASS's 128x64_64x6)
+        swizzled = [sides for sides in fits if any(prod(launch.grid) % side == 0 for side in blocks[sides])]
+        choices = whole or (swizzled if len(swizzled) == 1 else fits)
     areas = [prod(blocks[sides]) for sides in choices]
     if not areas or max(areas) > min(areas) * (1 + _ALIKE):
         return None
