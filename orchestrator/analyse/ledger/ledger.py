@@ -82,6 +82,7 @@ def algorithm(name: str) -> str | None:
 
 
 OUTSIDE = "outside of layers"
+NEITHER = "the report has no counters, and none of its kernels has a rule that derives them"
 
 
 def at_batch(batch: int | None) -> str:
@@ -271,7 +272,9 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
         if failed is not None:
             reason = (failed.reason or failed.status).rstrip(".")
             return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
-        return {}, missing("not_available", NO_COUNTERS) if batch.on_cpu else missing("not_collected", NOT_COUNTED)
+        if batch.on_cpu:
+            return {}, missing("not_available", NO_COUNTERS)
+        return {}, missing("not_collected", NOT_COUNTED if batch.batch is not None else NEITHER)
     profiler = counting.run.profiler
     if counting.steps is None:
         return {}, missing("not_collected", f"the {profiler} run does not say how many steps it holds")
