@@ -177,7 +177,7 @@ def _placed(op: OpShape, place: Place, *, own_row: bool) -> OpShape:
     elif direction not in ("forward", "recompute") and not op.op.endswith("_backward"):
         attributes["role"] = "backward"
     if own_row:
-        attributes["functional"] = op.op
+        attributes |= {"functional": op.op, "row": True}  # the row is the operator, not a layer that has a forward
     side = "forward" if direction in ("forward", "recompute") else "backward"
     kind = "" if own_row else _INSTANCE.sub("", layer.rpartition(".")[2])
     return replace(op, layer=layer, kind=kind, direction=side, attributes=attributes)
@@ -195,7 +195,9 @@ def _gaps(ops: Sequence[OpShape], *, alike: bool, steps: int, idle: int) -> Iter
         yield Gap("layer_call.flops", "not_available", f"{name}{shapes}: {reason}")
     if idle:
         where = "on the CPU, into a CUDA graph, or before the recording began"
-        reason = f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel ({where}): left out"
+        reason = (
+            f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel ({where}): left out"
+        )
         yield Gap("op_shape", "not_available", reason)
     if not ops:
         return

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from json import JSONDecodeError, loads
+from json import loads
 from math import prod
 from typing import NamedTuple
 
@@ -42,12 +42,12 @@ class Call(NamedTuple):
             return text == "True"
         try:
             return loads(text.replace("True", "true").replace("False", "false")) if text else None
-        except JSONDecodeError:
+        except (ValueError, RecursionError):
             return None
 
     def numbers(self, place: int) -> tuple[int, ...] | None:
         found = self.value(place)
-        return shape_in(found)
+        return tuple(found) if shape_in(found) is not None and isinstance(found, list) else None
 
 
 TYPES = {
@@ -59,11 +59,14 @@ TYPES = {
 """C++ names of element types -> torch's."""
 
 
+_MOST_DIMENSIONS = 16
+
+
 def shape_in(sizes: object) -> Shape | None:
-    """A list of integers as a shape; None for anything else."""
-    if not isinstance(sizes, list):
+    """A list of integers as a shape; None for anything else, and for what no tensor has."""
+    if not isinstance(sizes, list) or len(sizes) > _MOST_DIMENSIONS:
         return None
-    numbers = tuple(size for size in sizes if type(size) is int)
+    numbers = tuple(size for size in sizes if type(size) is int and 0 <= size < 1 << 40)
     return numbers if len(numbers) == len(sizes) else None
 
 
@@ -304,7 +307,7 @@ def operator(name: str, call: Call) -> OpShape | None:
     reader = READERS.get(name)
     try:
         return None if reader is None else reader(name.rpartition("::")[2], call)
-    except (IndexError, ValueError):
+    except (ArithmeticError, IndexError, ValueError):
         return None
 
 
@@ -312,6 +315,8 @@ def label(name: str, op: OpShape) -> str:
     """What a row of this operator is called: "aten::addmm 32x9216x128"."""
     shapes = [shape for shape in op.inputs if shape]
     bare = op.op.removeprefix("aten.")
+    if len(shapes) < 2:
+        return name
     if bare.startswith("convolution"):
         first, second = shapes[-2:] if bare == "convolution_backward" else shapes[:2]
         strides = op.attributes.get("stride")
@@ -321,13 +326,11 @@ def label(name: str, op: OpShape) -> str:
     if "attention" in bare and len(shapes) >= 3:
         query, key = shapes[-3:-1]
         return f"{name} {_times((*query[:-1], key[-2], query[-1]))}" if len(query) > 1 < len(key) else name
-    if bare == "linear" and len(shapes) >= 2:
+    if bare == "linear":
         return f"{name} {_times((prod(shapes[0][:-1]), *reversed(shapes[1])))}"
     if re.match(r"(_?b?addb?mm|addmv)", bare) and len(shapes) >= 3:
         shapes = shapes[1:]
-    if len(shapes) >= 2:
-        return f"{name} {_times((*shapes[0], *shapes[1][-1:])) if len(shapes[1]) > 1 else _times(shapes[0])}"
-    return name
+    return f"{name} {_times((*shapes[0], *shapes[1][-1:])) if len(shapes[1]) > 1 else _times(shapes[0])}"
 
 
 def _times(sizes: Sequence[object]) -> str:

@@ -84,7 +84,7 @@ def parse(path: Path) -> Report:
         memory=_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
-        gaps=(*_gaps(events, found_kernels), *operators.gaps),
+        gaps=(*_gaps(events, found_kernels, by_operator=bool(operators.ops)), *operators.gaps),
         diagnostics=(*_diagnostics(events, metadata, stream.repaired), *diagnostics(events.unknown)),
         started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
         duration_ns=None if begin is None or end is None else end - begin,
@@ -165,9 +165,9 @@ def _peaks(events: Events) -> tuple[MemoryFigure, ...]:
     return tuple(MemoryFigure("peak", quantity, size) for (_, quantity), size in sorted(events.peaks.items()))
 
 
-def _gaps(events: Events, kernels: list[Kernel]) -> Iterator[Gap]:
+def _gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if kernels:
-        yield from _kernel_gaps(kernels)
+        yield from _kernel_gaps(kernels, by_operator=by_operator)
     else:
         seen = "copies but no kernel" if events.copies else "no GPU activity"
         reason = f"the trace holds {seen}: torch.profiler ran without ProfilerActivity.CUDA, or without a GPU"
@@ -188,9 +188,10 @@ def _gaps(events: Events, kernels: list[Kernel]) -> Iterator[Gap]:
         yield Gap("operation.cpu_ns", "unreadable", reason)
 
 
-def _kernel_gaps(kernels: list[Kernel]) -> Iterator[Gap]:
+def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if unplaced := sum(kernel.layer is None for kernel in kernels):
         where = "outside every range named <layer>:<direction> and every module"
+        where += ", and of no operator that multiplies" if by_operator else ""
         yield Gap("kernel.layer", "not_collected", f"{unplaced} of {len(kernels)} launches are {where}")
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"

@@ -90,7 +90,7 @@ def read(texts: Sequence[str], name: Sequence[int], process: Sequence[int], pare
 def _call(sizes: str | None) -> Call | None:
     try:
         shapes = json.loads(sizes) if sizes else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(shapes, list):
         return None

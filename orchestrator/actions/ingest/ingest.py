@@ -33,6 +33,7 @@ _BATCH_IN_NAME = re.compile(
 )
 _GPU_NAMES = re.compile(r"(?<![a-z0-9])b(?:40|100|200|300)(?![a-z0-9])", re.IGNORECASE)
 """Blackwell GPUs stand in file names just as batch sizes do."""
+_INT64 = 1 << 63
 _NAMED = 8
 """Names of secrets that a warning lists."""
 _PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
@@ -275,6 +276,10 @@ def _on_paper(path: Path, report: Report) -> tuple[LayerCall, ...]:
     calls = estimate_shapes(path, report)
     if not any(op.parameters for op in report.ops):
         calls = tuple(call._replace(parameters=None) for call in calls)
+    large = [call for call in calls if call.flops is not None and call.flops >= _INT64]
+    if large:
+        said = f"{large[0].layer} {large[0].direction}: its shapes give more FLOPs than any program runs"
+        raise ReportError(path, report.tool, said, "The file is damaged, or no trace of a program")
     if any(not op.dtypes for op in report.ops):
         calls = tuple(call._replace(read_bytes=None, write_bytes=None) for call in calls)
     return calls

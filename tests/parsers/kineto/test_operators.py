@@ -136,9 +136,24 @@ def test_a_forward_that_runs_in_backward_is_recomputation(tmp_path: Path) -> Non
     assert [one.direction for one in found.kernels] == ["recompute"]
 
 
+def test_a_product_of_an_unknown_forward_is_a_row_of_backward_by_itself(tmp_path: Path) -> None:
+    """TorchScript's backward runs products whose forward the trace does not tie to them."""
+    node = operation("torch::jit::DifferentiableGraphBackward", 0, 200, 9, thread=2, number=3, forward=1)
+    (call,) = estimate(read(tmp_path, node, mm(10, 2, 3, 4, thread=2), *launched(1, 12, 2)).ops)
+    assert (call.layer, call.direction, call.macs) == ("aten::mm 2x3x4", "backward", 24)
+
+
 def test_perfctls_own_ranges_go_before_operators(tmp_path: Path) -> None:
     found = read(tmp_path, annotation("conv1:forward", 0, 90), conv(10), *launched(1, 12), mm(200, 2, 3, 4, external=2))
     assert not found.ops and [one.layer for one in found.kernels] == ["conv1"]
+
+
+@pytest.mark.parametrize("value", ["[0, 0]", "[" * 9999, "[1, 1, 1]", "['a', 1]", "9"])
+def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path: Path, value: str) -> None:
+    bad = conv(10)
+    bad["args"]["Concrete Inputs"][3] = value
+    (call,) = estimate(read(tmp_path, bad, *launched(1, 12)).ops)
+    assert call.macs is None
 
 
 def test_a_trace_without_shapes_says_so(tmp_path: Path) -> None:
@@ -146,7 +161,20 @@ def test_a_trace_without_shapes_says_so(tmp_path: Path) -> None:
     assert not found.ops and "record_shapes=True" in reasons(found, "op_shape")
 
 
-@pytest.mark.parametrize("dims", [[[2, 3], [4, 5]], [[2, 3]], [["2", 3], [3, 4]], [[2, 3], None], "no", [[], []]])
+@pytest.mark.parametrize(
+    "dims",
+    [
+        [[2, 3], [4, 5]],
+        [[2, 3]],
+        [["2", 3], [3, 4]],
+        [[2, 3], None],
+        "no",
+        [[], []],
+        [[2, -3], [-3, 4]],
+        [[2, 1 << 62], [1 << 62, 4]],
+        [[1] * 99, [1] * 99],
+    ],
+)
 def test_arguments_that_do_not_fit_are_a_gap_and_never_a_number(tmp_path: Path, dims: Any) -> None:
     good, bad = mm(10, 2, 3, 4), mm(30, 2, 3, 4, external=2)
     bad["args"]["Input Dims"] = dims
