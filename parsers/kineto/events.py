@@ -185,7 +185,7 @@ class _Collector:
         self.names: dict[str, str] = {}
         self.launch_shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
         """Each kept once, like the names: a network repeats the same few launches."""
-        self.arguments: dict[Call, Call] = {}
+        self.arguments: dict[str, Call | None] = {}
         self.seen: set[int] = set()
 
     def run(self, events: Iterable[Any]) -> Events:
@@ -238,10 +238,11 @@ class _Collector:
 
     def call_of(self, args: dict[str, Any]) -> Call | None:
         """Each kept once: a network repeats the same few calls in every step."""
-        found = read_call(
-            args.get("Input Dims", args.get("Input dims")), args.get("Input type"), args.get("Concrete Inputs")
-        )
-        return None if found is None else self.arguments.setdefault(found, found)
+        given = args.get("Input Dims", args.get("Input dims")), args.get("Input type"), args.get("Concrete Inputs")
+        text = str(given)
+        if text not in self.arguments:
+            self.arguments[text] = read_call(*given)
+        return self.arguments[text]
 
     def module(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = event.get("name")
