@@ -364,8 +364,7 @@ def _shape(op: OpShape) -> Shape | None:
             return None
         groups = int(str(op.attributes.get("groups", 1)))
         stride = op.attributes.get("stride")
-        unit = set(stride) == {1} if isinstance(stride, (list, tuple)) else stride is None  # a trace may not say
-        same = unit and source[2:] == output[2:]
+        same = isinstance(stride, (list, tuple)) and set(stride) == {1} and source[2:] == output[2:]
         return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
     rows = left_factor(op)
     return GemmShape(prod(output[:-1]), output[-1], rows[-1]) if rows and output else None
