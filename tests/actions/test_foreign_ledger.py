@@ -13,6 +13,7 @@ from perfctl.orchestrator.actions.ledger import ledger
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
 from tests.parsers.kineto_trace import Event, kernel, launch, operation
+from tests.parsers.nsys_builder import NsysBuilder
 
 M, K, N = 128, 512, 256
 PAPER = 2 * M * K * N
@@ -79,3 +80,16 @@ def test_paper_is_shown_without_a_ratio_where_no_kernel_has_a_rule(tmp_path: Pat
     found = analysed(tmp_path, *product(10, 1, 5, name="somebodys_own_gemm"))
     (row,) = found.ledger.rows
     assert row.paper.value == PAPER and row.counted.value is None and row.ratio is None
+
+
+def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:
+    made = NsysBuilder()
+    made.range(f"aten::addmm, seq = 5, op_id = 9, sizes = [[{N}], [{M}, {K}], [{K}, {N}], [], []]", 10, 90)
+    made.call(1, 20, 22)
+    made.kernel(1, 100, name="ampere_sgemm_128x64_tn", gridX=N // 128, gridY=M // 64, gridZ=1)
+    assert not ingest([made.write(tmp_path / "somebody.sqlite")], tmp_path / "store.db").failed
+    (found,) = ledger(tmp_path / "store.db")
+    (row,) = found.ledger.rows
+    assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(EXECUTED / PAPER)
+    (call,) = row.calls
+    assert call.read_bytes is None and call.parameters is None  # neither types nor parameters are in the ranges
