@@ -1,7 +1,7 @@
 """Gradients of convolutions on the CUDA cores in fp32: multiply-adds of whole tiles.
 
 Which sides the tiles cover was read off grids: in a public trace of ResNet-50's training on a V100 (PyTorch 1.9, cuDNN 8) all
-41 kinds of launches below have the grid that their rule says. No counters were there, so that no error is known. FMUL and FADD
+45 kinds of launches below have the grid that their rule says. No counters were there, so that no error is known. FMUL and FADD
 of the epilogues are in no rule. A launch whose grid is not its rule's has no count.
 """
 
