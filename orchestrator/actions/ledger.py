@@ -35,10 +35,10 @@ def ledger(
     with no_collection():
         runs = newest_runs(store)
         known = roofs(peaks, store, runs, messages)
-        found = [analyse(study, known) for study in studies(runs) if not study.foreign]
+        found = [analyse(study, known) for study in studies(runs) if study.on_paper]
     if not found:
         raise PerfctlError(
-            f"{store}: no run has a workload and a batch size, so there is nothing on paper to compare with",
+            f"{store}: no run has a workload and a batch size, and no report has shapes, so there is nothing on paper to compare with",
             "'perfctl report' shows reports made elsewhere; 'perfctl ncu' makes runs with layers",
         )
     if not any(one.ledger.rows or one.ledger.unattributed for one in found):
@@ -56,7 +56,7 @@ def ledger(
 def _part(found: Analysis, layer: str | None, batches: Collection[int] | None) -> Analysis:
     """Only the rows that were asked for; work that is not attributed belongs to no layer."""
 
-    def wanted(name: str, size: int) -> bool:
+    def wanted(name: str, size: int | None) -> bool:
         inside = layer is None or name == layer or name.startswith(f"{layer}.")
         return inside and (batches is None or size in batches)
 

@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.analyse.kernels.pairing import match
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
-from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
+from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS, covers_capture
 from perfctl.orchestrator.analyse.usage.latency import latency
 from perfctl.records.run import Run
 
@@ -195,7 +195,7 @@ class Roofline:
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
         return tuple(point for point in self.points if point.traffic.level == level)
 
-    def of(self, batch: int, layer: str, direction: str) -> RooflinePoint | None:
+    def of(self, batch: int | None, layer: str, direction: str) -> RooflinePoint | None:
         return self.by_row.get((batch, layer, direction))
 
 
@@ -204,7 +204,7 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
     runs = study.study.runs
     device = next((run.device for run in runs if run.device), next(iter(runs[0].devices), None) if runs else None)
     peaks = peaks_of(device, measured)
-    if study.study.foreign:
+    if not study.study.on_paper:
         works = [traffic for item in study.runs for traffic in _kernels(item, item, None, None)]
     else:
         works = [traffic for batch in study.batches for traffic in _at_batch(batch, ledger, study.study.precision)]
@@ -249,6 +249,12 @@ def _partly(rows: Sequence[LedgerRow]) -> str | None:
     return f"{f'at least {known:,} FLOP on paper: ' if known else ''}{', '.join(names)} not counted"
 
 
+def _whole(batch: PreparedBatch) -> str:
+    if batch.timing and covers_capture(batch.timing.run):
+        return "whole capture"
+    return "whole step" if batch.batch is None else f"whole step, batch {batch.batch}"
+
+
 def _step(batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork, precision: str | None) -> Traffic:
     """A whole step: time of the step where it was timed, else the kernels' time."""
     known, partly = [row.paper.value for row in rows if row.paper.value is not None], _partly(rows)
@@ -261,7 +267,7 @@ def _step(batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork,
     time_ns, basis = wall if wall else (inside, times.basis if times and kernels else None)
     busy = inside / wall[0] if inside and wall and wall[0] else None
     return Traffic(
-        "run", f"whole step, batch {batch.batch}", batch.batch, None, None, whole.paths, whole.total, paper,
+        "run", _whole(batch), batch.batch, None, None, whole.paths, whole.total, paper,
         whole.dram, time_ns, basis, True, precision=precision, paper_why=partly, busy=busy,
     )  # fmt: skip
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
+from perfctl.orchestrator.analyse.derived.run import coverage
 from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow, at_batch
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
@@ -39,6 +40,7 @@ _CAUSES = {
 }  # fmt: skip
 MUCH = 0.05
 """A larger share of time that belongs to no layer gets a sentence."""
+DERIVED_PARTS = "some kernels have no rule, or a rule for a part of their instructions only"
 WORTH = 0.1
 """A smaller share of that time is not named in it."""
 SHOWN = 5
@@ -75,7 +77,9 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
     """Findings, the largest gaps and their reasons first, then warnings; empty when nothing stands out."""
     study, ledger = found.study, found.ledger
     if study.foreign:
-        return (*without_layers(found.prepared.runs), *_failures(study))
+        derived = any(batch.derived for batch in found.prepared.batches)
+        others = without_layers(found.prepared.runs, derived=derived)
+        return (*sorted((*_of_shapes(found), *others), key=lambda item: item.warning), *_failures(study))
     return (
         *_gaps(found),
         *_largest_shares(ledger),
@@ -84,15 +88,44 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
         *busy_findings([item.usage for item in found.prepared.runs]),
         *_outside(found.prepared, ledger),
         *_refused(found),
+        *_derived(found),
         *_not_counted(ledger),
         *_fewer_steps(study),
         *_failures(study),
     )
 
 
+def _of_shapes(found: Analysis) -> Iterator[Finding]:
+    """Of a report made elsewhere whose operators' shapes give paper FLOPs."""
+    if found.ledger.rows and found.study.on_paper:
+        yield from _gaps(found)
+        yield from _largest_shares(found.ledger)
+        yield from _outside(found.prepared, found.ledger)
+        yield from _refused(found)
+        yield from _derived(found)
+        yield from _not_counted(found.ledger)
+
+
+def _derived(found: Analysis) -> Iterator[Finding]:
+    """That FLOPs are derived, for how much of the time, and how far their rules were verified."""
+    run = next(
+        (batch.derived for batch in reversed(found.prepared.batches) if batch.derived and not batch.counted), None
+    )
+    known = coverage((kernel for kernel, _ in run.launches), run.derived) if run else None
+    if run is None or known is None:
+        return
+    text = f"FLOPs are derived from kernel names, grids and shapes, for {percent(known.share)} of the kernel time"
+    if known.verified:
+        part = "all" if known.verified > 0.999 else percent(known.verified)
+        text += f"; {part} of it by rules verified to {percent(known.within)} on {' and '.join(known.chips)}"
+    else:
+        text += ", by rules that no counter has verified"
+    yield Finding(f"{text}. 'perfctl ncu' counts them.", "ledger")
+
+
 def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
-    largest: dict[int, LedgerRow] = {}
-    for row in sorted(ledger.rows, key=lambda row: (row.batch, -(row.share or 0))):
+    largest: dict[int | None, LedgerRow] = {}
+    for row in sorted(ledger.rows, key=lambda row: (row.size, -(row.share or 0))):
         if row.share is not None and row.trusted:
             largest.setdefault(row.batch, row)
     if not largest:
@@ -101,11 +134,11 @@ def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
     share, at_end = percent(first.share or 0), percent(last.share or 0)
     who = "The optimizer" if first.name == "optimizer" else first.name
     if first.name == last.name and first.batch != last.batch:
-        text = f"{share} of the {first.whole} at batch {first.batch}, {at_end} at batch {last.batch}"
+        text = f"{share} of the {first.whole}{first.at}, {at_end}{last.at}"
         yield Finding(f"{who} takes the most time: {text}.", "ledger")
         return
-    rest = "" if first is last else f"; at batch {last.batch} it is {last.name} with {at_end}"
-    yield Finding(f"{who} takes the most time at batch {first.batch}: {share} of the {first.whole}{rest}.", "ledger")
+    rest = "" if first is last else f";{last.at} it is {last.name} with {at_end}"
+    yield Finding(f"{who} takes the most time{first.at}: {share} of the {first.whole}{rest}.", "ledger")
 
 
 def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
@@ -135,7 +168,9 @@ def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
 def _gaps(found: Analysis) -> list[Finding]:
     said = [Finding(item.sentence, "ledger") for item in headlines(found.judgement, found.ledger)]
     if not said and any(row.ratio for row in found.ledger.rows):
-        text = "Counted FLOPs lie within 10 % of paper in every layer and direction where both are known."
+        derived = any(row.counted.state == "derived" for row in found.ledger.rows)
+        what = "FLOPs derived from the kernels" if derived else "Counted FLOPs"
+        text = f"{what} lie within 10 % of paper in every layer and direction where both are known."
         return [Finding(text, "ledger")]
     return said
 
@@ -168,7 +203,7 @@ def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
             said.append(f"{cause.text} ({percent(cause.share * worst.share)}{often})")
     mostly = f", mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}" if said else ""
     beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ()))
-    text = f"{percent(worst.share)} of the {worst.whole} at batch {worst.batch} belongs to no layer{mostly}.{beyond}"
+    text = f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} belongs to no layer{mostly}.{beyond}"
     yield Finding(text, "ledger")
 
 
@@ -181,7 +216,9 @@ def _not_counted(ledger: Ledger) -> Iterator[Finding]:
         reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
         yield Finding(f"Executed FLOPs were not counted: {'; '.join(reasons[:2])}.", "gaps", warning=True)
     elif bounds:
-        text = f"Counted FLOPs of {_few(bounds)} are lower bounds: some counters were not collected."
+        derived = any(row.counted.state == "derived" for row in ledger.rows)
+        what, why = ("Derived", DERIVED_PARTS) if derived else ("Counted", "some counters were not collected")
+        text = f"{what} FLOPs of {_few(bounds)} are lower bounds: {why}."
         yield Finding(text, "gaps", warning=True)
 
 
@@ -222,8 +259,8 @@ def _failures(study: Study) -> Iterator[Finding]:
         yield Finding(f"The {who}{at} {verb}: {reason}.", "runs", warning=True)
 
 
-def without_layers(runs: Sequence[PreparedRun]) -> tuple[Finding, ...]:
-    """Findings, then warnings, of runs without layers."""
+def without_layers(runs: Sequence[PreparedRun], *, derived: bool = False) -> tuple[Finding, ...]:
+    """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without counters."""
     found: list[Finding] = []
     for prepared in runs:
         run = prepared.run
@@ -234,7 +271,7 @@ def without_layers(runs: Sequence[PreparedRun]) -> tuple[Finding, ...]:
                 found.append(Finding(text, "gaps", warning=True))
             continue
         found += [*_largest(run), *_executed(run, prepared.flops), *_moved(prepared)]
-        found += [*_busy(run), *_copies(run), *_missing(prepared)]
+        found += [*_busy(run), *_copies(run), *_missing(prepared, derived=derived)]
     return tuple(sorted(found, key=lambda item: item.warning))
 
 
@@ -338,7 +375,7 @@ def _copies(run: Run) -> Iterator[Finding]:
         yield Finding(text, "ranges")
 
 
-def _missing(prepared: PreparedRun) -> Iterator[Finding]:
+def _missing(prepared: PreparedRun, *, derived: bool) -> Iterator[Finding]:
     report, kernels = prepared.run.report, list(prepared.run.report.kernels)
     timed = sum(kernel.duration_ns is not None for kernel in kernels)
     if timed < len(kernels):
@@ -347,7 +384,7 @@ def _missing(prepared: PreparedRun) -> Iterator[Finding]:
         why = f": {gap.reason.rstrip('.')}" if gap else ""
         yield Finding(f"{which} a duration{why}.", "gaps", warning=True)
     lacking = lacking_flops(prepared)
-    if lacking is not None:
+    if lacking is not None and not derived:
         state, why = lacking
         what = {"lower bound": "Executed FLOPs are lower bounds", "not collected": "No FLOP counts"}.get(state)
         yield Finding(f"{what or f'Executed FLOPs are {state}'}: {why}.", "gaps", warning=True)

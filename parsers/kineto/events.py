@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
+from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.parsers.text.doubts import not_understood, words
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import Diagnostic
@@ -95,6 +96,7 @@ KINDS = {
 }  # fmt: skip
 """Event category -> the method of _Collector that takes it. Of python_function only calls of modules count."""
 
+_OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 MODULE = "nn.Module: "
 """How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack or with_modules."""
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
@@ -156,6 +158,8 @@ class Events:
     """(GPU, "allocated" or "reserved") -> the largest total the allocator reported."""
     sequences: list[tuple[int, int, bool]] = field(default_factory=list)
     """(position in ``spans``, autograd's sequence number, whether it is the backward side) of operations that have one."""
+    operators: dict[int, Call | None] = field(default_factory=dict)
+    """Position in ``spans`` of each operator that multiplies -> its arguments; None where the trace has no shapes."""
     window: tuple[int, int] | None = None
     """Begin and end of the capture, ns."""
     whole_microseconds: bool = True
@@ -181,6 +185,7 @@ class _Collector:
         self.names: dict[str, str] = {}
         self.launch_shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
         """Each kept once, like the names: a network repeats the same few launches."""
+        self.arguments: dict[str, Call | None] = {}
         self.seen: set[int] = set()
 
     def run(self, events: Iterable[Any]) -> Events:
@@ -227,7 +232,17 @@ class _Collector:
         number = args.get("Sequence number")
         if number is not None and (number := whole(number)) is not None and number >= 0:
             found.sequences.append((len(found.spans), number, bool(whole(args.get("Fwd thread id")))))
+        if name in _OPERATORS:
+            found.operators[len(found.spans)] = self.call_of(args)
         found.spans.append(span)
+
+    def call_of(self, args: dict[str, Any]) -> Call | None:
+        """Each kept once: a network repeats the same few calls in every step."""
+        given = args.get("Input Dims", args.get("Input dims")), args.get("Input type"), args.get("Concrete Inputs")
+        text = str(given)
+        if text not in self.arguments:
+            self.arguments[text] = read_call(*given)
+        return self.arguments[text]
 
     def module(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         name = event.get("name")

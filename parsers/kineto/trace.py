@@ -7,7 +7,8 @@ A kernel belongs to the CPU span that launched it: the one with its External id,
 call (same correlation) began, else the innermost one running then. External id alone is not enough: in 2023 CPU
 operations and GPU events numbered theirs independently. A span belongs to the layer whose range it lies in; where no
 range names a layer, to the module whose call it lies in. Backward operations outside of all these take the layer of the
-forward operation with the same sequence number.
+forward operation with the same sequence number. Where the trace has shapes, an operator that multiplies is a row of its own
+outside of ranges and modules.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.kineto.events import Events, collect, diagnostics, whole
-from perfctl.parsers.kineto.nesting import Nesting, assign_layers
+from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.parsers.kineto.operators import assign
 from perfctl.parsers.kineto.records import Launches, copies, kernels, operations, ranges, steps
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.records.errors import ReportError
@@ -58,7 +60,7 @@ def parse(path: Path) -> Report:
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
-    assign_layers(events, nesting)
+    operators = assign(events, nesting, launches)
     found_ranges = ranges(events, nesting)
     found_kernels = kernels(events, nesting, launches)
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
@@ -73,14 +75,16 @@ def parse(path: Path) -> Report:
         form=f"Kineto trace, {' and '.join(sides) or 'no operations and no kernels'}{only}",
         tool_version=torch,
         devices=_devices(events, metadata, found_kernels),
-        environment=_environment(metadata, torch),
+        environment={**_environment(metadata, torch), **operators.environment},
         kernels=found_kernels,
         copies=copies(events, nesting, launches),
         ranges=found_ranges,
         operations=operations(events, nesting, launches),
         steps=steps(found_ranges),
         memory=_peaks(events),
-        gaps=tuple(_gaps(events, found_kernels)),
+        ops=operators.ops,
+        precision=operators.precision,
+        gaps=(*_gaps(events, found_kernels, by_operator=bool(operators.ops)), *operators.gaps),
         diagnostics=(*_diagnostics(events, metadata, stream.repaired), *diagnostics(events.unknown)),
         started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
         duration_ns=None if begin is None or end is None else end - begin,
@@ -161,9 +165,9 @@ def _peaks(events: Events) -> tuple[MemoryFigure, ...]:
     return tuple(MemoryFigure("peak", quantity, size) for (_, quantity), size in sorted(events.peaks.items()))
 
 
-def _gaps(events: Events, kernels: list[Kernel]) -> Iterator[Gap]:
+def _gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if kernels:
-        yield from _kernel_gaps(kernels)
+        yield from _kernel_gaps(kernels, by_operator=by_operator)
     else:
         seen = "copies but no kernel" if events.copies else "no GPU activity"
         reason = f"the trace holds {seen}: torch.profiler ran without ProfilerActivity.CUDA, or without a GPU"
@@ -184,9 +188,10 @@ def _gaps(events: Events, kernels: list[Kernel]) -> Iterator[Gap]:
         yield Gap("operation.cpu_ns", "unreadable", reason)
 
 
-def _kernel_gaps(kernels: list[Kernel]) -> Iterator[Gap]:
+def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if unplaced := sum(kernel.layer is None for kernel in kernels):
         where = "outside every range named <layer>:<direction> and every module"
+        where += ", and of no operator that multiplies" if by_operator else ""
         yield Gap("kernel.layer", "not_collected", f"{unplaced} of {len(kernels)} launches are {where}")
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"

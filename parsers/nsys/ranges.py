@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Spans
+from perfctl.parsers.nsys import operators as nsys_operators
+from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.bulk import Columns
@@ -42,6 +44,8 @@ class RangeTable:
     domains: dict[tuple[int, int], str]
     """(process, domain id) -> name."""
     attribution: Attribution
+    operators: OperatorRanges | None = None
+    """Where the ranges are PyTorch's operators, with their shapes."""
 
     def label_of(self, field: str) -> Objects:
         """One field of RangeName for every range, and None at the end, where index NOBODY finds it."""
@@ -113,15 +117,36 @@ def load(database: Database) -> RangeTable:
     start, end, kind, thread, domain, name = (column[order] for column in (*columns, name))
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
     spans = Spans(process, thread, start, np.maximum(start, end))
-    labels = [read_range_name(text) for text in codes]
-
-    def saying(field: str) -> Flags:
-        stated = np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))
-        return stated[name]
-
+    names, labels = list(codes), [read_range_name(text) for text in codes]
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
-    attribution = Attribution(spans, on_stack, saying("layer"), saying("step"), saying("phase"))
-    return RangeTable(spans, kind, domain, name, list(codes), labels, _domains(database), attribution)
+
+    def attribution() -> Attribution:
+        said = [
+            np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))[name]
+            for field in ("layer", "step", "phase")
+        ]
+        return Attribution(spans, on_stack, *said)
+
+    found, operators = attribution(), None
+    if not any(label.layer for label in labels) and any(nsys_operators.SIZES in text for text in names):
+        parents, _ = found.tree()
+        operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
+        name = _relabelled(name, names, labels, operators.labels)
+        found = attribution()
+    return RangeTable(spans, kind, domain, name, names, labels, _domains(database), found, operators)
+
+
+def _relabelled(name: Integers, names: list[str], labels: list[RangeName], rows: Mapping[int, RangeName]) -> Integers:
+    """The ranges' names, after one more for each text and row was added to ``names`` and ``labels``."""
+    changed, numbers = name.copy(), {}
+    for index, label in rows.items():
+        key = (int(name[index]), label)
+        if key not in numbers:
+            numbers[key] = len(names)
+            names.append(names[key[0]])
+            labels.append(label)
+        changed[index] = numbers[key]
+    return changed
 
 
 def _text(database: Database) -> str:

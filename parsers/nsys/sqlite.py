@@ -13,6 +13,7 @@ from pathlib import Path
 from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.nsys import kernels as nsys_launches
 from perfctl.parsers.nsys import machine, tables
+from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.kernels import Around, Launched
 from perfctl.parsers.nsys.machine import versions
@@ -29,6 +30,7 @@ from perfctl.parsers.nsys.tables import (
     TOOL,
     opened,
 )
+from perfctl.parsers.operator_rows import Operators
 from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.doubts import newer, not_understood, others, words
 from perfctl.parsers.text.lines import readable
@@ -155,21 +157,31 @@ def parse(path: Path) -> Report:
         ranges = nsys_ranges.load(database)
         work = nsys_launches.attribute(database, (KERNEL, MEMCPY, MEMSET), ranges)
         kernels, copies = work[KERNEL], {table: work[table].around for table in (MEMCPY, MEMSET)}
+        operators = _operators(ranges, kernels)
         return Report(
             tool=TOOL,
             path=path,
             form=f"nsys SQLite, schema {schema}" if schema else "nsys SQLite, without a schema version (up to 2021.3)",
             tool_version=version,
             devices=devices,
-            environment=machine.environment(database),
+            environment={**machine.environment(database), **operators.environment},
             kernels=nsys_launches.kernels(path, database, kernels.around, ranges),
             copies=_copies(path, copies, ranges),
             ranges=ranges.records(),
-            gaps=(*device_gaps, *find_gaps(database, ranges, kernels)),
+            ops=operators.ops,
+            gaps=(*device_gaps, *find_gaps(database, ranges, kernels), *operators.gaps),
             diagnostics=(*machine.diagnostics(database), *unknown(database)),
             started_at=machine.started_at(database),
             duration_ns=machine.duration_ns(database),
         )
+
+
+def _operators(ranges: RangeTable, kernels: Launched) -> Operators:
+    if ranges.operators is not None:
+        innermost = kernels.around.innermost
+        return ranges.operators.collect(innermost[innermost != NOBODY].tolist() if len(innermost) else None)
+    gap = None if any(label.layer for label in ranges.labels) else nsys_operators.without_sizes(ranges.names)
+    return Operators(gaps=() if gap is None else (gap,))
 
 
 def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterator[Copy]:

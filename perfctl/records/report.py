@@ -325,6 +325,8 @@ class Summary(NamedTuple):
 
 SAMPLES_PER_STEP = "samples_per_step"
 """Summary with the mean number of samples of a measured step; absent where a step has one batch."""
+COVERS, WHOLE_CAPTURE = "ledger_covers", "whole capture"
+"""Fact of the environment: the operators and kernels of a report are not those of a step but of all that was recorded."""
 BATCHES_PER_STEP = "batches_per_step"
 """Summary with the mean number of batches of a measured step: forward and backward passes, or calls in inference."""
 

@@ -18,7 +18,7 @@ TENSOR = "tensor FLOP"
 
 def derived_rows(run: Run) -> Iterator[DerivedCount]:
     """Derived counts of a run that has kernels and shapes; of a run with counters, those that complete a launch."""
-    batch = PreparedBatch(run.batch_size or 0, (PreparedRun(run, run.precision),), None)
+    batch = PreparedBatch(run.batch_size, (PreparedRun(run, run.precision),), None)
     counted = batch.counted.values if batch.counted else {}
     found = batch.completed if counted else batch.derived.derived if batch.derived else {}
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}

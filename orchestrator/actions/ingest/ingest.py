@@ -25,6 +25,7 @@ from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, holds_artifacts, write_run
 from perfctl.parsers import ReportError
 from perfctl.parsers.text.doubts import SOURCE
+from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 from perfctl.workloads.spec import MODES, PRECISIONS
 
@@ -33,6 +34,7 @@ _BATCH_IN_NAME = re.compile(
 )
 _GPU_NAMES = re.compile(r"(?<![a-z0-9])b(?:40|100|200|300)(?![a-z0-9])", re.IGNORECASE)
 """Blackwell GPUs stand in file names just as batch sizes do."""
+_INT64 = 1 << 63
 _NAMED = 8
 """Names of secrets that a warning lists."""
 _PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
@@ -268,8 +270,22 @@ def take_report(
     status = "partial" if reason else "ok"
     facts = RunFacts(report.tool, status, "ingested", reason=reason, artifact=place, artifact_sha256=digest())
     return write_run(
-        connection, sweep, facts, report, estimate_shapes(path, report), family=family, again=again, derive=derived_rows
+        connection, sweep, facts, report, _on_paper(path, report), family=family, again=again, derive=derived_rows
     )
+
+
+def _on_paper(path: Path, report: Report) -> tuple[LayerCall, ...]:
+    """Paper FLOPs of the shapes in a report. A trace knows no parameters, and bytes only with its tensors' types."""
+    calls = estimate_shapes(path, report)
+    if not any(op.parameters for op in report.ops):
+        calls = tuple(call._replace(parameters=None) for call in calls)
+    large = [call for call in calls if call.flops is not None and call.flops >= _INT64]
+    if large:
+        said = f"{large[0].layer} {large[0].direction}: its shapes give more FLOPs than any program runs"
+        raise ReportError(path, report.tool, said, "The file is damaged, or no trace of a program")
+    if any(not op.dtypes for op in report.ops):
+        calls = tuple(call._replace(read_bytes=None, write_bytes=None) for call in calls)
+    return calls
 
 
 def _with_hints(report: Report, hints: UserHints, path: Path) -> Report:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.grids import (
     STEP,
+    WINOGRAD_IMAGES,
     ConvShape,
     GemmShape,
     covers,
@@ -37,7 +38,7 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     shape, name = work.shape, launch.name
     if not isinstance(shape, ConvShape) or algorithm.tile is None or shape.groups != 1 or algorithm.tensor_core:
         return None
-    if work.stride > 1 or algorithm.direction not in (None, work.direction, "forward"):
+    if work.stride != 1 or algorithm.direction not in (None, work.direction, "forward"):
         return None
     (m, n, _), gradient = algorithm.tile, ", gradient" if work.direction != "forward" else ""
     if launch.grid is not None and launch.grid[:2] != (ceil(shape.pixels / m), ceil(shape.out_channels / n)):
@@ -66,52 +67,77 @@ _ENGINE = re.compile(r"(dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine<float")
 
 
 def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``scudnn_.._stridedB`` and ``dgrad_engine``: a convolution with the channels exchanged, where the grid fits it.
+    """``scudnn_.._stridedB``: all inputs by channels, a sum over channels out and taps, at stride 1. ``dgrad_engine``: for each
+    image all weights of a channel by the outputs, a sum over channels out.
 
-    ``dgrad_engine`` works on every input and every tap, also those that a stride leaves out. Not verified on silicon; the
-    epilogue is in no rule.
+    The grids are those of a public trace of ResNet-50's training on a V100 (PyTorch 1.9). No counter verified them; the
+    epilogues are in no rule.
     """
-    shape, name = work.shape, launch.name
-    engine = _ENGINE.search(name)
-    fits = work.direction == "grad_input" and algorithm.direction in (None, "grad_input")
-    if (
-        not isinstance(shape, ConvShape)
-        or algorithm.tile is None
-        or shape.groups != 1
-        or algorithm.tensor_core
-        or not fits
-    ):
+    shape, forward, name, grid = work.shape, work.forward, launch.name, launch.grid
+    if not isinstance(shape, ConvShape) or forward is None or shape.groups != 1 or grid is None:
         return None
-    if not (engine or ("scudnn" in name and "stridedB" in name and work.stride == 1)):
+    if work.direction != "grad_input" or algorithm.direction not in (None, "grad_input") or not _in_tiles(algorithm):
         return None
-    m, n, _ = algorithm.tile
-    if launch.grid is None or launch.grid != (ceil(shape.pixels / m), ceil(shape.out_channels / n), 1):
+    m, n, _ = algorithm.tile or (1, 1, None)
+    if _ENGINE.search(name):
+        outputs = forward.out_h * forward.out_w
+        blocks = (ceil(forward.depth / m), ceil(outputs / n), forward.batch)
+        what = f"{forward.batch} images x {forward.depth:,} weights of a channel by {outputs:,} outputs"
+        return _tiled("dgrad_engine", what, blocks, (m, n), forward.out_channels) if grid == blocks else None
+    if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
         return None
-    area, blocks = _blocks(shape, m, n)
-    deep = up(shape.depth, STEP if engine else _SCUDNN_STEP)
-    family = f"{engine[1]} engine" if engine else "scudnn stridedB"
-    return Derived(family, f"{blocks} x {deep:,} = {area * deep:,} FFMA", ffma=area * deep)
+    blocks = (ceil(shape.pixels / m), ceil(shape.out_channels / n), 1)
+    what = f"{shape.pixels:,} inputs by {shape.out_channels} channels"
+    deep = up(shape.depth, _SCUDNN_STEP)
+    return _tiled("scudnn, grad_input", what, blocks, (m, n), deep) if grid == blocks else None
 
 
 def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``scudnn_.._stridedB`` and ``wgrad_alg0_engine``: channels by filter, a sum over all outputs, split as the grid's z says.
+    """``scudnn_.._stridedB_splitK`` and ``wgrad_alg0_engine``: weights of a channel by channels out, a sum over all outputs.
+    Winograd: 36 products of channels by channels, sums over tiles of 4 x 4 outputs.
 
-    Not verified on silicon; scaling and the sums of blocks that share an output are in no rule.
+    The grids are those of the same trace; no counter verified them, and the epilogues are in no rule.
     """
-    shape, name, tile = work.shape, launch.name, algorithm.tile
-    fits = work.direction == "grad_weight" and algorithm.direction in (None, "grad_weight")
-    if not isinstance(shape, GemmShape) or tile is None or algorithm.tensor_core or launch.grid is None or not fits:
+    forward, name, grid = work.forward, launch.name, launch.grid
+    if work.direction != "grad_weight" or forward is None or forward.groups != 1 or grid is None:
         return None
-    engine = _ENGINE.search(name)
-    if not (engine or ("scudnn" in name and "stridedB" in name)):
+    if algorithm.direction not in (None, "grad_weight") or not _in_tiles(algorithm):
         return None
-    cut = next(tilings(shape, tile[:2], launch.grid), None)
-    if cut is None:
+    m, n, _ = algorithm.tile or (1, 1, None)
+    blocks = (ceil(forward.depth / m), ceil(forward.out_channels / n))
+    what = f"{forward.depth:,} weights of a channel by {forward.out_channels} channels"
+    if _ENGINE.search(name):
+        fits = grid[:2] == blocks and grid[2] % forward.batch == 0
+        return _tiled("wgrad_alg0_engine", what, blocks, (m, n), forward.pixels) if fits else None
+    if _strided_b(name) and "_splitK_" in name:
+        parts = grid[2]
+        if grid[:2] != blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
+            return None
+        what += f", {forward.pixels:,} outputs in {parts} parts"
+        return _tiled("scudnn, grad_weight", what, blocks, (m, n), summed(forward.pixels, parts, _SCUDNN_STEP))
+    three = (forward.kernel_h, forward.kernel_w) == (3, 3) and forward.same_size
+    if algorithm.family != "gemm" or not three or grid[2] != 36:
         return None
-    deep = summed(shape.k, cut.parts, STEP if engine else _SCUDNN_STEP)
-    parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
-    rule = f"{cut} x (sum of {shape.k:,}{parts}: {deep:,}) = {cut.values * deep:,} FFMA"
-    return Derived(f"{engine[1]} engine" if engine else "scudnn stridedB", rule, ffma=cut.values * deep)
+    sides = forward.in_channels, forward.out_channels
+    if grid[:2] not in [(ceil(rows / m), ceil(columns / n)) for rows, columns in (sides, sides[::-1])]:
+        return None
+    tiles = up(forward.batch, WINOGRAD_IMAGES) * ceil(forward.out_h / 4) * ceil(forward.out_w / 4)
+    what = f"{sides[0]} by {sides[1]} channels, {tiles:,} tiles of 4 x 4 outputs"
+    return _tiled("winograd, grad_weight", what, grid, (m, n), up(tiles, STEP))
+
+
+def _in_tiles(algorithm: Algorithm) -> bool:
+    return algorithm.tile is not None and not algorithm.tensor_core
+
+
+def _strided_b(name: str) -> bool:
+    return "scudnn" in name and "stridedB" in name
+
+
+def _tiled(family: str, what: str, blocks: tuple[int, ...], sides: tuple[int, int], deep: int) -> Derived:
+    ffma = prod(blocks) * prod(sides) * deep
+    tiles = f"{' x '.join(f'{number:,}' for number in blocks)} tiles x {sides[0]} x {sides[1]}"
+    return Derived(family, f"{what}: {tiles} x {deep:,} = {ffma:,} FFMA", ffma=ffma)
 
 
 _SIMT = re.compile(r"cutlass_\w*simt_s(fprop|dgrad|wgrad)_")
@@ -150,7 +176,7 @@ def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     shape = work.shape
     if not isinstance(shape, ConvShape) or launch.grid is None or algorithm.family not in ("winograd", "gemm"):
         return None
-    if work.stride > 1 or algorithm.direction not in (None, work.direction):
+    if work.stride != 1 or algorithm.direction not in (None, work.direction):
         return None
     said = expected_grid(replace(algorithm, direction=None), launch.grid, shape)
     if said is None or not said.matches or algorithm.tensor_core or "cgemm" in launch.name:
@@ -172,7 +198,7 @@ def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     if not isinstance(shape, ConvShape) or "cgemm_" not in launch.name or tile is None or grid is None:
         return None
     t = _POINTS.get(grid[2], 0)
-    if shape.groups != 1 or work.stride > 1 or t < max(shape.kernel_h, shape.kernel_w):
+    if shape.groups != 1 or work.stride != 1 or t < max(shape.kernel_h, shape.kernel_w):
         return None
     places = ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(shape.out_w / (t - shape.kernel_w + 1))
     products = (

@@ -67,9 +67,11 @@ def _tiling(launch: Launch, work: Work, tile: tuple[int, int]) -> Tiling | None:
     """How a kernel of cuBLAS cuts up the work; a convolution is a plain product only where its grid says so."""
     shape, grid = work.shape, launch.grid
     scale = launch.scale / slices_of(launch.name) if launch.scale else None
+    if grid is not None and grid[2] == WINOGRAD_PRODUCTS and work.forward is not None and work.forward.kernel_h > 1:
+        return None
     if isinstance(shape, GemmShape):
         return next(tilings(shape, tile, grid, scale, "cutlass" in launch.name), None)
-    if not isinstance(shape, ConvShape) or shape.groups != 1 or grid is None or work.stride > 1:
+    if not isinstance(shape, ConvShape) or shape.groups != 1 or grid is None or work.stride != 1:
         return None
     if grid[2] == WINOGRAD_PRODUCTS and shape.kernel_h > 1:
         return None

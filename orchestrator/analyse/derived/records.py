@@ -58,8 +58,8 @@ class Work:
     channels exchanged) or grad_weight (channels out x filter, summed over all outputs)."""
     forward: ConvShape | None = None
     """The convolution whose gradient it is; None for other work."""
-    stride: int = 1
-    """Of the convolution whose gradient it is."""
+    stride: int | None = 1
+    """Of the convolution whose gradient it is; None where nothing says it."""
     inside: int | None = None
     """Multiply-adds of a convolution that fall on the image and not on its padding; None when not known."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
-from perfctl.orchestrator.analyse.derived.rules import derive, error_of
+from perfctl.orchestrator.analyse.derived.rules import Verified, derive, error_of, verified
 from perfctl.orchestrator.analyse.derived.works import LayerWork, layer_work
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import recognise
@@ -78,6 +78,37 @@ def _one(launch: Launch, work: LayerWork) -> Derived | None:
     if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
         return min(said, key=lambda one: one.rule)
     return None if said else pointwise(launch, recognise(launch.name), work.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the kernel time a run's derived counts of products stand for, and how well their rules are known."""
+
+    share: float
+    """Of the kernel time, 0..1: launches whose multiply-adds a rule gives."""
+    verified: float
+    """Of that time, 0..1: launches by rules that were held against counters."""
+    within: float
+    """Largest error of the verified rules that were used, on 95 of 100 launches."""
+    chips: tuple[str, ...]
+
+
+def coverage(kernels: Iterable[Kernel], derived: Mapping[int, Derived]) -> Coverage | None:
+    """None where no launch has a duration, or no product a rule."""
+    total = ruled = held = 0.0
+    used: dict[str, Verified] = {}
+    for kernel in kernels:
+        took, found = kernel.duration_ns or 0, derived.get(kernel.launch)
+        total += took
+        if found is not None and (found.ffma or found.tensor):
+            ruled += took
+            if (known := verified().get(found.family)) is not None:
+                held += took
+                used[found.family] = known
+    if not ruled:
+        return None
+    chips = tuple(dict.fromkeys(one.chip for one in used.values()))
+    return Coverage(ruled / total, held / ruled, max((one.within for one in used.values()), default=0.0), chips)
 
 
 def as_flops(found: Derived) -> KernelFlops:

@@ -42,7 +42,7 @@ def works_of(op: OpShape) -> tuple[Work, ...]:
     if op.op in CONVOLUTION_GRADIENTS:
         return _gradients(op)
     if op.op in CONVOLUTIONS:
-        source, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+        source, weight, output = map(in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output))
         shape = conv_shape(op, source, weight, output)
         return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
     if op.op in LINEAR:
@@ -58,6 +58,11 @@ def works_of(op: OpShape) -> tuple[Work, ...]:
         return (Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm"),)
     work = _attention(op)
     return (work,) if work else ()
+
+
+def in_two_dimensions(shape: Shape) -> Shape:
+    """PyTorch runs a 1-D convolution as one of height 1."""
+    return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
 
 
 def conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) -> ConvShape | None:
@@ -92,20 +97,23 @@ def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> fl
 def _gradients(op: OpShape) -> tuple[Work, ...]:
     """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at stride 1, is a convolution
     with the channels exchanged; that of the weight multiplies channels out by filters, summed over all outputs."""
-    grad, source, weight = (shape_of(op.inputs, place) for place in range(3))
-    forward, stride = conv_shape(op, source, weight, grad), integers(op, "stride")
-    if forward is None or not stride:
+    grad, source, weight = (in_two_dimensions(shape_of(op.inputs, place)) for place in range(3))
+    forward, strides = conv_shape(op, source, weight, grad), integers(op, "stride")
+    if forward is None:
         return ()
+    # where none is stated: an output as large as the input has stride 1
+    stride = max(strides) if strides else 1 if source[2:] == grad[2:] else None
+    forward = replace(forward, same_size=stride == 1 and source[2:] == grad[2:])
     inside = _inside(op, source, weight, grad)
-    mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)
+    mask = integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs) or (1, 1)
     turned = replace(
         forward, in_channels=forward.out_channels, out_channels=forward.in_channels, out_h=source[2], out_w=source[3]
     )
     columns = forward.depth
     filters = GemmShape(forward.out_channels // forward.groups, columns, forward.pixels, forward.groups)
     both = (
-        Work(turned, direction="grad_input", forward=forward, stride=max(stride), inside=inside),
-        Work(filters, direction="grad_weight", forward=forward, stride=max(stride), inside=inside),
+        Work(turned, direction="grad_input", forward=forward, stride=stride, inside=inside),
+        Work(filters, direction="grad_weight", forward=forward, stride=stride, inside=inside),
     )
     return tuple(work for work, wanted in zip(both, mask, strict=False) if wanted)
 

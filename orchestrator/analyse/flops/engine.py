@@ -87,7 +87,10 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     """The rows of all operations, in the order of the network, forward before backward."""
     rows: dict[_Key, _Parts] = {}
     unknown: dict[_Key, list[OpShape]] = {}
+    operators = set()
     for op in ops:
+        if op.attributes.get("row"):
+            operators.add(op.layer)
         named = {"forward": "recompute"} if op.attributes.get("recompute") else {}
         formula = parts_of(op)
         if formula is None:
@@ -99,7 +102,7 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     owners = _owners(rows)
     calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
     calls += [_unknown_call(key, group) for key, group in unknown.items()]
-    calls += _unseen_forward(calls)
+    calls += _unseen_forward([call for call in calls if call.layer not in operators])
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 

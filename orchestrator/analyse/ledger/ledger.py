@@ -82,15 +82,23 @@ def algorithm(name: str) -> str | None:
 
 
 OUTSIDE = "outside of layers"
+NEITHER = "the report has no counters, and none of its kernels has a rule that derives them"
+
+
+def at_batch(batch: int | None) -> str:
+    """ " at batch 16", as a sentence goes on; "" for a report that does not say its batch size."""
+    return "" if batch is None else f" at batch {batch}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One layer in one direction at one batch size, for one step. FLOPs: 1 multiply-add = 2."""
 
-    batch: int
+    batch: int | None
+    """None for a report that does not say."""
     layer: str
-    """Dotted module path; "" for the optimizer as a whole and for operations outside of layers."""
+    """Dotted module path, or an operator and its sizes where a trace has no modules; "" for the optimizer as a whole and for
+    operations outside of layers."""
     kind: str | None
     direction: str
     position: int
@@ -129,6 +137,16 @@ class LedgerRow:
         return self.counted.value / self.paper.value
 
     @property
+    def size(self) -> int:
+        """The batch size that paper is for; 1 where the report does not say, whose figures are for what it holds as a whole."""
+        return 1 if self.batch is None else self.batch
+
+    @property
+    def at(self) -> str:
+        """ " at batch 16", as a sentence goes on; "" where the report does not say."""
+        return at_batch(self.batch)
+
+    @property
     def place(self) -> str:
         return self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
 
@@ -142,7 +160,7 @@ class LedgerRow:
 class Unattributed:
     """Time and FLOPs of no layer, at one batch size."""
 
-    batch: int
+    batch: int | None
     time: Spread
     share: float
     whole: str
@@ -170,7 +188,7 @@ def ledger(study: PreparedStudy) -> Ledger:
     order: dict[str, int] = {}  # first position anywhere; layers without one come after the rest, the optimizer last
     for row in rows:
         order[row.place] = min(row.position, order.get(row.place, row.position))
-    rows.sort(key=lambda row: (order[row.place], row.layer, directions.get(row.direction, 99), row.batch))
+    rows.sort(key=lambda row: (order[row.place], row.layer, directions.get(row.direction, 99), row.batch or 0))
     return Ledger(tuple(rows), tuple(rest for _, rest in found if rest is not None))
 
 
@@ -254,7 +272,9 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
         if failed is not None:
             reason = (failed.reason or failed.status).rstrip(".")
             return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
-        return {}, missing("not_available", NO_COUNTERS) if batch.on_cpu else missing("not_collected", NOT_COUNTED)
+        if batch.on_cpu:
+            return {}, missing("not_available", NO_COUNTERS)
+        return {}, missing("not_collected", NOT_COUNTED if batch.batch is not None else NEITHER)
     profiler = counting.run.profiler
     if counting.steps is None:
         return {}, missing("not_collected", f"the {profiler} run does not say how many steps it holds")

@@ -52,7 +52,7 @@ class PreparedRun:
     @cached_property
     def numbered(self) -> bool:
         """True when kernels say which step they belong to; those without a number are then in no measured step."""
-        return any(kernel.step is not None for kernel in self.run.report.kernels)
+        return timing.numbered(self.run)
 
     @cached_property
     def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
@@ -129,7 +129,8 @@ class DerivedRun(PreparedRun):
 class PreparedBatch:
     """The runs of a study at one batch size, made comparable by :func:`with_whole_backward`."""
 
-    batch: int
+    batch: int | None
+    """None for a report that does not say."""
     runs: tuple[PreparedRun, ...]
     clock: str | None
     """Profiler that times the whole study; None where each batch size may take its own."""
@@ -157,12 +158,13 @@ class PreparedBatch:
     def completed(self) -> dict[int, Derived]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose rule gives the others."""
         ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if self.counted is None or not ops:
+        if self.counted is None or self.batch is None or not ops:
             return {}
+        batch = self.batch
         works = layer_work(op for op in ops if op.direction == "forward").products
         names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
         found = {
-            launch: complete(Launch(names[launch]), instructions(values), works, self.batch)
+            launch: complete(Launch(names[launch]), instructions(values), works, batch)
             for launch, values in self.counted.values.items()
             if launch in names
         }
@@ -212,18 +214,19 @@ class PreparedStudy:
 
     @cached_property
     def batches(self) -> tuple[PreparedBatch, ...]:
-        """One a batch size, ascending; empty where no run says its batch size."""
+        """One a batch size, ascending; one without a size for a report that holds shapes; else empty where no run says it."""
         return tuple(PreparedBatch(batch, runs, self.clock) for batch, runs in self._joined.items())
 
     @cached_property
-    def _joined(self) -> dict[int, tuple[PreparedRun, ...]]:
-        return {batch: tuple(with_whole_backward(self.recorded(batch))) for batch in self.study.batches}
+    def _joined(self) -> dict[int | None, tuple[PreparedRun, ...]]:
+        sizes = self.study.batches or ((None,) if self.study.on_paper else ())
+        return {batch: tuple(with_whole_backward(self.recorded(batch))) for batch in sizes}
 
-    def at(self, batch: int) -> PreparedBatch:
+    def at(self, batch: int | None) -> PreparedBatch:
         """The batch size ``batch`` of the study. Raises KeyError where there is none."""
         return {item.batch: item for item in self.batches}[batch]
 
-    def recorded(self, batch: int) -> list[PreparedRun]:
+    def recorded(self, batch: int | None) -> list[PreparedRun]:
         return [item for item in self.runs if item.run.batch_size == batch]
 
 

@@ -35,8 +35,13 @@ class Study:
 
     @property
     def foreign(self) -> bool:
-        """True for a report without workload or batch size: nothing on paper to set it against."""
+        """True for a report without workload or batch size: perfctl does not know what ran."""
         return self.workload is None or not self.batches
+
+    @property
+    def on_paper(self) -> bool:
+        """True where paper FLOPs are known: of a run of perfctl's, or of a report that holds its operators' shapes."""
+        return not self.foreign or any(run.report.ops for run in self.runs)
 
 
 def heading(study: Study) -> str:

@@ -148,7 +148,7 @@ class LayerKernels:
 
 def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Every layer and direction with kernels, in the ledger's order; nothing for a report without batch sizes."""
-    by_batch = [_sets(batch) for batch in study.batches]
+    by_batch = [_sets(batch, batch.batch) for batch in study.batches if batch.batch is not None]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
     found = (
         LayerKernels(*key, name, tuple(sets[key] for sets in by_batch if key in sets)) for key, name in names.items()
@@ -165,7 +165,7 @@ def describe(algorithm: Algorithm) -> str:
     return ", ".join(filter(None, (" ".join(filter(None, part)) for part in parts)))
 
 
-def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
+def _sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
     run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}
@@ -174,13 +174,13 @@ def _sets(batch: PreparedBatch) -> dict[Key, KernelSet]:
         if key is not None:
             names.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
     work = batch.counting.work_by_key if batch.counting else {}
-    samples = run.run.samples_per_step or batch.batch
+    samples = run.run.samples_per_step or size
     found = {}
     for key, short in names.items():
         figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
         per_sample = (figure if figure.value is None else replace(figure, value=figure.value / samples)
                       for figure in figures)  # fmt: skip
-        found[key] = KernelSet(batch.batch, of_layer(short), tuple(dict.fromkeys(short.values())), *per_sample)
+        found[key] = KernelSet(size, of_layer(short), tuple(dict.fromkeys(short.values())), *per_sample)
     return found
 
 

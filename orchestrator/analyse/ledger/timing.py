@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfctl.orchestrator.analyse.ledger.studies import device_kind
-from perfctl.records.report import Kernel, Range
+from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel, Range
 from perfctl.records.run import Run
 
 Key = tuple[str, str]
@@ -79,12 +79,24 @@ def preference(profiler: str, first: str | None = None) -> int:
     return -1 if profiler == first and profiler != "ncu" else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
 
 
+def covers_capture(run: Run) -> bool:
+    """True where the whole capture counts as one step: no range names steps, or they run different operators."""
+    return run.report.environment.get(COVERS) == WHOLE_CAPTURE
+
+
+def numbered(run: Run) -> bool:
+    """True when kernels say which step they belong to."""
+    return not covers_capture(run) and any(kernel.step is not None for kernel in run.report.kernels)
+
+
 def kernel_steps(run: Run) -> int | None:
     """Steps that the run's kernels are spread over; None when nothing says so.
 
     A profiler may record fewer steps than the workload measured, so step numbers on the kernels come before the
     workload's own count.
     """
+    if covers_capture(run):
+        return 1
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
     if numbers or run.profiler not in ("nsys", "ncu", "torch"):  # DLProf also records warm-up and epochs
         return len(numbers) or None
@@ -163,15 +175,17 @@ def kernel_keys(run: Run) -> list[Key | None]:
 def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
     if count is None:
         return None
-    numbered = any(kernel.step is not None for kernel in run.report.kernels)
+    in_steps = numbered(run)
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     steps: dict[int | None, None] = {}
     for kernel, key in zip(run.report.kernels, keys, strict=True):
-        if kernel.duration_ns is not None and (kernel.step is not None or not numbered):
-            sums[key][kernel.step] += kernel.duration_ns / (1 if numbered else count)
-            steps[kernel.step] = None
+        if kernel.duration_ns is not None and (kernel.step is not None or not in_steps):
+            step = kernel.step if in_steps else None
+            sums[key][step] += kernel.duration_ns / (1 if in_steps else count)
+            steps[step] = None
     totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
-    return _gather(sums, totals, KERNEL_BASIS[run.profiler], run.profiler != "ncu", "kernel time of a step")
+    return _gather(sums, totals, KERNEL_BASIS[run.profiler], run.profiler != "ncu",
+                   "kernel time of the capture" if covers_capture(run) else "kernel time of a step")  # fmt: skip
 
 
 def _from_ranges(run: Run) -> LayerTimes | None:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.timing import times_kernels, upwards
 from perfctl.records.report import Kernel, Range
@@ -22,6 +23,7 @@ _PHASES = {
     "backward": "autograd",
     "optimizer": "the optimizer",
 }
+_KINDS = {"norm": "normalisation", "pool": "pooling", "collective": "NCCL", "gemm": "product", "conv": "convolution"}
 NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
 NO_BACKWARD = "backward kernels, because ranges on autograd's own thread are missing"
 NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
@@ -61,12 +63,19 @@ def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
     known -= {None, "optimizer"}
     times: defaultdict[str, float] = defaultdict(float)
     launches: Counter[str] = Counter()
+    by_operator = bool(run.run.report.ops) and not any(item.layer for item in ranges.values())
     for kernel, key in run.launches:
         if key is None and kernel.duration_ns is not None:
-            cause = _cause(kernel, ranges, known)
+            cause = _kind(kernel) if by_operator else _cause(kernel, ranges, known)
             times[cause] += kernel.duration_ns
             launches[cause] += 1
     return _ranked(times, launches)
+
+
+def _kind(kernel: Kernel) -> str:
+    """Of a report whose rows are the operators that multiply: what the kernels of all others do."""
+    found = family(kernel.name)
+    return f"{_KINDS.get(found, found)} kernels" if found else "kernels that are not recognised"
 
 
 def _cause(kernel: Kernel, ranges: Mapping[int, Range], known: Set[str | None]) -> str:

@@ -111,13 +111,13 @@ class RowEvidence:
 
     @property
     def place(self) -> Place:
-        return self.row.batch, self.row.layer, self.row.direction
+        return self.row.size, self.row.layer, self.row.direction
 
     @property
     def paper(self) -> float:
         """Paper FLOPs of the batch that was profiled; 0 when there are none, or a formula is missing."""
         value = self.row.whole_paper or 0
-        return value * self.seen_batch / self.row.batch if self.seen_batch else value
+        return value * self.seen_batch / self.row.size if self.seen_batch else value
 
     def total(self, count: str) -> float | None:
         """Sum of one raw count over the row's kernels; None when no kernel has it."""
@@ -134,7 +134,7 @@ class RowEvidence:
         if isinstance(forward, ConvShape):
             forward = replace(forward, batch=batch)
         elif forward is not None:
-            forward = replace(forward, m=forward.m * batch // self.row.batch)
+            forward = replace(forward, m=forward.m * batch // self.row.size)
         return replace(self, seen_batch=batch, forward=forward)
 
     @property
@@ -179,7 +179,7 @@ class EvidenceTable(dict[Place, RowEvidence]):
         """(batch size, direction) -> rows in the network's order."""
         rows: dict[tuple[int, str], list[RowEvidence]] = {}
         for evidence in sorted(self.values(), key=lambda evidence: evidence.row.position):
-            rows.setdefault((evidence.row.batch, evidence.row.direction), []).append(evidence)
+            rows.setdefault((evidence.row.size, evidence.row.direction), []).append(evidence)
         return rows
 
     @cached_property
@@ -213,14 +213,15 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
     for batch in study.batches:
         counting = batch.counting
         kernels = kernels_by_key(counting) if counting else {}
-        loose[batch.batch] = tuple(kernels.get(None, ()))
+        size = batch.batch or 1
+        loose[size] = tuple(kernels.get(None, ()))
         ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
         derived = isinstance(counting, DerivedRun)
-        seen[batch.batch] = counting.run if counting else None, derived, kernels, facts_by_layer(ops)
+        seen[size] = counting.run if counting else None, derived, kernels, facts_by_layer(ops)
     for row in ledger.rows:
         if not row.layer or not (row.whole_paper or row.direction == "recompute"):
             continue
-        run, derived, kernels, facts = seen[row.batch]
+        run, derived, kernels, facts = seen[row.size]
         layers = any(key is not None for key in kernels)
         profiled = run is not None and layers and inside(row.layer, narrowed_to(run))
         known = facts.get(row.layer, LayerFacts())

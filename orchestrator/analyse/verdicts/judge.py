@@ -32,7 +32,8 @@ VERDICTS: tuple[Rule, ...] = (
     window_rules.wrong_window, missing_rules.fadd_alone, missing_rules.not_collected, missing_rules.nothing_counted,
     missing_rules.direction_missing, tensor_rules.tensor_cores, tensor_rules.three_tf32, tensor_rules.sparsity,
     tensor_rules.constant_moves, row_rules.several_algorithms, row_rules.winograd, row_rules.fourier,
-    row_rules.tile_padding, row_rules.persistent, row_rules.extra_calls, row_rules.extra_gradients, shape_rules.attention_recompute,
+    row_rules.tile_padding, row_rules.derived_tiles, row_rules.persistent, row_rules.extra_calls, row_rules.extra_gradients,
+    shape_rules.attention_recompute,
     shape_rules.causal_mask, shape_rules.groups_as_dense, shape_rules.skipped_border, shape_rules.swapped,
     row_rules.shared_kernel, gradient_rules.gradient_missing, gradient_rules.needless_gradient,
     gradient_rules.zeros_inserted, gradient_rules.gradient_trials, row_rules.recomputation,
@@ -58,9 +59,9 @@ class Judgement:
     sweep: tuple[Verdict, ...] = ()
     """About the sweep as a whole: the count does not follow the batch size, a direction is missing."""
 
-    def at(self, batch: int, layer: str, direction: str) -> Judged:
+    def at(self, batch: int | None, layer: str, direction: str) -> Judged:
         """Of one ledger row; empty where nothing was found."""
-        return self.rows.get((batch, layer, direction), Judged())
+        return self.rows.get((batch or 1, layer, direction), Judged())
 
 
 def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
@@ -75,13 +76,13 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         )
     raw = []
     for evidence in known.values():
-        given = RuleInput(evidence, known, loose.get(evidence.row.batch, ()))
+        given = RuleInput(evidence, known, loose.get(evidence.row.size, ()))
         raw.append((given, [said for rule in VERDICTS if (said := rule(given)) is not None]))
     steps = whole_rules.whole_steps(raw)
     rows = {}
     for given, claims in raw:
         evidence = given.evidence
-        whole = [step for step in steps.get(evidence.row.batch, ()) if given.ratio and step.of(evidence)]
+        whole = [step for step in steps.get(evidence.row.size, ()) if given.ratio and step.of(evidence)]
         if whole:
             launched = prod(step.launched for step in whole)
             again = (row_rules.extra_calls, row_rules.extra_gradients) if launched > 1 else ()
@@ -173,12 +174,12 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     gaps = []
     for rows in ranked:
         row = max(rows, key=_gap)
-        judged = judgement.at(row.batch, row.layer, row.direction)
+        judged = judgement.at(row.size, row.layer, row.direction)
         new = [item for item in judged.verdicts if item.rule not in known]
         if new or not judged.verdicts:
             rules = tuple(item.rule for item in judged.verdicts)
             sentence = _sentence(row, rows, new, judged.unexplained)
-            gaps.append(Headline(sentence, (row.batch, row.layer, row.direction), rules))
+            gaps.append(Headline(sentence, (row.size, row.layer, row.direction), rules))
     switches = [item for item in judgement.sweep if item.rule == SWITCH]
     others = len(switches) - 1
     more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
@@ -197,9 +198,11 @@ def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verd
         return zero.sentence
     ratio = 1.0 if row.ratio is None else row.ratio
     sure = ("at least " if row.counted.lower_bound else "") + ("about " if row.counted.state == "estimated" else "")
-    others = ", ".join(str(other.batch) for other in rows if other.batch != row.batch)
+    others = ", ".join(str(other.size) for other in rows if other.size != row.size)
     also = f" (more than 10 % off at batch {others} too)" if others else ""
-    part = f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper at batch {row.batch}{also}"
+    part = (
+        f"{f'{times(ratio)} ' if ratio else 'none '}{'of' if ratio < 1 else 'times'} the FLOPs on paper{row.at}{also}"
+    )
     text = f"{row.name} executed {sure}{part}{', derived from its kernels' if row.counted.state == 'derived' else ''}"
     reasons = [
         f"{item.rule} explains {times(item.factor)}"

@@ -146,15 +146,15 @@ def directions_missing(table: EvidenceTable, loose: Loose) -> list[Verdict]:
     """One verdict for all rows without kernels: which directions, how much of paper, and what is left over."""
     missing: dict[str, list[RowEvidence]] = defaultdict(list)
     for evidence in table.values():
-        if direction_missing(RuleInput(evidence, table, loose.get(evidence.row.batch, ()))) is not None:
+        if direction_missing(RuleInput(evidence, table, loose.get(evidence.row.size, ()))) is not None:
             missing["backward" if evidence.row.direction in BACKWARD else evidence.row.direction].append(evidence)
     return [_missing(direction, found, table, loose) for direction, found in missing.items()]
 
 
 def _missing(direction: str, missing: list[RowEvidence], table: EvidenceTable, loose: Loose) -> Verdict:
-    batch = max(evidence.row.batch for evidence in missing)
-    found = [evidence for evidence in missing if evidence.row.batch == batch]
-    rows = [evidence for evidence in table.values() if evidence.row.batch == batch]
+    batch = max(evidence.row.size for evidence in missing)
+    found = [evidence for evidence in missing if evidence.row.size == batch]
+    rows = [evidence for evidence in table.values() if evidence.row.size == batch]
     layers = list(dict.fromkeys(evidence.row.layer for evidence in found))
     outside = loose.get(batch, ())
     owed, whole = sum(evidence.paper for evidence in found), sum(evidence.paper for evidence in rows)

@@ -59,6 +59,11 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
     return verdict(given, "several algorithms", sentence, factor, WARM_UP, found.several, "predicted and matched")
 
 
+TILES_TODO = (
+    "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
+)
+
+
 def tile_padding(given: RuleInput) -> Verdict | None:
     """The grid's tiles cover more outputs, or a longer sum, than the layer has."""
     found = given.breakdown
@@ -78,11 +83,30 @@ def tile_padding(given: RuleInput) -> Verdict | None:
         return None  # only some of the row's products were predicted, or more ran than the tiles say
     if is_news(counted):
         sentence += f" Counted were {times(counted)} times as many as that."
-    todo = "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it as the price."
     larger = _larger_batch(given)
     chosen = any(kernel.algorithm.tile is None and kernel.algorithm.library == "triton" for kernel in found.products)
     confidence: Confidence = "plausible" if larger or chosen else "predicted and matched"
-    return verdict(given, "tile padding", sentence + larger, factor, todo, found.products, confidence)
+    return verdict(given, "tile padding", sentence + larger, factor, TILES_TODO, found.products, confidence)
+
+
+def derived_tiles(given: RuleInput) -> Verdict | None:
+    """A derived count is made of whole tiles; where no grid was matched beside it, its own rules say which."""
+    evidence, row = given.evidence, given.evidence.row
+    if not evidence.derived or given.breakdown.rule or not evidence.paper or not row.counted.reason:
+        return None
+    launches = sum(kernel.launches for kernel in evidence.product_kernels)
+    if launches != sum(call.calls for call in row.calls if call.flops):
+        return None  # more launches than products: work done again, or parts of one product
+    done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
+    factor = done / evidence.paper
+    said = [rule for rule in row.counted.reason.split("; ") if " = " in rule]
+    if factor <= 1 or not said or not given.tells(factor):
+        return None
+    tiles = "; ".join(rule.rpartition(" (")[0] or rule for rule in said[:4])
+    sentence = f"{given.who} executes {times(factor)} times the multiply-adds on paper, because it computes whole tiles: {tiles}."
+    return verdict(
+        given, "tile padding", sentence, factor, TILES_TODO, evidence.product_kernels, "predicted and matched"
+    )
 
 
 def _as_on_paper(evidence: RowEvidence) -> bool:
@@ -340,7 +364,7 @@ def recomputation(given: RuleInput) -> Verdict | None:
     """Forward's kernels run once more in backward (activation checkpointing), or as a direction of its own."""
     found, row = given.breakdown, given.evidence.row
     if row.direction == "recompute" and given.counted:
-        sentence = f"{row.layer} runs forward once more in backward at batch {row.batch}: {amount(given.counted)}FLOP."
+        sentence = f"{row.layer} runs forward once more in backward{row.at}: {amount(given.counted)}FLOP."
         return verdict(given, "recomputation", sentence, None, AGAIN, given.evidence.product_kernels)
     benchmark = given.evidence.environment.get("cudnn_benchmark")
     if given.counted is None or not found.repeated or benchmark == "on":
@@ -348,7 +372,7 @@ def recomputation(given: RuleInput) -> Verdict | None:
     factor = found.grown("repeated")
     if found.called and found.seen:
         factor = 1 + found.repeated / found.seen  # further launches of all products, of which grids may show only some
-    forward = given.table.get((row.batch, row.layer, "forward"))
+    forward = given.table.get((row.size, row.layer, "forward"))
     shapeless = forward is not None and forward.forward is None and found.seen > 0
     unclear = shapeless and not found.called and log(found.seen / found.paper) > EXACT
     if row.counted.lower_bound or unclear:
@@ -409,4 +433,4 @@ def _served(given: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
 
 def _neighbours(given: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
     """(rows of the same batch size and direction in the network's order, which of them it is)."""
-    return given.table.network_order[evidence.row.batch, evidence.row.direction], given.table.positions[evidence.place]
+    return given.table.network_order[evidence.row.size, evidence.row.direction], given.table.positions[evidence.place]

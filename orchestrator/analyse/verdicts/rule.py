@@ -70,7 +70,7 @@ class RuleInput:
     @property
     def who(self) -> str:
         """ "conv2 forward at batch 64"."""
-        return f"{self.evidence.row.name} at batch {self.evidence.row.batch}"
+        return f"{self.evidence.row.name}{self.evidence.row.at}"
 
 
 def is_news(factor: float) -> bool:
@@ -119,6 +119,8 @@ def verdict(
     kernels: tuple[KernelGroup, ...] = (),
     confidence: Confidence = "measured",
 ) -> Verdict:
+    if given.evidence.derived and confidence == "measured":
+        confidence = "predicted and matched"  # nothing was counted
     share = explained(given.ratio, factor) if factor is not None and given.tells(factor) else None
     names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
     return Verdict(rule, sentence, factor, share, todo, names, confidence)

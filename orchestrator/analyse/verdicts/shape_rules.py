@@ -120,7 +120,7 @@ SAME = 0.01
 def swapped(given: RuleInput) -> Verdict | None:
     """Two layers whose counts are each other's: a range, or a name, is at the wrong one."""
     evidence = given.evidence
-    rows = given.table.network_order[evidence.row.batch, evidence.row.direction]
+    rows = given.table.network_order[evidence.row.size, evidence.row.direction]
     found = [other for other in rows if other is not evidence and _each_others(evidence, other)]
     if len(found) != 1:
         return None

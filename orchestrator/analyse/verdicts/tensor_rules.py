@@ -45,6 +45,10 @@ def tensor_cores(given: RuleInput) -> Verdict | None:
         factor: float | None = 1.0
         near = given.ratio is not None and abs(given.ratio - 1) <= 0.02 and not evidence.row.counted.lower_bound
         todo = "Nothing is missing: both paths are in the count." if near else "Both paths are in the count."
+    elif evidence.derived:
+        factor = None
+        sentence = f"{given.who} runs tensor-core kernels{kind}, by their names; no rule derives their FLOPs{flags}."
+        todo = "'perfctl ncu' counts them."
     else:
         factor = None
         pipe = evidence.total("pipe")

@@ -69,7 +69,7 @@ def whole_steps(found: Found) -> Mapping[int, Sequence[WholeStep]]:
     """Batch size -> what all of its rows have in common: launches of every product, and then a number N or 1/N in counts."""
     by_batch: dict[int, list[tuple[RuleInput, Sequence[Verdict]]]] = defaultdict(list)
     for given, said in found:
-        by_batch[given.evidence.row.batch].append((given, said))
+        by_batch[given.evidence.row.size].append((given, said))
     steps: dict[int, list[WholeStep]] = defaultdict(list)
     for batch, rows in by_batch.items():
         launched = _launched(batch, [given.evidence for given, _ in rows])
@@ -120,7 +120,7 @@ def _usable(given: RuleInput) -> bool:
     """A whole count of multiply-adds. How many lanes of an HFMA2 were used is not known: it may be off by 2 itself."""
     evidence = given.evidence
     halves = any(kernel.counts.get("hfma") and kernel.products for kernel in evidence.product_kernels)
-    window = evidence.seen_batch is not None and evidence.seen_batch != evidence.row.batch
+    window = evidence.seen_batch is not None and evidence.seen_batch != evidence.row.size
     return bool(given.ratio) and not (evidence.row.counted.lower_bound or halves or window)
 
 

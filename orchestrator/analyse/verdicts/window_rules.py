@@ -51,9 +51,9 @@ class Window:
 def wrong_window(given: RuleInput) -> Verdict | None:
     """The row's count belongs to another batch size."""
     evidence, seen = given.evidence, given.evidence.seen_batch
-    if seen is None or seen == evidence.row.batch or not any(map(evidence.total, COUNTS)):
+    if seen is None or seen == evidence.row.size or not any(map(evidence.total, COUNTS)):
         return None
-    factor = seen / evidence.row.batch
+    factor = seen / evidence.row.size
     sentence = f"{given.who} shows the count of a batch of {seen:,}, {times(factor)} times paper's: the same at every batch size."
     todo = WINDOW_TODO.replace(BY_PERFCTL, ".") if evidence.ours else WINDOW_TODO
     return verdict(given, "wrong window", sentence, factor, todo, evidence.kernels, "predicted and matched")
@@ -91,7 +91,7 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
             # a step of a recurrent layer may fill a tile too, and which products it launches is not known;
             # a block of a Winograd or FFT kernel may take as many images
             unsure = RECURRENT.search(group[0].row.kind or "") or any(
-                one.algorithm.family in ("winograd", "fft") and evidence.row.batch <= IMAGES
+                one.algorithm.family in ("winograd", "fft") and evidence.row.size <= IMAGES
                 for evidence in group[-1:] for one in evidence.kernels
             )  # fmt: skip
             if not (filling or one_tile or one_row or unsure):
@@ -101,7 +101,7 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     batch = _agreed(constant)
     said = ((evidence, *count) for evidence in constant for count in _proposals(evidence))
     proof = next((count for count in said if count[3] == batch), None)
-    sizes = sorted({item.row.batch for item in constant})
+    sizes = sorted({item.row.size for item in constant})
     span = f"batch {sizes[0]} to {sizes[-1]}"
     if proof is None:
         evidence = constant[0]
@@ -132,7 +132,7 @@ def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
 
 def _agreed(constant: list[RowEvidence]) -> int | None:
     proposed = Tally(batch for evidence in constant for _, _, batch in _proposals(evidence))
-    largest = max(evidence.row.batch for evidence in constant)  # the program may pad every batch to it
+    largest = max(evidence.row.size for evidence in constant)  # the program may pad every batch to it
     votes: dict[int, list[RowEvidence]] = {}
     for batch in dict.fromkeys([*(batch for batch, _ in proposed.most_common(PROPOSED)), largest]):
         for evidence in constant:
@@ -184,7 +184,7 @@ def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowE
     for evidence in table.values():
         if evidence.kernels:
             found[evidence.row.layer, evidence.row.direction].append(evidence)
-    return {key: sorted(group, key=lambda evidence: evidence.row.batch) for key, group in found.items()}
+    return {key: sorted(group, key=lambda evidence: evidence.row.size) for key, group in found.items()}
 
 
 def _fits(
@@ -213,9 +213,9 @@ def batches_of(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[tu
     FMUL and FADD of cuBLAS products are those of whole tiles, of every part of a split sum and of slices, not of outputs.
     """
     row = evidence.row
-    per_sample: dict[str, float] = {"ffma": (row.whole_paper or 0) / 2 / row.batch}
+    per_sample: dict[str, float] = {"ffma": (row.whole_paper or 0) / 2 / row.size}
     if row.direction == "forward":
-        per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.batch)
+        per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.size)
     direct = [kernel for kernel in kernels
               if kernel.algorithm.role == "main" and kernel.algorithm.family not in ("winograd", "fft")]  # fmt: skip
     if any(kernel.tensor.value for kernel in direct):
@@ -283,7 +283,7 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
     """Times that stay while the work grows: of the host's clock always, of kernels when their counts stay too."""
     said = []
     either = " either" if found is not None else ""
-    works = {(row.batch, f"{row.layer}:{row.direction}"): row.whole_paper or 0.0 for row in ledger.rows}
+    works = {(row.size, f"{row.layer}:{row.direction}"): row.whole_paper or 0.0 for row in ledger.rows}
     clocked: dict[str, dict[int, float]] = defaultdict(dict)  # "conv2:forward" -> batch -> nanoseconds
     for run, name, value in _summaries(study, "host_time"):
         if run.batch_size is not None:
@@ -315,8 +315,8 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
     paper: dict[int, float] = defaultdict(float)
     for row in ledger.rows:
         if row.time is not None and row.whole_paper:
-            sums[row.batch] += row.time.median
-            paper[row.batch] += row.whole_paper
+            sums[row.size] += row.time.median
+            paper[row.size] += row.whole_paper
     if not _stays(paper.values(), sums.values(), FLAT):
         return []
     low, high = min(sums), max(sums)
@@ -371,7 +371,7 @@ def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
             old, new = (_DIRECT.get(one.family or "") or one.method or one.family for one in (was, now))
             if old == new or old is None or new is None:
                 continue
-            first, last = after.row.batch, before.row.batch
+            first, last = after.row.size, before.row.size
             text = f"{after.row.name} runs another algorithm from batch {first} on: {new}, up to batch {last} {old}"
             less, more, todo = (before.row.counted.value or 0) / last, (after.row.counted.value or 0) / first, differ
             if less and more and is_news(more / less):

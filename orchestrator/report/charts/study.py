@@ -83,13 +83,13 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
         return []
-    parts: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    parts: dict[int | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in timed:
         parts[row.batch][row.place if row.place in colours else "other layers"] += row.share or 0
     for item in ledger.unattributed:
         parts[item.batch]["not attributed"] += item.share
     legend = dict(colours) | {"other layers": 7, "not attributed": 8}
-    rows = [(str(batch), found) for batch, found in sorted(parts.items())]
+    rows = [("" if batch is None else str(batch), parts[batch]) for batch in sorted(parts, key=lambda size: size or 0)]
     svg = shares(f"{key}-shares", "Share of time by layer, one bar a batch size", rows, legend)
     seen = {part for found in parts.values() for part, share in found.items() if share > 0}
     by_batch = ", by batch size" if len(rows) > 1 else ""
@@ -101,7 +101,7 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
 def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
-        if row.ratio:
+        if row.ratio and row.batch is not None:
             groups[row.name].append(row)
     if not groups:
         return []
@@ -109,7 +109,7 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
     news = [name for name in groups if off[name] > 0.02] or list(groups)
     far = sorted(news, key=lambda name: -off[name])[:6]
     lines = [
-        Series(name, tuple(row.batch for row in rows), tuple(row.ratio or 1 for row in rows),
+        Series(name, tuple(row.size for row in rows), tuple(row.ratio or 1 for row in rows),
                colour=colours.get(rows[0].place, 7))
         for name, rows in groups.items() if name in far
     ]  # fmt: skip

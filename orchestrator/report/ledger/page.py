@@ -9,6 +9,7 @@ from math import log, log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.ledger.timing import covers_capture
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import (
@@ -43,13 +44,17 @@ def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
             if call.formula:
                 direction = f", {call.direction}" if call.direction != row.direction else ""
                 layer = "" if row.layer else f", {call.layer}"
-                found.append((f"batch {row.batch}{direction}{layer}", call.formula))
+                found.append((f"{_at(row)}{direction}{layer}", call.formula))
     if found and len(shown) < len(rows):
         value = rows[0].paper.value
         least = "at least " if rows[0].paper.lower_bound else ""
-        every = f"in proportion, {least}{full(value // rows[0].batch)} a sample" if value else "the same"
+        every = f"in proportion, {least}{full(value // rows[0].size)} a sample" if value else "the same"
         found.append((f"batch {', '.join(str(row.batch) for row in rows[1:])}", every))
     return tuple(found)
+
+
+def _at(row: LedgerRow) -> str:
+    return "as recorded" if row.batch is None else f"batch {row.batch}"
 
 
 def kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
@@ -94,7 +99,7 @@ def reasons(rows: Sequence[LedgerRow], judgement: Judgement) -> tuple[Reason, ..
 def reason(cases: Sequence[tuple[LedgerRow | None, Verdict]]) -> Reason:
     """The first case in full, with the batch sizes of the others."""
     first = cases[0][1]
-    others = sorted(row.batch for row, _ in cases[1:] if row)
+    others = sorted(row.size for row, _ in cases[1:] if row)
     elsewhere = f"also at batch {', '.join(map(str, others))}" if others else ""
     factors = [verdict.factor for _, verdict in cases if verdict.factor is not None]
     if elsewhere and factors and ratio(min(factors)) != ratio(max(factors)):
@@ -113,7 +118,7 @@ def gap(row: LedgerRow) -> float:
 
 def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
     """The part of the gap that no verdict explains, over the batch sizes; None where nothing is judged."""
-    judged = {row.batch: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows}
+    judged = {row.size: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows}
     shares = {batch: share for batch, share in judged.items() if share is not None}
     if not shares or max(shares.values()) < 0.0005:
         return None
@@ -195,9 +200,16 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     ledger = found.ledger
     bases = "; ".join(sorted({row.basis for row in ledger.rows if row.basis}))
     lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
-    notes = ["FLOPs and times are for one step. 1 multiply-add = 2 FLOPs."]
+    whole_capture = any(covers_capture(run) for run in found.study.runs)
+    what = "the whole capture, in which no steps are known" if whole_capture else "one step"
+    notes = [f"FLOPs and times are for {what}. 1 multiply-add = 2 FLOPs."]
+    over = "" if whole_capture else " Times are medians over the measured steps; shares are of all steps together."
     if bases:
-        notes.append(f"Time: {bases}. Times are medians over the measured steps; shares are of all steps together.")
+        notes.append(f"Time: {bases}.{over}")
+    if any(run.batch_size is None for run in found.study.runs):
+        notes.append(
+            "Paper FLOPs come from the operators' shapes in the report; a row without a module is named by its operator."
+        )
     if lacking:
         notes.append(f"Counted FLOPs: {lacking}.")
     else:
@@ -210,13 +222,14 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     counted = None if lacking else "executed, from SASS counters (ncu), per step"
     compared = None if lacking else "1 means that the hardware executed what the formula says"
     achieved = "paper FLOPs / time: what the arithmetic asked for, not what was executed"
+    timed = "whole capture" if whole_capture else "median over the measured steps"
     bound = None if unknown else "compute, memory or launch, and the share of what is attainable there"
     return (
         Column("batch"), Column("paper", "FLOP", note=paper),
         Column("counted", "FLOP", note=counted, empty=counted is None),
         Column("counted / paper", note=compared, empty=compared is None),
-        Column("time", base="ns", note=f"median over the measured steps: {bases or 'not timed'}"),
-        Column("share", note=f"of the {whole or 'step'}, all measured steps together"),
+        Column("time", base="ns", note=f"{timed}: {bases or 'not timed'}"),
+        Column("share", note=f"of the {whole or 'step'}{'' if whole_capture else ', all measured steps together'}"),
         Column("achieved", "FLOP/s", note=achieved),
         Column("bound", style="text", note=bound, empty=bound is None),
     ), tuple(notes)  # fmt: skip
@@ -280,7 +293,7 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
     if row.paper.value is not None and extra:
         paper = replace(paper, title=f"{paper.title}; beside it {full(extra)} elementwise")
     cells = (
-        text_cell(row.batch), paper, _counted_cell(row), _ratio_cell(row), took, share,
+        _batch_cell(row.batch), paper, _counted_cell(row), _ratio_cell(row), took, share,
         amount(row.achieved, "FLOP/s", unrated),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
     )  # fmt: skip
@@ -288,6 +301,10 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         return Line(cells, None)
     reach = max(-2.0, min(2.0, log2(row.ratio))) * 25  # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
     return Line(cells, (round(50 + min(reach, 0), 1), round(abs(reach), 1)))
+
+
+def _batch_cell(batch: int | None) -> Cell:
+    return nothing("the report does not say") if batch is None else text_cell(batch)
 
 
 def _counted_cell(row: LedgerRow) -> Cell:
@@ -326,7 +343,7 @@ def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
     none = nothing("not a layer")
     lines = tuple(
         Line((
-            text_cell(item.batch), none, figure_cell(item.counted, "FLOP"), none,
+            _batch_cell(item.batch), none, figure_cell(item.counted, "FLOP"), none,
             time_cell(item.time.median, note=item.basis), Cell(percent(item.share), value=item.share), none, none,
         ), None)
         for item in rest

@@ -117,7 +117,8 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
         runs = [item.run for item in batch.runs]
         timing = next((run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None)
         if batch.counting is not None and timing is not None:
-            counting, at = batch.counting.run, f"batch {batch.batch}"
+            counting = batch.counting.run
+            at = "the whole capture" if batch.batch is None else f"batch {batch.batch}"
             pair = f"{counting.profiler} and {timing.profiler}"
             lines = unmatched_lines(match(counting, timing))
             rows += [("partner of a launch", "not matched", line, at, pair) for line in lines]

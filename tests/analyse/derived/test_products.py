@@ -177,3 +177,11 @@ def test_flash_backward_does_five_products_for_two() -> None:
     shape = AttentionShape(1, 4, 128, 128, 64, 64, backward=True)
     found = derive(Launch(name), Work(shape))
     assert found is not None and found.tensor == 2 * 4 * 128 * 128 * 64 * 5
+
+
+def test_a_swizzled_grid_says_how_the_tiles_of_a_tensor_product_lie() -> None:
+    """Seen on an H100: 788 x 768 in tiles of 128 x 64. 13 x 6 tiles fill a grid of 13 x 8; 7 x 12 fit into none of 104."""
+    name = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>(int)"
+    found = gemm(name, 788, 768, 768, (104, 1, 1))
+    assert found is not None and found.tensor == 2 * ceil(788 / 64) * ceil(768 / 128) * 64 * 128 * 768
+    assert gemm(name, 788, 768, 768, (7 * 13 * 12 * 6, 1, 1)) is None  # fits both ways

@@ -1,0 +1,95 @@
+"""A trace of somebody else's program, with shapes and without counters, has a ledger: ratios, verdicts, utilisation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.actions.ingest.ingest import ingest
+from perfctl.orchestrator.actions.ledger import ledger
+from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.report.findings import findings
+from tests.parsers.kineto_trace import Event, kernel, launch, operation
+from tests.parsers.nsys_builder import NsysBuilder
+
+M, K, N = 128, 512, 256
+PAPER = 2 * M * K * N
+EXECUTED = 2 * M * N * (K + 1) + M * N
+"""Whole tiles, one multiply-add more for the bias, and alpha: an sgemm whose tiles fit."""
+A100 = {"id": 0, "name": "NVIDIA A100-SXM4-40GB", "computeMajor": 8, "computeMinor": 0, "numSms": 108}
+
+
+def product(ts: int, number: int, microseconds: float, name: str = "ampere_sgemm_128x64_tn") -> list[Event]:
+    """aten::addmm of M x K x N, and its kernel in tiles of 128 outputs by 64 rows."""
+    made = operation("aten::addmm", ts, 9, number)
+    made["args"] |= {
+        "Input Dims": [[N], [M, K], [K, N]], "Input type": ["float"] * 3, "Concrete Inputs": [""] * 3,
+    }  # fmt: skip
+    shape: dict[str, Any] = {"grid": [N // 128, M // 64, 1], "block": [128, 1, 1]}
+    return [made, launch(ts + 1, number), kernel(name, 1000 + ts, microseconds, number, number, device=0, **shape)]
+
+
+def analysed(folder: Path, *events: Event) -> Analysis:
+    path = folder / "somebody.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events}))
+    assert not ingest([path], folder / "store.db").failed
+    (found,) = ledger(folder / "store.db")
+    return found
+
+
+def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path: Path) -> None:
+    found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 7))
+    (row,) = found.ledger.rows
+    assert (row.name, row.batch) == (f"aten::addmm {M}x{K}x{N} forward", None)
+    assert (row.paper.value, row.counted.value, row.counted.state) == (2 * PAPER, 2 * EXECUTED, "derived")
+    assert row.ratio == pytest.approx(EXECUTED / PAPER)
+    assert row.time is not None and row.time.median == 12_000
+    assert "sgemm" in str(row.counted.reason) and "on an A100" in str(row.counted.reason)
+
+
+def test_model_utilisation_is_paper_over_time_and_the_published_peak(tmp_path: Path) -> None:
+    found = analysed(tmp_path, *product(10, 1, 5))
+    point = found.roofline.of(None, f"aten::addmm {M}x{K}x{N}", "forward")
+    assert point is not None and point.peak is not None and point.path == "fp32"
+    assert point.mfu == pytest.approx(PAPER / 5e-6 / point.peak) and point.mfu < 1
+    (whole,) = found.roofline.at("run")
+    assert whole.traffic.name == "whole capture" and whole.hfu == pytest.approx(EXECUTED / 5e-6 / whole.peak)
+
+
+def test_more_than_the_peak_is_refused_with_a_cause(tmp_path: Path) -> None:
+    found = analysed(tmp_path, *product(10, 1, 0.5))
+    point = found.roofline.of(None, f"aten::addmm {M}x{K}x{N}", "forward")
+    assert point is not None and point.mfu is None and point.refused is not None
+    assert "of the fp32 peak of the NVIDIA A100" in point.refused and ": " in point.refused
+
+
+def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path) -> None:
+    found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
+    texts = [item.text for item in findings(found)]
+    (said,) = [text for text in texts if text.startswith("FLOPs are derived")]
+    assert "50.0 % of the kernel time" in said and "all of it by rules verified to" in said and "on an A100" in said
+    assert not any("Run perfctl ncu" in text or "at batch" in text for text in texts)
+    (row,) = found.ledger.rows
+    assert row.counted.lower_bound  # the second kernel has no rule
+
+
+def test_paper_is_shown_without_a_ratio_where_no_kernel_has_a_rule(tmp_path: Path) -> None:
+    found = analysed(tmp_path, *product(10, 1, 5, name="somebodys_own_gemm"))
+    (row,) = found.ledger.rows
+    assert row.paper.value == PAPER and row.counted.value is None and row.ratio is None
+
+
+def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:
+    made = NsysBuilder()
+    made.range(f"aten::addmm, seq = 5, op_id = 9, sizes = [[{N}], [{M}, {K}], [{K}, {N}], [], []]", 10, 90)
+    made.call(1, 20, 22)
+    made.kernel(1, 100, name="ampere_sgemm_128x64_tn", gridX=N // 128, gridY=M // 64, gridZ=1)
+    assert not ingest([made.write(tmp_path / "somebody.sqlite")], tmp_path / "store.db").failed
+    (found,) = ledger(tmp_path / "store.db")
+    (row,) = found.ledger.rows
+    assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(EXECUTED / PAPER)
+    (call,) = row.calls
+    assert call.read_bytes is None and call.parameters is None  # neither types nor parameters are in the ranges
