@@ -124,7 +124,10 @@ def main() -> int:
         error = "no rule" if row.error is None else f"{row.error:+.1%}"
         print(f"    {error:>8}  {row.shape}  {row.name[:70]}  {row.derived.rule if row.derived else ''}")
     if asked.write:
-        VERIFIED.write_text(json.dumps(facts(families), indent=2) + "\n", encoding="utf-8")
+        others = json.loads(VERIFIED.read_text(encoding="utf-8"))  # scripts/silicon_aten.py writes there, too
+        VERIFIED.write_text(
+            json.dumps(dict(sorted((others | facts(families)).items())), indent=2) + "\n", encoding="utf-8"
+        )
     right = len(found) - len(wrong)
     print(f"{right} of {len(found)} rows within 2 %")
     return int(right < WANTED * len(found))

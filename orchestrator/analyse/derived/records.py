@@ -52,6 +52,19 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """What an operation sums, normalises or turns into probabilities: ``rows`` of ``columns`` elements."""
+
+    kind: str
+    """sum, softmax, layer_norm or batch_norm, whose rows are channels."""
+    rows: int
+    columns: int
+    affine: bool = False
+    """True where the norm scales and shifts its elements."""
+    training: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Derived:
     """Instructions of one launch. Threads for FADD, FMUL, FFMA, as SASS counters count; None where no rule says."""
 

@@ -42,6 +42,7 @@ def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
     assert json.loads(json.dumps(silicon().facts(families))) == {
         family: {"launches": one.launches, "within": one.within, "worst": one.worst, "chip": one.chip}
         for family, one in verified().items()
+        if family in families
     }
 
 
