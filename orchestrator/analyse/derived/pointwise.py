@@ -23,6 +23,11 @@ _COMPARES = re.compile(
     r"max_pool_forward|max_?pool.*forward|launch_clamp_scalar|clamp_(?:min|max)_scalar|threshold_kernel|comparefunctor|fillfunctor"
     r"|(?:^|::)relu_?kernel|masked_fill|bool_tensor|isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel"
 )
+_VERIFIED = (
+    (re.compile(r"cudafunctor(?:onself|onother)?_add<float>"), "add"),
+    (re.compile(r"functor<float, ?float, ?float,.*mulfunctor<float>"), "mul"),
+)
+"""Functors that hardware counters confirmed are families of their own."""
 _PER_BLOCK = re.compile(
     r"(?:^|::|\s)(?:unrolled_|vectorized_|legacy_)?elementwise_kernel<(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?"
 )
@@ -93,7 +98,8 @@ def pointwise(
     if not (counts.ffma or counts.fmul or counts.fadd):
         return Derived("elementwise", "no FADD, FMUL or FFMA in its machine code", 0, 0, 0)
     elements = _elements(launch, name, sizes)
-    return None if elements is None else of_elements("elementwise", counts, elements)
+    family = next((word for pattern, word in _VERIFIED if pattern.search(name)), "elementwise")
+    return None if elements is None else of_elements(family, counts, elements)
 
 
 def _elements(launch: Launch, name: str, sizes: Collection[int]) -> int | None:

@@ -91,7 +91,8 @@ def _softmax(launch: Launch, shape: Rows) -> Derived | None:
     else:
         counts = EXP.plus(_Counts(fadd=2)).times(filled).plus(shuffles, DIVIDE.times(real))
         said = f"an exponential for each of {filled:,} filled elements, a quotient for each of {real:,}"
-    return _derived("softmax", f"{said}, {_CODE}", counts)
+    family = f"{'log ' if logarithm else ''}softmax{' backward' if named[1] == 'backward' else ''}"
+    return _derived(family, f"{said}, {_CODE}", counts)
 
 
 _REDUCE = re.compile(r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)")
@@ -107,23 +108,26 @@ def _reduce(launch: Launch, shape: Rows) -> Derived | None:
     mean = operation.startswith(("at::native::meanops", "meanops"))
     if not mean and "sum_functor" not in operation.split("unsigned int")[0]:
         return None
-    wide = re.search(r"float, ?(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?>>", named[4].replace("> >", ">>"))
+    wide = re.search(
+        r"(?:float|c10::\w+), ?(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?>>", named[4].replace("> >", ">>")
+    )
     if wide is None or launch.block is None:
         return None
     parallel, vector = int(wide[1]), int(wide[2] or wide[1])
     found = {
-        counts
+        counts: inner
         for inner in (True, False)
         if (counts := _reduced(launch.grid or (0, 0, 0), launch.block, shape, inner, int(named[2]), parallel, vector))
         is not None
     }
     if len(found) != 1:
         return None
-    counts = found.pop()
+    counts, inner = found.popitem()
     if mean:
         counts = counts.plus(_Counts(fmul=shape.rows))
-    rule = f"{shape.rows:,} sums of {shape.columns:,}: an FADD for each value, {parallel - 1} for each thread's partial sums"
-    return _derived("mean" if mean else "sum", f"{rule}, and those between threads", counts)
+    rule = f"{shape.rows:,} {'means' if mean else 'sums'} of {shape.columns:,}: {counts.fadd:,.0f} FADD for"
+    rule += " the values, the partial sums of each thread and those between threads"
+    return _derived(f"{'mean' if mean else 'sum'}{' of neighbours' if inner else ''}", rule, counts)
 
 
 def _reduced(

@@ -62,8 +62,9 @@ def rows_of(op: OpShape) -> Rows | None:
     if name in _LAYER_NORM:
         statistics = shape_of(op.outputs, 1) if name == "native_layer_norm" else shape_of(op.inputs, 2)
         rows = prod(statistics)
-        weight = shape_of(op.inputs, 1 if name == "native_layer_norm" else 4)
-        return Rows("layer_norm", rows, prod(source) // rows, affine=bool(weight)) if statistics and rows else None
+        learned = (1, 2) if name == "native_layer_norm" else (4,)  # weight and bias; weight
+        affine = all(shape_of(op.inputs, place) for place in learned)
+        return Rows("layer_norm", rows, prod(source) // rows, affine=affine) if statistics and rows else None
     if name in _BATCH_NORM and len(source) > 1:
         training = bool(op.attributes.get("training", op.attributes.get("train", True)))
         return Rows("batch_norm", source[1], prod(source) // source[1], training=training)

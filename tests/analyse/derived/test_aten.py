@@ -126,17 +126,17 @@ def test_a_sum_with_another_block_has_no_rule() -> None:
     assert by_rows(Launch(SUM.format(128, 4), (2, 1, 1), (16, 8, 1)), [Rows("sum", 800, 8)]) is None
 
 
-def test_layer_norm_takes_ten_flops_more_than_a_scale_and_a_shift() -> None:
+def test_layer_norm_takes_a_reciprocal_for_each_element_and_merges_partial_results_across_threads() -> None:
     rows, columns, threads = 512, 1024, 128
     found = by_rows(Launch(LAYER_NORM, (rows, 1, 1), (32, 4, 1)), [Rows("layer_norm", rows, columns, affine=True)])
     merges = threads * 5 + 32 * 3
-    expected = (
-        rows * (5 * columns + 4 * merges + 5 * threads),
+    statistics, scaled = (2 + 2, 3 + 1), (1, 1)  # FFMA and FADD: Welford's and the reciprocal's; scale and shift
+    ffma, fadd = (one + other for one, other in zip(statistics, scaled, strict=True))
+    assert counts(found) == (
+        rows * (ffma * columns + 4 * merges + 5 * threads),
         rows * (columns + 5 * merges),
-        rows * (5 * columns + 4 * merges - merges + merges + threads),
+        rows * (fadd * columns + 4 * merges + threads),
     )
-    assert found is not None and found.ffma == expected[0] and found.fmul == expected[1]
-    assert found.fadd == rows * (5 * columns + 3 * merges + threads)
 
 
 def test_layer_norm_of_few_columns_has_no_rule() -> None:
