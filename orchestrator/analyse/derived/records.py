@@ -53,10 +53,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What an operation sums, normalises or turns into probabilities: ``rows`` of ``columns`` elements."""
+    """What an operation sums, normalises, pools or turns into probabilities: ``rows`` of ``columns`` elements."""
 
     kind: str
-    """sum, softmax, layer_norm or batch_norm, whose rows are channels."""
+    """sum, softmax, layer_norm; batch_norm, whose rows are channels; average_pool, adaptive_pool and max_pool, whose rows are
+    outputs and columns the inputs of a window; dropout, whose rows are elements."""
     rows: int
     columns: int
     affine: bool = False

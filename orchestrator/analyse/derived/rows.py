@@ -95,6 +95,26 @@ def _softmax(launch: Launch, shape: Rows) -> Derived | None:
     return _derived(family, f"{said}, {_CODE}", counts)
 
 
+_SOFTMAX_BLOCK = re.compile(
+    r"cunn_SoftMaxForward(?:Smem)?<(?:\(int\))?\d+, ?[\w:]+, ?float, ?[\w:]+, ?[^>]*?(Log)?SoftMaxForwardEpilogue"
+)
+
+
+def _softmax_block(launch: Launch, shape: Rows) -> Derived | None:
+    """A block for a row: exponentials summed, then made again for the output, or its logarithm taken off."""
+    named = _SOFTMAX_BLOCK.search(launch.name)
+    if named is None or shape.kind != "softmax" or launch.grid != (shape.rows, 1, 1) or launch.block is None:
+        return None
+    threads = launch.block[0]
+    first = _Counts(EXP.ffma + 1, 0, EXP.fadd + 1)
+    second = _Counts(fadd=2) if named[1] else EXP.plus(DIVIDE, _Counts(fadd=1))
+    row = first.plus(second).times(shape.columns).plus(_Counts(fadd=5 * (threads + WARP)))
+    if named[1]:
+        row = row.plus(LOG.times(threads))
+    said = f"{_each(first.plus(second), shape)}, a sum over each row's {threads:,} threads, {_CODE}"
+    return _derived(f"{'log ' if named[1] else ''}softmax by block", said, row.times(shape.rows))
+
+
 _REDUCE = re.compile(r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)")
 _HALF = ("c10::Half", "c10::BFloat16")
 
@@ -243,6 +263,7 @@ Rule = Callable[[Launch, Rows], Derived | None]
 _TYPE, _NO, _YES = r"(?:float|c10::Half|c10::BFloat16)", r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 _RULES: tuple[tuple[re.Pattern[str], Rule], ...] = (
     (_SOFTMAX, _softmax),
+    (_SOFTMAX_BLOCK, _softmax_block),
     (_REDUCE, _reduce),
     (re.compile(rf"vectorized_layer_norm_kernel<{_TYPE}, ?float(?:, ?{_NO})?>"), _layer_norm),
     (re.compile(rf"layer_norm_grad_input_kernel_vectorized<{_TYPE}, ?float(?:, ?{_NO})?>"), _layer_norm_backward),

@@ -9,6 +9,7 @@ from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import NO_INTEGER
 from perfctl.orchestrator.analyse.derived.foreach import over_parameters, parameters_of
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
+from perfctl.orchestrator.analyse.derived.pooling import pooled
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.derived.rules import derive, error_of
@@ -67,7 +68,8 @@ def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | N
         return min(said, key=lambda one: one.rule)
     if said:
         return None
-    return by_rows(launch, work.rows) or pointwise(launch, recognise(launch.name), work.sizes, capability)
+    rows = by_rows(launch, work.rows) or pooled(launch, work.rows)
+    return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
 
 
 def as_flops(found: Derived) -> KernelFlops:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from perfctl.orchestrator.analyse.derived.pooling import pool_of
 from perfctl.orchestrator.analyse.derived.records import AttentionShape, Rows, Work
 from perfctl.orchestrator.analyse.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape
@@ -30,7 +31,7 @@ class LayerWork:
     sizes: frozenset[int]
     """Elements of the tensors that its operations read and write: what an elementwise kernel works on."""
     rows: frozenset[Rows] = frozenset()
-    """What its operations sum or normalise."""
+    """What its operations sum, normalise or pool."""
 
 
 def layer_work(ops: Iterable[OpShape]) -> LayerWork:
@@ -43,7 +44,7 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
         work = work_of(op)
         if work is not None:
             products[work] = None
-        if (found := rows_of(op)) is not None:
+        if (found := rows_of(op) or pool_of(op)) is not None:
             rows.add(found)
     return LayerWork(tuple(products), frozenset(sizes), frozenset(rows))
 

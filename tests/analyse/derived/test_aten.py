@@ -13,6 +13,7 @@ import pytest
 from perfctl.orchestrator.analyse.derived.foreach import over_parameters, packed, parameters_of
 from perfctl.orchestrator.analyse.derived.functors import functor_of
 from perfctl.orchestrator.analyse.derived.pointwise import per_element, pointwise
+from perfctl.orchestrator.analyse.derived.pooling import pooled
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Rows
 from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.derived.rules import verified
@@ -169,6 +170,53 @@ def test_rows_come_from_the_operations_of_a_layer() -> None:
     assert work.rows == {
         Rows("sum", 8, 4), Rows("softmax", 6, 5), Rows("layer_norm", 6, 4, affine=True), Rows("batch_norm", 3, 32)
     }  # fmt: skip
+
+
+def test_an_average_adds_each_window_and_divides_once() -> None:
+    halved = {"kernel_size": [2, 2], "stride": []}
+    pool = OpShape("", "", "aten.avg_pool2d", "forward", ((2, 3, 8, 8),), ((2, 3, 4, 4),), attributes=halved)
+    outputs, window = 2 * 3 * 4 * 4, 4
+    launch = Launch(
+        "void at::native::(anonymous namespace)::avg_pool2d_out_cuda_frame<float, float>(int, float const*, long)",
+        (1, 1, 1),
+    )
+    assert counts(pooled(launch, layer_work([pool]).rows)) == (5 * outputs, 0, window * outputs)
+
+
+def test_windows_cut_off_at_the_edge_have_no_rule() -> None:
+    padded = OpShape(
+        "",
+        "",
+        "aten.avg_pool2d",
+        "forward",
+        ((1, 1, 8, 8),),
+        ((1, 1, 5, 5),),
+        attributes={"kernel_size": 2, "padding": 1},
+    )
+    beyond = OpShape(
+        "", "", "aten.avg_pool2d", "forward", ((1, 1, 7, 7),), ((1, 1, 4, 4),), attributes={"kernel_size": 2}
+    )
+    assert layer_work([padded, beyond]).rows == frozenset()
+
+
+def test_the_gradient_of_max_pooling_is_one_addition_for_each_output() -> None:
+    op = OpShape(
+        "", "", "aten.max_pool2d_with_indices_backward", "backward", ((2, 3, 4, 4), (2, 3, 8, 8)), ((2, 3, 8, 8),)
+    )
+    launch = Launch(
+        "void at::native::(anonymous namespace)::max_pool_backward_nchw<float, float, int>(float const*)", (6, 1, 1)
+    )
+    assert counts(pooled(launch, layer_work([op]).rows)) == (0, 0, 2 * 3 * 4 * 4)
+
+
+def test_a_softmax_over_a_block_makes_each_exponential_twice() -> None:
+    name = "void cunn_SoftMaxForward<4, float, float, float, at::native::(anonymous namespace)::{}>(X)"
+    rows, columns, threads = 16, 50_257, 1024
+    shapes = [Rows("softmax", rows, columns)]
+    plain = by_rows(Launch(name.format("SoftMaxForwardEpilogue"), (rows, 1, 1), (threads, 1, 1)), shapes)
+    assert counts(plain)[:2] == (rows * (5 + 4 + 5) * columns, rows * columns)
+    logarithm = by_rows(Launch(name.format("LogSoftMaxForwardEpilogue"), (rows, 1, 1), (threads, 1, 1)), shapes)
+    assert counts(logarithm)[:2] == (rows * (5 * columns + 11 * threads), rows * threads)
 
 
 FOREACH = (
