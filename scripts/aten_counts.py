@@ -445,15 +445,14 @@ def main() -> int:
 
 
 def lines(table: dict[str, dict[str, tuple[float, ...] | None]], torch: str) -> Iterator[tuple[object, ...]]:
-    """A row for all architectures where they agree, else a row for each."""
+    """A row for all architectures where they agree, else a row for each; none where one of them has no count."""
     for functor, by_arch in sorted(table.items()):
-        if len(set(by_arch.values())) == 1:
-            if (same := next(iter(by_arch.values()))) is not None:
-                yield functor, "", *(f"{value:g}" for value in same), f"torch {torch}"
+        if None in by_arch.values():
             continue
+        if len(set(by_arch.values())) == 1:
+            by_arch = {"": next(iter(by_arch.values()))}
         for arch, found in by_arch.items():
-            if found is not None:
-                yield functor, arch, *(f"{value:g}" for value in found), f"torch {torch}"
+            yield functor, arch, *(f"{value:g}" for value in found or ()), f"torch {torch}"
 
 
 if __name__ == "__main__":
