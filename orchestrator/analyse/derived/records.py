@@ -65,6 +65,20 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """What an operation sums, normalises, pools or turns into probabilities: ``rows`` of ``columns`` elements."""
+
+    kind: str
+    """sum, softmax, layer_norm; batch_norm, whose rows are channels; average_pool, adaptive_pool and max_pool, whose rows are
+    outputs and columns the inputs of a window; dropout, whose rows are elements."""
+    rows: int
+    columns: int
+    affine: bool = False
+    """True where the norm scales and shifts its elements."""
+    training: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Derived:
     """Instructions of one launch. Threads for FADD, FMUL, FFMA, as SASS counters count; None where no rule says."""
 

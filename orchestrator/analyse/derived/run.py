@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
+from perfctl.orchestrator.analyse.derived.foreach import over_parameters, parameters_of
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
+from perfctl.orchestrator.analyse.derived.pooling import pooled
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
+from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.derived.rules import Verified, derive, error_of, verified
 from perfctl.orchestrator.analyse.derived.works import LayerWork, layer_work
 from perfctl.orchestrator.analyse.figure import Figure, missing
@@ -23,14 +26,21 @@ NO_RULE = "no rule for this kernel"
 NOTHING_KNOWN = LayerWork((), frozenset())
 
 
-def derived_counts(launches: Iterable[tuple[Kernel, Key | None]], ops: Sequence[OpShape]) -> dict[int, Derived]:
-    """Launch -> its instructions, for launches of layers with a rule for their kernel."""
+def derived_counts(
+    launches: Iterable[tuple[Kernel, Key | None]], ops: Sequence[OpShape], capability: str | None = None
+) -> dict[int, Derived]:
+    """Launch -> its instructions, for launches of layers with a rule for their kernel.
+
+    ``capability``: of the GPU, "8.0"; kernels whose code differs between architectures have no rule without it.
+    """
     works = _works(ops)
+    tensors = parameters_of(ops)
     known: dict[tuple[Launch, Key | None], Derived | None] = {}
     found = {}
     for number, launch, key in _in_order(launches):
         if (launch, key) not in known:
-            known[launch, key] = _one(launch, works.get(_side(key), NOTHING_KNOWN))
+            of_layer = _one(launch, works.get(_side(key), NOTHING_KNOWN), capability)
+            known[launch, key] = of_layer or over_parameters(launch, tensors, capability)
         if (counts := known[launch, key]) is not None:
             found[number] = counts
     return found
@@ -51,9 +61,9 @@ def _in_order(launches: Iterable[tuple[Kernel, Key | None]]) -> Iterator[tuple[i
 
 
 def _launch(kernel: Kernel) -> Launch:
-    return Launch(
-        kernel.name, None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
-    )
+    grid = None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+    block = None if kernel.block_x is None else (kernel.block_x, kernel.block_y or 1, kernel.block_z or 1)
+    return Launch(kernel.name, grid, block)
 
 
 def _reduces(kernel: Kernel) -> bool:
@@ -72,12 +82,15 @@ def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
     return {side: layer_work(mine) for side, mine in sides.items()}
 
 
-def _one(launch: Launch, work: LayerWork) -> Derived | None:
+def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
     """The counts of a launch, where all products that its grid fits say the same."""
     said = {found for product in work.products if (found := derive(launch, product)) is not None}
     if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
         return min(said, key=lambda one: one.rule)
-    return None if said else pointwise(launch, recognise(launch.name), work.sizes)
+    if said:
+        return None
+    rows = by_rows(launch, work.rows) or pooled(launch, work.rows)
+    return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
 
 
 @dataclass(frozen=True, slots=True)

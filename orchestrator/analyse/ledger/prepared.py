@@ -114,7 +114,7 @@ class DerivedRun(PreparedRun):
     @cached_property
     def derived(self) -> dict[int, Derived]:
         """Launch -> instructions, for launches that have a rule."""
-        return derived_counts(self.launches, self.ops)
+        return derived_counts(self.launches, self.ops, counters.compute_capability(self.run))
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
