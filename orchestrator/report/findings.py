@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops
+from perfctl.orchestrator.analyse.counters.amd import TOOLS as AMD_TOOLS
+from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.analyse.figure import total_of
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
@@ -358,7 +359,12 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
     run = prepared.run
     if not run.report.kernels:
         return None
-    if run.profiler != "ncu":
+    if run.profiler in AMD_TOOLS and not any(makes_flops(counter.name) for counter in run.report.counters):
+        return (
+            "not collected",
+            "no counter that FLOPs are made from was collected. Run rocprof-compute profile, or rocprofv3 --pmc",
+        )
+    if run.profiler != "ncu" and run.profiler not in AMD_TOOLS:
         return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
     each = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
     whole = total_of(item.total for item in each)
