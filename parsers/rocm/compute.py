@@ -168,12 +168,12 @@ def _launches(path: Path) -> Report:
         counters += scratch(launch, whole(row.text(*_SCRATCH)))
         counters += columns.counters(launch, row.row)
     joined, apart = _passes(beside, kernels, counters)
-    operations, figures = _top(beside["pmc_kernel_top"]) if "pmc_kernel_top" in beside else ([], ())
+    _, figures = _top(beside["pmc_kernel_top"]) if "pmc_kernel_top" in beside else ([], ())
     devices = tuple(_numbered(device, place) for place in range(len(gpus)))
     old = "Index" in rows[0].at if rows else False
     more = ["sysinfo"] if device else []
     more += ["timestamps"] if "timestamps" in beside else []
-    more += [*joined, *(["pmc_kernel_top"] if operations else [])]
+    more += [*joined, *(["pmc_kernel_top"] if figures else [])]
     form = f"{'rocprof' if old else 'rocprof-compute'} CSV, a column a counter" + (
         f", with {', '.join(more)}" if more else ""
     )
@@ -186,7 +186,6 @@ def _launches(path: Path) -> Report:
         environment=facts,
         kernels=kernels,
         counters=counters,
-        operations=operations,
         summaries=figures,
         gaps=tuple(_gaps(kernels, columns, device, gpus, apart)),
         diagnostics=(SERIAL,) if (columns.single or columns.channels) and "timestamps" not in beside else (),

@@ -23,6 +23,7 @@ import re
 from collections.abc import Mapping
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.records.run import Run
 
 Values = Mapping[str, float | None]
 
@@ -50,6 +51,15 @@ _VALU = re.compile(r"SQ_INSTS_VALU_(?:ADD|MUL|TRANS|FMA)_F(?:16|32|64)(?:_sum)?\
 _MOPS = re.compile(r"SQ_INSTS_VALU_MFMA_MOPS_[A-Z0-9]+(?:_sum)?\Z")
 _UNCERTAIN = "wave instructions x 64 lanes: too many where lanes are masked, too few where instructions are packed"
 _RDNA = re.compile(r"gfx1\d")
+
+
+def is_amd(run: Run) -> bool:
+    """True for a run on an AMD GPU: its tool or its device says so."""
+    return run.profiler in TOOLS or any(
+        (device.compute_capability or "").startswith("gfx") or re.search(r"\bAMD\b|Instinct|Radeon", device.name or "")
+        for device in run.devices
+        if device.kind == "gpu"
+    )
 
 
 def makes_flops(name: str) -> bool:

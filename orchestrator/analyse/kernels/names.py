@@ -10,22 +10,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from perfctl.orchestrator.analyse.kernels import amd_names
+
 Table = tuple[tuple[str, re.Pattern[str]], ...]
 
 
-def read_patterns(file: str) -> dict[str, Table]:
+def read_patterns(*files: str) -> dict[str, Table]:
     """Table -> (word, pattern of its names), to be tried in that order; lines with the same word are alternatives."""
     tables: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
-    for table, word, pattern in csv.reader(lines[1:]):
-        tables[table][word].append(pattern)
+    for file in files:
+        lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+        for table, word, pattern in csv.reader(lines[1:]):
+            tables[table][word].append(pattern)
     return {
         table: tuple((word, re.compile("|".join(patterns))) for word, patterns in words.items())
         for table, words in tables.items()
     }
 
 
-PATTERNS = read_patterns("names.csv")
+PATTERNS = read_patterns("names.csv", "names_amd.csv")
 """family, triton, role, library, direction, tile, and "conv method", ... of families with several methods.
 
 PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation fused into it: the shape
@@ -89,7 +92,6 @@ _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
 _NVJET_TYPES = {"h": "fp16", "t": "bf16", "q": "fp8", "d": "fp64", "o": "fp4"}
 _PLAIN = re.compile(r"(?:^|_)(gc|s|d|h|c|z)(?:gemm|cudnn)(?:_|$)")
 _TRAITS = re.compile(r"tfloat32_t|bfloat16_t|half_t|float_e4m3|float_e5m2|int8_t")
-_MIOPEN = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|int8)")
 
 
 def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
@@ -99,6 +101,8 @@ def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
 
 
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
+    if said := amd_names.math_of(name):
+        return said
     if found := _XMMA.search(name):
         kind = _TYPES[found["computed"] or found["stored"]]
         if kind == "fp32" and re.search(r"_tensor\d+x", name):
@@ -113,8 +117,6 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
         return _NVJET_TYPES.get(found[1]), True
     if (found := _PLAIN.search(name)) and "tensorop" not in name:
         return _TYPES[found[1]], False
-    if found := _MIOPEN.search(name):
-        return _TYPES[found[1]], None
     if "convolve_sgemm<" in name:
         return ("fp32" if re.search(r"convolve_sgemm<float\b", name) else None), False
     return None
@@ -264,9 +266,11 @@ def _family(lowered: str, own: str) -> str | None:
 
 
 def _own_name(name: str) -> str:
-    """Up to the first template argument or parameter; CUTLASS's "Kernel<X<...>>" is named by its X."""
+    """Up to the first template argument or parameter; "Kernel<X<...>>" of CUTLASS is named by its X."""
     text = re.sub(r"^(void|static|__global__)\s+", "", name)
     text = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", text)
     pieces = re.split(r"[<(>]", text)
     own = pieces[0].rpartition("::")[2] or text
-    return pieces[1] if own.startswith(("kernel", "device_kernel")) and len(pieces) > 1 else own
+    # Composable Kernel's convolutions are "kernel_grouped_conv_...<GridwiseGemm...>"
+    inner = own.startswith(("kernel", "device_kernel", "kentry")) and "conv" not in own
+    return pieces[1] if inner and len(pieces) > 1 else own

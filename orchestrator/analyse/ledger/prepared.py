@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from perfctl.orchestrator.analyse.counters import flops as counters
+from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
 from perfctl.orchestrator.analyse.derived.records import Derived
 from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts
@@ -145,8 +146,8 @@ class PreparedBatch:
         """The counted run, else the timed one, with derived counts; None where none of its products has a rule."""
         source = self.counted or self.timing
         ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if source is None or not source.run.report.kernels or not ops:
-            return None
+        if source is None or not source.run.report.kernels or not ops or is_amd(source.run):
+            return None  # the rules are of NVIDIA's kernels
         made = DerivedRun(source.run, source.precision, source.recorded, tuple(ops))
         return made if any(one.ffma or one.tensor for one in made.derived.values()) else None
 
