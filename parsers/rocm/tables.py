@@ -49,6 +49,8 @@ def rows_of(path: Path, tool: str) -> Iterator[Cells]:
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     with readable(path, tool), path.open("rb") as raw:
         encoding = encoding_of(raw.read(4096))
+        raw.seek(-1, 2)
+        whole = raw.read() in (b"\n", b"\r", b'"', b"\0")
     with readable(path, tool), path.open(encoding=encoding, errors="replace", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
@@ -63,6 +65,9 @@ def rows_of(path: Path, tool: str) -> Iterator[Cells]:
                     reason = f"line {reader.line_num} has {len(row)} of {len(header)} columns: the file is cut off or damaged"
                     raise ReportError(path, tool, reason, AGAIN)
                 yield Cells(row, at)
+            if not whole:  # else a number that was cut short would pass for another one
+                reason = f"line {reader.line_num}, the last, has no end: the file is cut off"
+                raise ReportError(path, tool, reason, AGAIN)
         except csv.Error as error:
             reason = f"line {reader.line_num} is no complete CSV ({error}): the file is cut off or damaged"
             raise ReportError(path, tool, reason, AGAIN) from error

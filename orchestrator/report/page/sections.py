@@ -58,7 +58,7 @@ def _study(found: Analysis, key: str) -> StudyView:
     capability = next((device.compute_capability for device in study.runs[0].devices[:1]), None)
     facts = (
         ("what", study.runs[0].report.form if study.foreign else ""),
-        ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
+        ("device", f"{study.device or 'not recorded'}" + (f" ({capability if capability.startswith('gfx') else f'CC {capability}'})" if capability else "")),
         ("batch", " ".join(map(str, study.batches))), ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
     )  # fmt: skip
     return StudyView(
