@@ -366,7 +366,10 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
             if run.profiler in TOOLS
             else f"{run.profiler} does not record them"
         )
-        return "not collected", f"{what}. Run rocprof-compute profile, or rocprofv3 --pmc with the SQ_INSTS_VALU counters"
+        return (
+            "not collected",
+            f"{what}. Run rocprof-compute profile, or rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+        )
     if run.profiler != "ncu" and not (is_amd(run) and counts):
         return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
     each = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]

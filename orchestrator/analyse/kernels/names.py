@@ -253,7 +253,14 @@ def _first(table: str, *texts: str) -> str | None:
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:
-    sizes = {"9x9_5x5": (9, 5), "4x4": (4, 3), "winograd_128x128": (2, 3), "generatewinogradtiles": (2, 3)}
+    sizes = {
+        "9x9_5x5": (9, 5),
+        "4x4": (4, 3),
+        "winograd_128x128": (2, 3),
+        "generatewinogradtiles": (2, 3),
+        "_f2x3": (2, 3),
+        "_f3x2": (3, 2),
+    }
     return next((found for word, found in sizes.items() if word in lowered), None)
 
 
