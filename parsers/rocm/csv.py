@@ -103,10 +103,17 @@ class _Agents:
     by_node: dict[int, int] = field(default_factory=dict)
     by_logical: dict[int, int] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
-    """Numbers of agents, where no agent_info.csv is there."""
+    """Numbers of agents that ran kernels."""
+    known: dict[str, int | None] = field(default_factory=dict)
+    """What ``ordinal`` gave."""
 
     def ordinal(self, text: str) -> int | None:
         """Of "Agent 1", "1" or "GPU 0"; without agent_info.csv the agents that were seen are counted from 0."""
+        if text not in self.known:
+            self.known[text] = self._ordinal(text)
+        return self.known[text]
+
+    def _ordinal(self, text: str) -> int | None:
         found = _AGENT.match(text.strip())
         if found is None or found["kind"] == "CPU":
             return None
@@ -150,7 +157,8 @@ class _Launches:
 
     def __init__(self, trace: Path | None, counts: Path | None, agents: _Agents) -> None:
         self.trace, self.counts, self.agents = trace, counts, agents
-        self.count = self.unmatched = self.shared = 0
+        self.count = self.unmatched = self.shared = self.scratched = 0
+        agents_seen: set[str] = set()
         self.begin: int | None = None
         self.end: int | None = None
         self.calls: Tally[str] = Tally()
@@ -163,11 +171,14 @@ class _Launches:
                 self.begin = min(start, self.begin if self.begin is not None else start)
                 self.end = max(start + round(duration or 0), self.end or 0)
             self.shared += bool(whole(row.text("LDS_Block_Size", "Group_Segment_Size")))
+            self.scratched += bool(whole(row.text("Scratch_Size", "Private_Segment_Size")))
             self.calls[row.text("Correlation_Id")] += 1
-            agents.note(row.text("Agent_Id"))
+            agents_seen.add(row.text("Agent_Id"))
             if trace and counts:
                 self._numbers[row.text("Dispatch_Id"), row.text("Kernel_Name")] = self.count
             self.count += 1
+        for text in agents_seen:
+            agents.note(text)
         if trace and counts:
             self.unmatched = sum(self._launch(row) is None for row in rows_of(counts, ROCPROFV3))
 
@@ -209,7 +220,7 @@ class _Launches:
     def counters(self) -> Iterator[Counter]:
         if not self.trace:
             self._numbers.clear()
-        for launch, row in enumerate(self._rows()):
+        for launch, row in enumerate(self._rows()) if self.scratched or not self.trace else ():
             yield from scratch(launch, whole(row.text("Scratch_Size", "Private_Segment_Size")))
         if self.counts:
             for row in rows_of(self.counts, ROCPROFV3):

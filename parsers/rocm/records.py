@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
 from perfctl.parsers.text.doubts import words
@@ -20,6 +21,10 @@ ROCPROFV3, ROCPROF, COMPUTE = "rocprofv3", "rocprof", "rocprof-compute"
 """Names of the tools: rocprofv3 (ROCm 6.2 and later), rocprof (versions 1 and 2), and Omniperf or rocprof-compute."""
 AGAIN = "Copy it again, or let the profiler write it again"
 _LARGEST = 2**63 - 1
+_SURELY_64_BIT = 19
+"""Fewer digits than this fit."""
+_EXACT = 2**53
+"""Floats below it hold every integer."""
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}\Z")
 _IN_KIB = ("FETCH_SIZE", "WRITE_SIZE", "FetchSize", "WriteSize")
 """Derived counters in kilobytes of 1024 bytes: rocprofiler's definitions divide bytes by 1024 (metrics.xml,
@@ -41,6 +46,7 @@ _API = (
 )
 
 
+@lru_cache(maxsize=4096)
 def kernel_name(text: str) -> str:
     """Without the mark of a kernel descriptor: "vecCopy(...) [clone .kd]", "vecCopy(...) (.kd)", "fill.kd"."""
     return _ENDING.sub("", text).strip()
@@ -48,6 +54,8 @@ def kernel_name(text: str) -> str:
 
 def whole(value: object) -> int | None:
     """An integer of 64 bits, or the text of one ("24576", "16384.0"); None for anything else."""
+    if type(value) is str and value.isdecimal() and value.isascii() and len(value) < _SURELY_64_BIT:
+        return int(value)
     number = exact(value)
     return int(number) if number is not None and number == int(number) else None
 
@@ -72,8 +80,11 @@ def plain(number: Decimal) -> int | float:
 
 
 def span(begin: object, end: object) -> tuple[int | None, int | float | None]:
-    """(start, duration) in ns of two stamps. Some versions write stamps with a fraction."""
-    first, last = exact(begin), exact(end)
+    """(start, duration) in ns of two stamps."""
+    start, stop = whole(begin), whole(end)
+    if start and stop is not None:
+        return start, stop - start if stop >= start else None
+    first, last = exact(begin), exact(end)  # some versions write stamps with a fraction
     if first is None or not first:
         return None, None
     return round(first), plain(last - first) if last is not None and last >= first else None
@@ -96,17 +107,25 @@ def registers(*parts: int | None) -> int | None:
 
 def counter(launch: int, name: str, text: object, section: str | None = None) -> Counter:
     """A counter in its base unit; its text where it is no number."""
+    if type(text) is float and text.is_integer() and abs(text) < _EXACT:
+        value = int(text)
+        return Counter(launch, name, value * 1024 if _in_kib(name) else value, unit_of(name), section)
     number = exact(text)
     if number is None:
         shown = str(text).strip() if text is not None else ""
         return Counter(launch, name, None, unit_of(name), section, shown or None)
-    bare = name.removesuffix("_sum")
-    return Counter(launch, name, plain(number * 1024 if bare in _IN_KIB else number), unit_of(name), section)
+    return Counter(launch, name, plain(number * 1024 if _in_kib(name) else number), unit_of(name), section)
 
 
+@lru_cache(maxsize=8192)
+def _in_kib(name: str) -> bool:
+    return name.removesuffix("_sum") in _IN_KIB
+
+
+@lru_cache(maxsize=8192)
 def unit_of(name: str) -> str | None:
     """Unit of a counter by AMD's definitions: the files state none. None for a count or ratio."""
-    if name.removesuffix("_sum") in (*_IN_KIB, "Scratch_Size"):
+    if _in_kib(name) or name == "Scratch_Size":
         return "byte"
     if name in _PERCENT:
         return "%"

@@ -53,9 +53,9 @@ def made(path: Path, launches: int = 3) -> Path:
             (6, "GPU", 1, "gfx942", "AMD Instinct MI300X", json.dumps(AGENT)))  # fmt: skip
         add("info_kernel_symbol", (7, "mul.kd", "mul(float*)", 1024, 20, 12))
         add("info_pmc", (1, "SQ_WAVES"), (2, "FETCH_SIZE"))
-        add("event", *((10 + n, None, "{}") for n in range(launches)), (90, 1, "{}"), (91, 3, '{"message": "step 1"}'))
+        add("event", *((10 + n, None, "{}") for n in range(launches)), (1, 1, "{}"), (2, 3, '{"message": "step 1"}'))
         add("pmc_event", *((None, 10 + n, pmc, n + pmc) for n in range(launches) for pmc in (1, 2) for _ in "two"[:2]))
-        add("region", (1, 1, 1500, 1600, 2, 90), (2, 1, 1700, 1750, 2, 90), (3, 1, 1400, 1900, 4, 91))
+        add("region", (1, 1, 1500, 1600, 2, 1), (2, 1, 1700, 1750, 2, 1), (3, 1, 1400, 1900, 4, 2))
         add("memory_copy", (1, 1200, 1300, 5, 6, 0, 4096, 3))
         add("memory_allocate", (1, 64), (2, 128))
         add("kernel_dispatch", *((n + 1, 6, 7, 3, 2000 + 100 * n, 2040 + 100 * n, 3072, 256, 2, 1, 1000, 6, 1, 10 + n)
