@@ -154,3 +154,41 @@ def test_the_real_ranking_agrees_with_its_rows_and_with_the_launches(shared: Pat
         mine = [kernel.duration_ns or 0 for kernel in kernels if kernel.name == one.name]
         assert len(mine) == one.calls
         assert sum(mine) == pytest.approx(one.device_ns or 0, rel=1e-6)
+
+
+def test_rocprof_s_own_table_has_the_same_form_with_other_names(tmp_path: Path) -> None:
+    header = ("Index", "KernelName", "gpu-id", "queue-id", "pid", "tid", "grd", "wgr", "lds", "scr", "arch_vgpr",
+              "accum_vgpr", "sgpr", "wave_size", "sig", "obj", "SQ_WAVES", "FETCH_SIZE", "DispatchNs", "BeginNs", "EndNs",
+              "CompleteNs", "DurationNs")  # fmt: skip
+    row = (
+        0,
+        "mul(int) [clone .kd]",
+        1,
+        0,
+        7,
+        7,
+        1000,
+        256,
+        512,
+        16,
+        8,
+        4,
+        16,
+        64,
+        "0x0",
+        "0x7f",
+        16,
+        2.5,
+        90,
+        100,
+        140,
+        150,
+        40,
+    )
+    report = parsers.parse(written(tmp_path / "results.csv", header, row))
+    (kernel,) = report.kernels
+    assert (report.tool, kernel.name, kernel.grid_x, kernel.duration_ns) == ("rocprof", "mul(int)", -(-1000 // 256), 40)
+    assert (kernel.registers, kernel.static_shared_bytes, kernel.dynamic_shared_bytes) == (8 + 4, 512, None)
+    assert list(report.counters) == [
+        Counter(0, "Scratch_Size", 16, "byte"), Counter(0, "SQ_WAVES", 16, None), Counter(0, "FETCH_SIZE", 2560, "byte"),
+    ]  # fmt: skip

@@ -190,3 +190,22 @@ def test_the_real_folder_holds_six_reports(shared: Path) -> None:
     assert [path.stem for path in parsers.find(folder)] == [
         f"{phase}_{kind}" for phase in ("decode", "prefill") for kind in kinds
     ]
+
+
+def test_sums_alone_are_operations_with_their_smallest_and_largest_figure(tmp_path: Path) -> None:
+    header = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage", "MinNs", "MaxNs", "StdDev")
+    path = written(tmp_path / "77_kernel_stats.csv", header, ("mul(int)", 3, 60, 20.0, 100.0, 10, 30, 8.16))
+    report = parsers.parse(path)
+    assert report.tool == "rocprofv3"
+    assert [(one.name, one.category, one.calls, one.device_ns) for one in report.operations] == [
+        ("mul(int)", "kernel", 3, 60)
+    ]
+    assert {one.name: (one.value, one.unit) for one in report.summaries} == {
+        "kernel:mul(int):Min": (10, "ns"), "kernel:mul(int):Max": (30, "ns"), "kernel:mul(int):StdDev": (8.16, "ns"),
+    }  # fmt: skip
+
+
+def test_ranges_of_roctx_are_kept_with_what_the_program_called_them(tmp_path: Path) -> None:
+    path = written(tmp_path / "77_marker_api_trace.csv", CALLS, ("MARKER_CORE_API", "step 1", 77, 9, 1, 100, 180))
+    (found,) = parsers.parse(path).ranges
+    assert (found.name, found.start_ns, found.duration_ns, found.thread) == ("step 1", 100, 80, 9)
