@@ -63,6 +63,38 @@ MORE_SEEDS: dict[str, list[bytes]] = {
         b'    "Bytes (MB)": 4.096,\n    "Throughput (MBps)": 1.5,\n    "SrcMemKd": "Pageable",\n    "DstMemKd": "Device",\n'
         b'    "Device": "A100 (0)",\n    "Ctx": 1,\n    "Strm": 7,\n    "Name": "[CUDA memcpy HtoD]"\n  }\n]\n\n',
     ],
+    "rocm.csv": [
+        b'"Kind","Agent_Id","Queue_Id","Stream_Id","Dispatch_Id","Kernel_Name","Correlation_Id","Start_Timestamp","End_Timestamp",'
+        b'"LDS_Block_Size","Scratch_Size","VGPR_Count","Accum_VGPR_Count","Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z",'
+        b'"Grid_Size_X","Grid_Size_Y","Grid_Size_Z"\n"KERNEL_DISPATCH","Agent 1","1","2","1","mul(int, int)","5","100","140","512",'
+        b'"0","8","0","64","1","1","640","1","1"\n',
+        b"Correlation_Id,Dispatch_Id,Agent_Id,Process_Id,Grid_Size,Kernel_Name,Workgroup_Size,Counter_Name,Counter_Value,"
+        b"Start_Timestamp,End_Timestamp\n1,1,Agent 1,7,1024,mul,256,FETCH_SIZE,10.625000,100,140\n",
+        b"Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp\n"
+        b"HIP_RUNTIME_API_EXT,hipGraphLaunch,7,7,5,90,95\nMARKER_CORE_API,step 1,7,7,6,80,99\n",
+    ],
+    "rocm.compute": [
+        b"Dispatch_ID,Kernel_Name,GPU_ID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Arch_VGPR,Accum_VGPR,SQ_WAVES,TCC_HIT[0],"
+        b"TCC_HIT[1],Start_Timestamp,End_Timestamp\n0,mul [clone .kd],2,1024,256,0,8,0,16,1,2,100.5,140.25\n",
+        b"gpu_model,gpu_arch,cu_per_gpu,max_sclk,hbm_bw\nMI300X_A1,gfx942,304,2100,5324.8\n",
+        b'Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\n"mul(int, int)",2,80.5,40.25,40.25,100\n',
+    ],
+    "rocm.rocprof": [
+        b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"mul(int, int)",2,80,40,100.0\n',
+        b'{ "traceEvents":[{}\n,{"args":{"name":"GPU0"},"ph":"M","pid":6,"name":"process_name"}\n,{"ph":"X","name":"mul","pid":"6",'
+        b'"ts":"1","dur":"2","args":{"BeginNs":"1000","EndNs":"3000","dev-id":"0","Name":"mul","stream-id":"1"}}\n]}',
+    ],
+    "rocm.json": [
+        b'{"rocprofiler-sdk-tool":[{"agents":[{"id":{"handle":7},"type":2,"node_id":1,"name":"gfx942"}],"kernel_symbols":['
+        b'{"kernel_id":3,"formatted_kernel_name":"mul"}],"counters":[{"id":{"handle":9},"name":"SQ_WAVES"}],"buffer_records":{'
+        b'"kernel_dispatch":[{"dispatch_info":{"kernel_id":3,"dispatch_id":1,"agent_id":{"handle":7},"grid_size":{"x":64,"y":1,"z":1},'
+        b'"workgroup_size":{"x":64,"y":1,"z":1}},"start_timestamp":1,"end_timestamp":5}]},"callback_records":{}}]}',
+    ],
+    "proton": [
+        b'[{"frame":{"name":"ROOT"},"metrics":{"count":0,"time (ns)":0},"children":[{"frame":{"name":"a"},"metrics":{"flops16":9},'
+        b'"children":[{"frame":{"name":"mul"},"metrics":{"count":1,"time (ns)":5,"device_id":"0"},"children":[]}]}]},'
+        b'{"HIP":{"0":{"arch":"gfx942","num_sms":304,"clock_rate":2100000}}}]',
+    ],
     "run_samples": [
         b"# perfctl samples 1\n# gpu: NVML, driver 550.54.15\n# every_s: 0.05\n"
         b"at_ns,device_index,gpu_utilisation,memory_used_bytes,power_w,sm_clock_hz,throttle_reasons,host_cpu\n"

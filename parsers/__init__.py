@@ -6,8 +6,8 @@ A new format is one module with ``sniff`` and ``parse``, one line in PARSERS, an
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 if TYPE_CHECKING:
     from perfctl.records.report import Report
 
-__all__ = ["PARSERS", "Parser", "ReportError", "find", "no_collection", "parse", "sniff"]
+__all__ = ["PARSERS", "Parser", "ReportError", "find", "leader", "leaders", "no_collection", "parse", "sniff"]
 
 LFS = b"version https://git-lfs"
 """First bytes of a git-LFS pointer, the small file that stands in for a large one."""
@@ -45,6 +45,11 @@ class Parser:
             report: Report = self._load().parse(path)
         return report
 
+    def leader(self, path: Path) -> Path:
+        """The file that a report of several files is read from, which is mostly ``path`` itself."""
+        find_leader: Callable[[Path], Path] | None = getattr(self._load(), "leader", None)
+        return path if find_leader is None else find_leader(path)
+
     def _load(self) -> Any:
         return import_module(f"perfctl.parsers.{self.module}")
 
@@ -54,6 +59,12 @@ PARSERS: tuple[Parser, ...] = (
     Parser("nsys SQLite", "nsys.sqlite"),
     Parser("nsys report", "nsys.rep"),
     Parser("ncu report", "ncu.rep"),
+    Parser("rocprofv3 database", "rocm.rocpd"),
+    Parser("rocprof", "rocm.rocprof"),
+    Parser("rocprofv3 JSON", "rocm.json"),
+    Parser("rocprofv3 CSV", "rocm.csv"),
+    Parser("rocprof-compute CSV", "rocm.compute"),
+    Parser("Proton profile", "proton"),
     Parser("Kineto trace", "kineto.trace"),
     Parser("DLProf CSV", "dlprof.csv"),
     Parser("DLProf database", "dlprof.database"),
@@ -108,7 +119,8 @@ def parse(path: Path | str) -> Report:
 def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
     """The reports at ``path``: itself when it is one, else every report below it, sorted; hidden names are left out.
 
-    A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as one report.
+    A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as one report. Of files
+    that are one report together (rocprofv3's CSV files) only the one that it is read from is named.
     """
     seen: set[Path] = set()
 
@@ -124,7 +136,22 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
             elif child.is_file() and child.stat().st_size and sniff(child) is not None:
                 yield child
 
-    return list(below(path))
+    return leaders(below(path))
+
+
+def leaders(paths: Iterable[Path]) -> list[Path]:
+    """Those of the paths that are not read as part of another one of them."""
+    given = list(dict.fromkeys(paths))
+    known = set(given)
+    return [path for path in given if path.is_dir() or (first := leader(path)) == path or first not in known]
+
+
+def leader(path: Path) -> Path:
+    """The file that the report is read from which ``path`` belongs to; ``path`` itself where it stands alone."""
+    with suppress(OSError):
+        parser = sniff(path) if path.suffix == ".csv" and path.is_file() and path.stat().st_size else None
+        return path if parser is None else parser.leader(path)
+    return path
 
 
 def is_stump(path: Path) -> bool:

@@ -1,7 +1,8 @@
 """Copies a report without its process environments and secrets: the only parser module that writes.
 
 It writes only that copy, under a temporary name until it is complete and has been checked again. An nsys export loses its
-environments, the program's output, and strings that nothing refers to; elsewhere secrets become "(removed)".
+environments, the program's output, and strings that nothing refers to; a database of rocprofv3 loses its environments and
+the host's name; elsewhere secrets become "(removed)".
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ DELETED = {
     "ANALYSIS_FILE": "1",  # the same, and files that nsys collected (2024.2 and later)
 }
 """Table of an nsys export -> rows to delete."""
+EMPTIED = {
+    "rocpd_info_process": {"environment": "'{}'"},
+    "rocpd_info_node": {"hostname": "NULL", "domain_name": "NULL"},
+}
+"""Beginning of a table of rocprofv3, which goes on with the run's GUID -> columns to empty, and what they hold then."""
 ENVIRONMENT = re.compile(
     rb"(?:PATH|HOME|PWD|OLDPWD|USER|USERNAME|LOGNAME|SHELL|SHLVL|HOSTNAME|LANG|TERM|MAIL|EDITOR|DISPLAY|TMPDIR|_|PS1"
     rb"|LD_[A-Z_]+|LC_[A-Z]+|LS_COLORS|SSH_[A-Z_]+|XDG_[A-Z_]+|CUDA_[A-Z_]+|CONDA_[A-Z_0-9]+|PYTHON[A-Z]+"
@@ -73,6 +79,8 @@ def rewrite(part: Path, names: set[str]) -> dict[str, int]:
         if STRINGS in tables:
             gone[STRINGS] = _drop_strings(connection, tables)
         for table in tables:
+            if emptied := _empty(connection, table):
+                gone[table] = emptied
             _replace_in(connection, table, names)
         connection.execute("COMMIT")
         connection.execute("VACUUM")
@@ -80,8 +88,13 @@ def rewrite(part: Path, names: set[str]) -> dict[str, int]:
 
 
 def environment_in(part: Path) -> bool:
-    """Is a variable of an environment left among the strings?"""
+    """Is a variable of an environment left, among the strings of nsys or in a column of rocprofv3?"""
     with closing(connect(part)) as connection:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            if table.startswith("rocpd_info_process") and "environment" in _columns(connection, table):
+                query = f"SELECT 1 FROM {_quoted(table)} WHERE environment NOT IN ('{{}}', '[]', '')"
+                if connection.execute(query).fetchone():
+                    return True
         connection.text_factory = bytes
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (STRINGS,)).fetchone():
             return False
@@ -98,6 +111,18 @@ def _delete(connection: sqlite3.Connection, table: str) -> int:
     """Delete the rows; all of them where the table lacks its usual columns."""
     known = _columns(connection, table).keys() >= {"name", "value"}
     return connection.execute(f"DELETE FROM {table} WHERE {DELETED[table] if known else '1'}").rowcount
+
+
+def _empty(connection: sqlite3.Connection, table: str) -> int:
+    """Empty what a table of rocprofv3 says about the user's machine. Gives the rows that changed."""
+    changed = 0
+    for start, columns in EMPTIED.items():
+        present = _columns(connection, table) if table.startswith(start) else {}
+        for column in (name for name in columns if name in present):
+            new, name = columns[column], _quoted(column)
+            query = f"UPDATE {_quoted(table)} SET {name} = {new} WHERE {name} IS NOT {new}"
+            changed = max(changed, connection.execute(query).rowcount)
+    return changed
 
 
 def _drop_strings(connection: sqlite3.Connection, tables: dict[str, str]) -> int:
@@ -171,7 +196,7 @@ class Scrubbed:
     names: tuple[str, ...]
     """Names of what looked like a secret in the report."""
     rows: dict[str, int]
-    """Table -> deleted rows; empty for a text."""
+    """Table -> rows that were deleted or emptied; empty for a text."""
 
 
 def scrub(path: Path, target: Path) -> Scrubbed:

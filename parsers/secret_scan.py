@@ -29,6 +29,9 @@ WORDY_TABLES = {
     "DIAGNOSTIC_EVENT": "text",
 }
 """Table of an nsys export in which environments and messages stand -> what is read of a row."""
+PROCESS = "coalesce(command, '') || char(10) || coalesce(environment, '')"
+_PROCESSES = re.compile(rb"rocpd_info_process\w*")
+"""Tables of rocprofv3 with command and environment of a process."""
 _GAP = re.compile(rb"[\s\",;]")
 
 
@@ -106,12 +109,13 @@ def _whole_words(sample: bytes) -> bytes:
 
 
 def _database_texts(path: Path) -> Iterator[bytes]:
-    """The strings of an nsys export; nothing of another database."""
+    """The strings of an nsys export, the commands and environments of rocprofv3; nothing of another database."""
     with closing(connect(path)) as connection:
         connection.text_factory = bytes
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        for table, text in WORDY_TABLES.items():
-            if table.encode() in tables:
-                rows = connection.execute(f"SELECT CAST({text} AS BLOB) FROM {table} WHERE length({text}) > 8")
-                while batch := rows.fetchmany(4096):
-                    yield b"\n".join(value for (value,) in batch) + b"\n"
+        wordy = {table: text for table, text in WORDY_TABLES.items() if table.encode() in tables}
+        wordy |= {f'"{name.decode()}"': PROCESS for name in tables if _PROCESSES.fullmatch(name)}
+        for table, text in wordy.items():
+            rows = connection.execute(f"SELECT CAST({text} AS BLOB) FROM {table} WHERE length({text}) > 8")
+            while batch := rows.fetchmany(4096):
+                yield b"\n".join(value for (value,) in batch) + b"\n"

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.counters.flops import KernelFlops
+from perfctl.orchestrator.analyse.counters.amd import TOOLS, is_amd
+from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.analyse.derived.run import coverage
 from perfctl.orchestrator.analyse.figure import total_of
@@ -395,7 +396,18 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
     run = prepared.run
     if not run.report.kernels:
         return None
-    if run.profiler != "ncu":
+    counts = any(makes_flops(counter.name) for counter in run.report.counters)
+    if is_amd(run) and not counts:
+        what = (
+            "no counter that FLOPs are made from was collected"
+            if run.profiler in TOOLS
+            else f"{run.profiler} does not record them"
+        )
+        return (
+            "not collected",
+            f"{what}. Run rocprof-compute profile, or rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+        )
+    if run.profiler != "ncu" and not (is_amd(run) and counts):
         return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
     each = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
     whole = total_of(item.total for item in each)

@@ -38,6 +38,8 @@ _OTHERS = ("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNano
 METADATA = frozenset((*_FLAGS, *_VERSIONS, *_TORCH, *_OTHERS))
 """The members of the trace that are read. Others may name jobs, users and hosts, and are dropped."""
 
+_GFX = {"9.4": "gfx942", "9.5": "gfx950"}
+"""computeMajor and computeMinor of AMD's GPUs -> the only product line with them; 9.0 is gfx906, gfx908 or gfx90a."""
 _EPOCH_NS = 946_684_800 * 10**9
 """1 January 2000: times before it do not count from 1970."""
 _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"baseTimeNanoseconds"')
@@ -57,6 +59,7 @@ def parse(path: Path) -> Report:
     if not events.known and "schemaVersion" not in metadata:
         reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
         raise ReportError(path, "torch", reason, "Pass a trace that torch.profiler's export_chrome_trace wrote")
+    agents = _agents(events, metadata)
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
@@ -84,7 +87,7 @@ def parse(path: Path) -> Report:
         memory=_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
-        gaps=(*_gaps(events, found_kernels, by_operator=bool(operators.ops)), *operators.gaps),
+        gaps=(*_gaps(events, found_kernels, by_operator=bool(operators.ops)), *operators.gaps, *agents),
         diagnostics=(*_diagnostics(events, metadata, stream.repaired), *diagnostics(events.unknown)),
         started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
         duration_ns=None if begin is None or end is None else end - begin,
@@ -124,13 +127,14 @@ def _devices(events: Events, metadata: dict[str, Any], kernels: list[Kernel]) ->
         name = entry["name"] if isinstance(entry.get("name"), str) and entry["name"] else None
         major, minor = whole(entry.get("computeMajor")), whole(entry.get("computeMinor"))
         index = whole(entry.get("id"))
-        amd = amd_trace or (name or "").startswith("AMD")  # computeMajor is then a gfx number
+        amd = amd_trace or (name or "").startswith("AMD")  # computeMajor and computeMinor are then of a gfx number
+        capability = None if major is None or minor is None else f"{major}.{minor}"
         found.append(
             Device(
                 name=name,
                 kind="gpu",
                 index=position if index is None else index,
-                compute_capability=None if amd or major is None or minor is None else f"{major}.{minor}",
+                compute_capability=_GFX.get(capability or "") if amd else capability,
                 sm_count=whole(entry.get("numSms")),
                 memory_bytes=whole(entry.get("totalGlobalMem")),
             )
@@ -138,6 +142,35 @@ def _devices(events: Events, metadata: dict[str, Any], kernels: list[Kernel]) ->
     if not found and events.spans and not (events.kernels or events.copies):
         return (Device(name=None, kind="cpu"),)
     return tuple(sorted(found, key=lambda device: (-used[device.index], device.index)))
+
+
+def _agents(events: Events, metadata: dict[str, Any]) -> tuple[Gap, ...]:
+    """Of a ROCm trace: give the work of its only GPU that GPU's number; the gap where there are several.
+
+    ROCm's events have the number of an agent, which counts the host's processors first ("device": 9), while
+    deviceProperties counts the GPUs from 0. Which processors there are the trace does not say.
+    """
+    listed = metadata.get("deviceProperties")
+    gpus = {whole(one.get("id")) for one in listed if isinstance(one, dict)} if isinstance(listed, list) else set()
+    work = (events.kernels, events.copies)
+    used = {event.args[0] for group in work for event in group if event.args[0] is not None}
+    if not (any(key.startswith(("hip_", "roctracer")) for key in metadata) or _all_amd(listed)) or not used:
+        return ()
+    if len(gpus) == 1 and len(used) == 1:
+        only = next(iter(gpus))
+        for group in work:
+            group[:] = [event._replace(args=(only, *event.args[1:])) for event in group]
+        return ()
+    shown = ", ".join(map(str, sorted(used)))
+    reason = (
+        f"ROCm's number of an agent ({shown}) counts the host's processors first, deviceProperties counts GPUs from 0"
+    )
+    return (Gap("kernel.device_index", "ambiguous", reason),)
+
+
+def _all_amd(listed: object) -> bool:
+    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return bool(entries) and all(str(one.get("name", "")).startswith("AMD") for one in entries)
 
 
 def _environment(metadata: dict[str, Any], torch: str | None) -> dict[str, str]:

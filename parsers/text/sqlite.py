@@ -168,8 +168,8 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
     try:
         with closing(connect(path)) as connection:
             yield Database(connection)
-    except sqlite3.Error as error:
-        reason = f"the database is damaged or cut off ({error})"
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a message about a damaged schema need not be UTF-8
+        reason = f"the database is damaged or cut off ({' '.join(str(error).split())[:200]})"
         raise ReportError(path, tool, reason, remedy) from error
 
 

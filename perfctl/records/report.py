@@ -70,7 +70,7 @@ class Kernel(NamedTuple):
     block_y: int | None = None
     block_z: int | None = None
     registers: int | None = None
-    """Per thread; shared memory is per block."""
+    """Per thread; shared memory is per block. On AMD GPUs VGPRs and AccVGPRs of a work-item, and LDS of a work-group."""
     static_shared_bytes: int | None = None
     dynamic_shared_bytes: int | None = None
     start_ns: int | None = None
@@ -362,7 +362,9 @@ class Device:
     index: int = 0
     """CUDA ordinal."""
     compute_capability: str | None = None
+    """ "8.6"; of an AMD GPU the name of its instruction set: "gfx942"."""
     sm_count: int | None = None
+    """Streaming multiprocessors; of an AMD GPU its compute units."""
     memory_bytes: int | None = None
     memory_bandwidth_bps: int | None = None
     """Bytes per second."""
@@ -379,7 +381,8 @@ class Report:
     """
 
     tool: str
-    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, or workload for perfctl's own record."""
+    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, rocprofv3, rocprof, rocprof-compute, proton, or workload for
+    perfctl's own record."""
     path: Path
     form: str
     """The format that was recognised, in words: "ncu CSV, long, 15 columns"."""

@@ -129,6 +129,9 @@ def ingest(
     at = database.now()
     sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command_line, os.uname().nodename, at)
     files = {path: sources(path) if path.is_dir() else [path] for path in given}
+    if len(given) > 1:
+        first = set(parsers.leaders(path for inside in files.values() for path in inside))
+        files = {path: [one for one in inside if one in first] for path, inside in files.items()}
     listener.found(sum(map(len, files.values())))
     with database.writing(store) as connection:
         intake = _Intake(connection, sweep, hints, store, again, listener)
@@ -167,7 +170,7 @@ class _Intake:
     def take_all(self, given: Path, files: list[Path]) -> None:
         """``files`` are the reports that ``given``, a file or a folder, holds."""
         broken = self._name_others(given, files)
-        if not files and not broken:
+        if not files and not broken and given.is_dir():
             self._failed(f"{given}: no report was found in this folder. Name the report file itself")
         for path in files:
             self.listener.begin(path)
@@ -218,7 +221,8 @@ class _Intake:
             return False
         others = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
         taken = set(found)
-        why = {file: _why_broken(file) for file in others if file not in taken and taken.isdisjoint(file.parents)}
+        left = [file for file in others if file not in taken and taken.isdisjoint(file.parents)]
+        why = {file: _why_broken(file) for file in left if parsers.leader(file) not in taken}
         broken = [said for said in why.values() if said is not None]
         for said in broken:
             self._failed(said)

@@ -1,4 +1,4 @@
-"""FLOPs that one kernel executed, from its SASS counters. 1 multiply-add = 2 FLOPs.
+"""FLOPs that one kernel executed, from its SASS counters, or from those of an AMD GPU (amd.py). 1 multiply-add = 2 FLOPs.
 
 ``_thread_inst_`` metrics count threads, so they are not multiplied by 32; ``sm__`` and ``smsp__`` sums agree. Additions
 alone (FADD, the counters of many studies) say nothing about multiply-adds, which are FFMA: all three are needed.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.counters import sums
+from perfctl.orchestrator.analyse.counters import amd, sums
 from perfctl.orchestrator.analyse.counters.sums import AMPERE_OR_LATER, NO_INTEGER, PREFIX, Values
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import NOTHING, Algorithm, recognise
@@ -47,6 +47,8 @@ def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float |
 def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
     """launch -> FLOPs, for every launch of the run that has any counter; ``by_launch`` are its ``values_by_launch``."""
     capability, sms = compute_capability(run), sm_count(run)
+    if run.profiler in amd.TOOLS:
+        return {launch: amd_flops(values, capability) for launch, values in by_launch.items()}
     if (
         capability is None
     ):  # what the chip is at least, by kernels that exist for it only: ampere_sgemm runs on no earlier
@@ -63,13 +65,29 @@ def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, Kern
 
 
 def compute_capability(run: Run) -> str | None:
-    """Of the GPU the run used; None when no record says so."""
+    """Of the GPU the run used, "gfx942" for AMD's; None when no record says so."""
     return next((device.compute_capability for device in run.devices if device.compute_capability), None)
 
 
 def sm_count(run: Run) -> int | None:
-    """Streaming multiprocessors of the GPU the run used; None when no record says so."""
+    """Streaming multiprocessors (AMD: compute units) of the GPU the run used; None when no record says so."""
     return next((device.sm_count for device in run.devices if device.sm_count), None)
+
+
+def amd_flops(values: Values, chip: str | None) -> KernelFlops:
+    """FLOPs of one launch on an AMD GPU; ``chip`` is "gfx942", ... or None when not known."""
+    used = tuple(item for item in values.items() if amd.makes_flops(item[0]))
+    return _amd_flops(used, chip)
+
+
+@lru_cache(maxsize=65536)
+def _amd_flops(items: tuple[tuple[str, float | None], ...], chip: str | None) -> KernelFlops:
+    values = dict(items)
+    vector = {path: amd.vector(values, path, chip) for path in amd.PATHS}
+    matrix, types, integer = amd.matrix(values, chip)
+    return KernelFlops(
+        **vector, tensor=matrix, total=_total({**vector, "tensor": matrix}), tensor_types=types, integer=integer
+    )
 
 
 def kernel_flops(
@@ -127,7 +145,8 @@ def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
 @lru_cache(maxsize=4096)
 def makes_flops(name: str) -> bool:
     """True for the metrics that FLOPs are made from (what turns a rate into a count not included)."""
-    return "_thread_inst_executed_op_" in name or "_inst_executed_pipe_tensor" in name or name.startswith(PREFIX)
+    is_nvidia = "_thread_inst_executed_op_" in name or "_inst_executed_pipe_tensor" in name or name.startswith(PREFIX)
+    return is_nvidia or amd.makes_flops(name)
 
 
 @lru_cache(maxsize=65536)
@@ -164,7 +183,7 @@ def has_halves(name: str) -> bool | None:
 BESIDE = "partly known: only what its threads did beside the tensor cores"
 
 
-def _total(paths: Mapping[str, Figure], tensor_kernel: bool) -> Figure:
+def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
     """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path is missing.
 
     A product on tensor cores whose tensor work is not known has no counted total: what is known is beside its work.

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+from perfctl.orchestrator.analyse.counters import amd
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, PATHS, Values
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
@@ -75,7 +76,7 @@ def dram_bytes(values: Values) -> Figure:
         return Figure(whole, "counted")
     rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
     if rate is None or time_ns is None:
-        return NO_BYTES
+        return amd.dram_bytes(values) or NO_BYTES
     return Figure(rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration")
 
 

@@ -1,6 +1,8 @@
-"""GPUs from Pascal to Blackwell: peaks, worked out from units x clock, and data sheets (gpus.json).
+"""GPUs from Pascal to Blackwell and from Vega 20 to CDNA 4: peaks, worked out from units x clock, and data sheets (gpus.json).
 
 FLOP/s = SMs x FLOPs per SM and cycle x clock. docs/devices.md states sources; figures without a reliable one are left out.
+AMD's compute units (CUs) stand where NVIDIA has SMs, its matrix cores where NVIDIA has tensor cores, and the name of the
+instruction set ("gfx942") where NVIDIA has a compute capability.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
-TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64")
-"""Input types of the tensor cores; the paths are "tensor fp16" and so on."""
+TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64", "fp32", "fp6", "fp4")
+"""Input types of tensor and matrix cores; the paths are "tensor fp16" and so on. fp32 (AMD calls TF32 XF32), fp6 and fp4
+are of AMD's matrix cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class Architecture:
     capability: str
     fp32: int
     fp64: int
-    fp16: int
+    fp16: int | None
+    """None where no data sheet states it."""
     tensor: Mapping[str, int]
     """Dense, with fp32 accumulation, of server and workstation chips; GeForce chips may have half."""
 
@@ -44,7 +48,7 @@ class Gpu:
     memory_gb: list[int]
     """One for each variant of the product."""
     power_w: int | None
-    """Highest board power; None if the data sheet states it for more than the GPU."""
+    """Highest board power; None if the data sheet states it for more than the device that programs see."""
     link: str
     link_gbs: float
     """GB/s one way of NVLink if it reaches all GPUs of the board, else of 16 PCIe lanes."""
@@ -59,6 +63,8 @@ class Gpu:
 _TABLE = json.loads(Path(__file__).with_name("gpus.json").read_text(encoding="utf-8"))
 ARCHITECTURES = tuple(Architecture(**row) for row in _TABLE["architectures"])
 GPUS = tuple(Gpu(**row) for row in _TABLE["gpus"])
+AMD = tuple(Gpu(**row) for row in _TABLE["amd"])
+"""Roofs of AMD's boards. Times are not predicted for them: what predictions are fitted to ran on NVIDIA's."""
 
 
 def find(name: str | None) -> Gpu | None:
@@ -66,7 +72,7 @@ def find(name: str | None) -> Gpu | None:
     if not name or sliced(name):
         return None
     lowered = " ".join(name.lower().split())
-    return next((gpu for gpu in GPUS if re.search(gpu.pattern, lowered)), None)
+    return next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
 
 
 def candidates(name: str | None) -> tuple[Gpu, ...]:
@@ -93,7 +99,9 @@ def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, fl
     assert chip is not None
     plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
     tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
-    found = {"fp32": chip.fp32 * plain, "fp64": chip.fp64 * plain, "fp16": chip.fp16 * plain}
+    found = {"fp32": chip.fp32 * plain, "fp64": chip.fp64 * plain}
+    if chip.fp16 is not None:
+        found["fp16"] = chip.fp16 * plain
     rates = chip.tensor if gpu.tensor is None else gpu.tensor
     # fp64 on tensor cores runs at the boost clock, the others may not
     clocks = {kind: plain if kind == "fp64" else tensor for kind in TENSOR if kind in rates}

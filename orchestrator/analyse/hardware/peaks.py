@@ -73,8 +73,12 @@ def _derived(name: str, device: Device) -> Peaks:
             why = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
         return Peaks(name, "", "none", reason=f"{why} (docs/devices.md); {MEASURE}")
     cycles = device.sm_count * device.clock_hz
-    flops = {"fp32": chip.fp32 * cycles, "fp64": chip.fp64 * cycles, "fp16": chip.fp16 * cycles}
-    said = f"{device.sm_count} SMs x {device.clock_hz / 1e6:.0f} MHz of the run's own record, CC {device.compute_capability}"
+    flops = {"fp32": chip.fp32 * cycles, "fp64": chip.fp64 * cycles}
+    if chip.fp16 is not None:
+        flops["fp16"] = chip.fp16 * cycles
+    is_amd = chip.capability.startswith("gfx")
+    units, kind = ("CUs", device.compute_capability) if is_amd else ("SMs", f"CC {device.compute_capability}")
+    said = f"{device.sm_count} {units} x {device.clock_hz / 1e6:.0f} MHz of the run's own record, {kind}"
     return Peaks(name, f"{said}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps)
 
 

@@ -10,22 +10,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from perfctl.orchestrator.analyse.kernels import amd_names
+
 Table = tuple[tuple[str, re.Pattern[str]], ...]
 
 
-def read_patterns(file: str) -> dict[str, Table]:
+def read_patterns(*files: str) -> dict[str, Table]:
     """Table -> (word, pattern of its names), to be tried in that order; lines with the same word are alternatives."""
     tables: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
-    for table, word, pattern in csv.reader(lines[1:]):
-        tables[table][word].append(pattern)
+    for file in files:
+        lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+        for table, word, pattern in csv.reader(lines[1:]):
+            tables[table][word].append(pattern)
     return {
         table: tuple((word, re.compile("|".join(patterns))) for word, patterns in words.items())
         for table, words in tables.items()
     }
 
 
-PATTERNS = read_patterns("names.csv")
+PATTERNS = read_patterns("names.csv", "names_amd.csv")
 """family, triton, role, library, direction, tile, and "conv method", ... of families with several methods.
 
 PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation fused into it: the shape
@@ -98,7 +101,6 @@ _ENGINE = re.compile(r"(?:dgrad|wgrad)\w*(?:engine|_alg)\w*<(float|double)?")
 _BATCHED = re.compile(r"^bmm_[a-z0-9]+_(?=\w*_fp32_t\d)(\w+?)_fp32")
 """TensorRT-LLM's products: ``bmm_<output>_<a><b>_Fp32_t128x16x256``; mixed types are multiplied as the wider one."""
 _EFFICIENT = re.compile(r"fmha_cutlass[fb]_(f32|f16|bf16)_\w*?_sm(\d+)")
-_MIOPEN = re.compile(r"igemm_(?:fwd|bwd|wrw)_gtcx?\d*_n[a-z]+_(bf16|fp16|fp32|int8)")
 
 
 def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
@@ -108,6 +110,8 @@ def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
 
 
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
+    if said := amd_names.math_of(name):
+        return said
     if found := _XMMA.search(name):
         kind = _TYPES[found["computed"] or found["stored"]]
         if kind == "fp32" and re.search(r"_tensor\d+x|_warpgroupsize", name):
@@ -122,8 +126,6 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
         return _NVJET_TYPES.get(found[1]), True
     if (found := _PLAIN.search(name)) and "tensorop" not in name:
         return _TYPES[found[1]], False
-    if found := _MIOPEN.search(name):
-        return _TYPES[found[1]], None
     if found := _BATCHED.search(name):
         kinds = (("bfloat16", "bf16"), ("fp16", "fp16"), ("e4m3", "fp8"), ("e5m2", "fp8"), ("e2m1", "fp4"))
         return next((kind for word, kind in kinds if word in found[1]), None), True
@@ -310,7 +312,14 @@ def _first(table: str, *texts: str) -> str | None:
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:
-    sizes = {"9x9_5x5": (9, 5), "4x4": (4, 3), "winograd_128x128": (2, 3), "generatewinogradtiles": (2, 3)}
+    sizes = {
+        "9x9_5x5": (9, 5),
+        "4x4": (4, 3),
+        "winograd_128x128": (2, 3),
+        "generatewinogradtiles": (2, 3),
+        "_f2x3": (2, 3),
+        "_f3x2": (3, 2),
+    }
     return next((found for word, found in sizes.items() if word in lowered), None)
 
 
@@ -323,9 +332,11 @@ def _family(lowered: str, own: str) -> str | None:
 
 
 def _own_name(name: str) -> str:
-    """Up to the first template argument or parameter; CUTLASS's "Kernel<X<...>>" is named by its X."""
+    """Up to the first template argument or parameter; "Kernel<X<...>>" of CUTLASS is named by its X."""
     text = re.sub(r"^(void|static|__global__)\s+", "", name)
     text = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", text)
     pieces = re.split(r"[<(>]", text)
     own = pieces[0].rpartition("::")[2] or text
-    return pieces[1] if own.startswith(("kernel", "device_kernel")) and len(pieces) > 1 else own
+    # Composable Kernel's convolutions are "kernel_grouped_conv_...<GridwiseGemm...>"
+    inner = own.startswith(("kernel", "device_kernel", "kentry")) and "conv" not in own
+    return pieces[1] if inner and len(pieces) > 1 else own

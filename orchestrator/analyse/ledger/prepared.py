@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from perfctl.orchestrator.analyse.counters import flops as counters
+from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
 from perfctl.orchestrator.analyse.derived.partial import complete
@@ -149,8 +150,8 @@ class PreparedBatch:
         """The counted run, else the timed one, with derived counts; None where none of its products has a rule."""
         source = self.counted or self.timing
         ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if source is None or not source.run.report.kernels or not ops:
-            return None
+        if source is None or not source.run.report.kernels or not ops or is_amd(source.run):
+            return None  # the rules are of NVIDIA's kernels
         made = DerivedRun(source.run, source.precision, source.recorded, tuple(ops))
         return made if any(one.ffma or one.tensor for one in made.derived.values()) else None
 
@@ -158,7 +159,7 @@ class PreparedBatch:
     def completed(self) -> dict[int, Derived]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose rule gives the others."""
         ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if self.counted is None or self.batch is None or not ops:
+        if self.counted is None or self.batch is None or not ops or is_amd(self.counted.run):
             return {}
         batch = self.batch
         works = layer_work(op for op in ops if op.direction == "forward").products

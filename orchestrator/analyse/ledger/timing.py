@@ -23,6 +23,7 @@ OPTIMIZER: Key = ("", "optimizer")
 KERNEL_BASIS = {
     "nsys": "kernels, nsys", "torch": "kernels, torch (CUPTI)", "dlprof": "kernels, DLProf",
     "ncu": "kernels under ncu, locked clocks: not a time to trust",
+    "rocprofv3": "kernels, rocprofv3", "rocprof": "kernels, rocprof", "rocprof-compute": "kernels, rocprof-compute",
 }  # fmt: skip
 
 

@@ -42,7 +42,8 @@ def ingest(
 
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of any page, console
     text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. torch.profiler: Kineto traces, plain or gzipped. nvprof:
-    GPU trace as text. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon.
+    GPU trace as text. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3: results.db, CSV, JSON. rocprof:
+    stats CSV, results.csv, .db and .json. rocprof-compute (Omniperf): CSV. Proton: .hatchet.
 
     Each file goes in whole or not at all; one that cannot be read does not stop the others.
     """

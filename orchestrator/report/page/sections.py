@@ -57,9 +57,10 @@ def _study(found: Analysis, key: str) -> StudyView:
     origin = None if {name for name, _ in origins} <= {"measured"} else " and ".join(name for name, _ in origins)
     sections = (replace(part, origin=origin) if part.key in NUMBERS else part for part in _parts(found, key, origin))
     capability = next((device.compute_capability for device in study.runs[0].devices[:1]), None)
+    chip = capability if (capability or "").startswith("gfx") else f"CC {capability}"
     facts = (
         ("what", study.runs[0].report.form if study.foreign else ""),
-        ("device", f"{study.device or 'not recorded'}" + (f" (CC {capability})" if capability else "")),
+        ("device", f"{study.device or 'not recorded'}" + (f" ({chip})" if capability else "")),
         ("batch", " ".join(map(str, study.batches))), ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
     )  # fmt: skip
     return StudyView(

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.analyse.hardware.gpus import (
+    AMD,
     ARCHITECTURES,
+    BOARDS,
     GPUS,
     architecture,
     candidates,
     find,
     flops_per_second,
+    meant,
 )
 from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.memory.trace import CAPABILITIES
@@ -56,6 +59,30 @@ PUBLISHED: dict[str, dict[str, float]] = {
     "NVIDIA GH200 480GB": {"fp32": 67, "fp64": 34, "tensor fp16": 990},
     "NVIDIA B200": {"fp32": 75, "tensor bf16": 2250, "tensor fp8": 4500},
     "NVIDIA GeForce RTX 5090": {"fp32": 104.8, "tensor fp16": 209.5, "tensor fp8": 419, "tensor int8": 838},
+    "AMD Instinct MI50": {"fp32": 13.3, "fp64": 6.6, "fp16": 26.5},
+    "AMD Instinct MI60": {"fp32": 14.7, "fp64": 7.4, "fp16": 29.5},
+    "AMD Instinct MI100": {
+        "fp32": 23.1, "fp64": 11.5, "tensor fp32": 46.1, "tensor fp16": 184.6, "tensor bf16": 92.3, "tensor int8": 184.6,
+    },
+    "AMD Instinct MI210": {
+        "fp32": 22.6, "fp64": 22.6, "tensor fp64": 45.3, "tensor fp32": 45.3, "tensor fp16": 181, "tensor bf16": 181,
+        "tensor int8": 181,
+    },
+    "AMD Instinct MI250": {"fp32": 45.3 / 2, "fp64": 45.3 / 2, "tensor fp64": 90.5 / 2, "tensor fp16": 362.1 / 2},
+    "AMD Instinct MI250X": {"fp32": 47.9 / 2, "fp64": 47.9 / 2, "tensor fp32": 95.7 / 2, "tensor bf16": 383 / 2},
+    "AMD Instinct MI300A": {"fp32": 122.6, "fp64": 61.3, "tensor fp64": 122.6, "tensor tf32": 490.3, "tensor fp16": 980.6},
+    "AMD Instinct MI300X": {
+        "fp32": 163.4, "fp64": 81.7, "tensor fp64": 163.4, "tensor fp32": 163.4, "tensor tf32": 653.7, "tensor bf16": 1307.4,
+        "tensor fp8": 2614.9, "tensor int8": 2614.9,
+    },
+    "AMD Instinct MI325X": {"fp32": 163.4, "tensor fp16": 1307.4, "tensor fp8": 2614.9},
+    "AMD Instinct MI350X": {
+        "fp32": 144.2, "fp64": 72.1, "tensor fp64": 72.1, "tensor fp16": 2306.9, "tensor fp8": 4613.7, "tensor fp4": 9227.5,
+    },
+    "AMD Instinct MI355X": {
+        "fp32": 157.3, "fp64": 78.6, "tensor fp64": 78.6, "tensor fp16": 2516.6, "tensor fp8": 5033.2, "tensor fp6": 10066.3,
+        "tensor fp4": 10066.3,
+    },
 }  # fmt: skip
 """Device name as the driver gives it -> TFLOP/s of the vendor's data sheets and white papers, dense (docs/devices.md)."""
 
@@ -79,16 +106,24 @@ def test_the_table_agrees_with_the_public_device_files_of_neusight(shared: Path)
             continue
         if gpu.name == "L4":  # the file has the whole AD104 (60 SMs); L4 is sold with 58, 7424 cores
             continue
+        if gpu in AMD:  # the files count SIMDs in a CU, and state the matrix cores as well
+            worked = flops_per_second(gpu)
+            assert worked["fp32"] == pytest.approx(said["SingleFLOPsVEC"] * 1e9, rel=0.02), file.name
+            assert worked["tensor fp32"] == pytest.approx(said["SingleFLOPsMM"] * 1e9, rel=0.02), file.name
+            assert (gpu.sms, gpu.memory_gb) == (said["Num_Sm"], [said["Dev_Mem"]]), file.name
+            assert gpu.bandwidth_gbs == pytest.approx(said["Mem_Bw"], rel=0.03), file.name
+            compared += 1
+            continue
         chip = architecture(gpu.capability)
         assert chip is not None and gpu.sms * chip.fp32 / 2 == said["Num_Sm"] * said["Core_Per_SM"], file.name
         assert flops_per_second(gpu)["fp32"] == pytest.approx(said["SingleFLOPs"] * 1e9, rel=0.02), file.name
         assert gpu.bandwidth_gbs == pytest.approx(said["Mem_Bw"], rel=0.03), file.name
         compared += 1
-    assert compared >= 8
+    assert compared >= 11
 
 
 @pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "", None,
-                                  "NVIDIA GeForce RTX 4090 D", "AMD Instinct MI250X", "Tesla K80"])  # fmt: skip
+                                  "NVIDIA GeForce RTX 4090 D", "AMD Instinct MI200", "AMD Radeon VII", "Tesla K80"])  # fmt: skip
 def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name: str | None) -> None:
     assert find(name) is None
 
@@ -101,10 +136,12 @@ def test_names_differ_by_form_factor_where_the_figures_do() -> None:
 
 
 def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
-    assert {gpu.capability for gpu in GPUS} <= {chip.capability for chip in ARCHITECTURES}
-    assert len({gpu.name for gpu in GPUS}) == len(GPUS)
+    every = (*GPUS, *AMD)
+    assert {gpu.capability for gpu in every} <= {chip.capability for chip in ARCHITECTURES}
+    assert len({gpu.name for gpu in every}) == len(every)
     assert {chip.name for chip in ARCHITECTURES} == {
-        "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell",
+        "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Vega 20", "CDNA", "CDNA 2",
+        "CDNA 3", "CDNA 4",
     }  # fmt: skip
 
 
@@ -127,3 +164,16 @@ def test_the_names_that_memory_knows_have_the_capability_of_the_boards_they_name
     major, minor = CAPABILITIES[name]
     named = [gpu for gpu in GPUS if re.match(rf"{name}(?!\d)", gpu.name.lower().replace(" ", ""))]
     assert {gpu.capability for gpu in named} == {f"{major}.{minor}"}
+
+
+def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units() -> None:
+    """What Omniperf calls an MI200: 104 CUs at 1700 MHz, 128 FLOPs a CU and cycle in fp32 and in fp64."""
+    found = peaks_of(Device("AMD Instinct MI200", "gpu", 0, "gfx90a", 104, clock_hz=1_700_000_000))
+    assert found.flops == {"fp32": 128 * 104 * 1.7e9, "fp64": 128 * 104 * 1.7e9}, "no data sheet states fp16 on vectors"
+    assert "104 CUs x 1700 MHz" in found.source
+    assert "gfx90a" in found.source
+
+
+def test_no_prediction_offers_an_amd_board() -> None:
+    assert not {board.gpu for board in BOARDS} & set(AMD)
+    assert meant("MI300X") == ()

@@ -142,7 +142,7 @@ def test_an_amd_gpu_is_known_by_its_name_or_by_the_software_of_the_trace(tmp_pat
     ):
         listed = [{"id": 0, "name": name, "computeMajor": 9, "computeMinor": 4}]
         found = read(tmp_path, gpu("k", 1, 1, 1), deviceProperties=listed, **metadata)
-        assert found.devices == (Device(name, "gpu", 0),)
+        assert found.devices == (Device(name, "gpu", 0, "gfx942"),)
 
 
 def test_peaks_are_the_largest_totals_of_one_gpu(tmp_path: Path) -> None:
