@@ -40,6 +40,8 @@ _HEADER = re.compile(
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
 _LINE_LIMIT = 4096
+_INTERRUPT = re.compile(r"\s*(?:(?:\^C|\x03)\s*)+")
+"""What a terminal shows of Ctrl-C; a last row may follow in the same line."""
 
 
 class _Header(NamedTuple):
@@ -104,6 +106,8 @@ def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
     last_is_row = False
     for line in text:
         last_is_row = False
+        if interrupt := _INTERRUPT.match(line):
+            line = line[interrupt.end() :]
         if found := _header(line):
             header = found
             continue
