@@ -13,13 +13,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfctl.parsers.text.parts import Part, of_file
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
 if TYPE_CHECKING:
     from perfctl.records.report import Report
 
-__all__ = ["PARSERS", "Parser", "ReportError", "find", "no_collection", "parse", "sniff"]
+__all__ = ["PARSERS", "Parser", "Part", "ReportError", "find", "no_collection", "parse", "reports", "sniff"]
 
 LFS = b"version https://git-lfs"
 """First bytes of a git-LFS pointer, the small file that stands in for a large one."""
@@ -103,6 +104,25 @@ def parse(path: Path | str) -> Report:
     if parser is None:
         raise ReportError(path, "unknown", *_why_unknown(path))
     return parser.parse(path)
+
+
+def reports(path: Path | str) -> Iterator[Part]:
+    """Read every run that a file holds: logs often have the outputs of several in a row.
+
+    Use each report before the next: the text it was read from is kept until then. An output that stands in the file
+    twice is read once. Raises ReportError where the file is missing, not recognised, or broken as a whole.
+    """
+    from perfctl.parsers.text.doubts import Joined
+
+    path = Path(path)
+    try:
+        report = parse(path)
+    except Joined as joined:
+        parser = sniff(path)
+        assert parser is not None
+        yield from of_file(path, joined, parser.parse)
+    else:
+        yield Part(1, report)
 
 
 def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:

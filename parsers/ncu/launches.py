@@ -168,8 +168,8 @@ _REASONS = {
 class Launch(NamedTuple):
     """Identity cells of one launch, as printed; "" where the page has no such column."""
 
-    order: tuple[int, int]
-    """(number of the table in the file, ID)."""
+    order: int
+    """ID; in console text, which has none, the place in the text."""
     name: str
     stream: str = ""
     block: str = ""
@@ -185,9 +185,6 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.launches: list[Launch] = []
-        self.again: tuple[str, str, int] | None = None
-        """Process, ID and table of the first launch that stands in an earlier table of the file too."""
-        self._table_of: dict[tuple[str, str], int] = {}
         self.keys: list[tuple[str, str, str | None]] = []
         self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self.cells = Cells(path)
@@ -213,11 +210,6 @@ class Table:
         for key, text in zip(keys, texts, strict=True):
             if key in self.facts:
                 self.facts[key].setdefault(launch, self.cells.texts[text])
-
-    def meet(self, process: str, launch_id: str, number: int) -> None:
-        """Note that a launch, which its process and ID tell, stands in this table of the file."""
-        if self._table_of.setdefault((process, launch_id), number) != number and self.again is None:
-            self.again = process, launch_id, number
 
 
 class Finished:
@@ -389,8 +381,8 @@ def _is_whole(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _ranks(orders: list[tuple[int, int]]) -> list[int]:
-    """Position of each launch when sorted by table and ID; launches with one ID keep the order of the file."""
+def _ranks(orders: list[int]) -> list[int]:
+    """Position of each launch when sorted by ID; launches with one ID keep the order of the file."""
     ranks = [0] * len(orders)
     for rank, index in enumerate(sorted(range(len(orders)), key=orders.__getitem__)):
         ranks[index] = rank

@@ -11,6 +11,8 @@ from perfctl.parsers.text.lines import Lines, Log
 from perfctl.records.report import Diagnostic, Gap, Kernel
 
 ROW_LIMIT = 8 * 2**20
+CONNECTED = "==PROF== Connected to process"
+"""Begins the first line that ncu prints of a process it profiles; its tables come after the last process has ended."""
 _HEADER_STARTS = ('"ID","Process ID"', '"Process ID","Process Name"', "ID,Process ID", "Process ID,Process Name")
 _ROW_START = re.compile(r'"[0-9]*","[0-9]+","')
 _ROW_INSIDE = re.compile(r'"[0-9]+","[0-9]+","[^"]*","[^"]*","')

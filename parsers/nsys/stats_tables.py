@@ -306,6 +306,8 @@ _EMPTY = "Report was successfully run, but no data was returned."
 _ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
 _WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
 _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
+_RECORDED = re.compile(r"""(?:Generating|Saving temporary) ["'][^"']+\.qd\w+["']""")
+"""Printed once a recording by nsys profile --stats=true, before its tables."""
 _HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
 _PIECE_LIMIT = 4000
 
@@ -340,6 +342,10 @@ class Trouble:
     """Rows that do not fit their table."""
     unended: int = 0
     """Tables at whose last row the file ends without a line end."""
+    announced: list[tuple[int, str]] = field(default_factory=list)
+    """(line, report) wherever nsys names a report, whether a table follows or not."""
+    recordings: list[int] = field(default_factory=list)
+    """Lines at which nsys says that what follows is of another recording."""
 
 
 AnyTable = CsvTable | TsvTable | ColumnTable | BoxTable
@@ -363,6 +369,7 @@ class _Scan:
         self._table: AnyTable | None = None
         self._json: JsonRows | None = None
         self._keys: dict[str, None] = {}
+        self._input: str | None = None
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
         for number, line in enumerate(source, 1):
@@ -473,14 +480,26 @@ class _Scan:
         """The line at which the table that begins now was announced, or stands; lines that were too long count too."""
         return (self._at if self._report is not None else self._line) + self._trouble.log.cut_rows
 
+    def _announce(self, report: str) -> None:
+        self._report, self._at = report, self._line
+        self._trouble.announced.append((self._line + self._trouble.log.cut_rows, report))
+
+    def _new_recording(self) -> None:
+        self._trouble.recordings.append(self._line + self._trouble.log.cut_rows)
+
     def _note(self, piece: str) -> Iterator[Note]:
-        if match := _PROCESSING.fullmatch(piece):
-            self._report, self._unit, self._at = new_name(match[2]), "", self._line
+        if _RECORDED.match(piece):
+            self._new_recording()
+        elif match := _PROCESSING.fullmatch(piece):
+            if self._input not in (None, stem := Path(match[1]).stem):
+                self._new_recording()
+            self._input, self._unit = stem, ""
+            self._announce(new_name(match[2]))
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):
                 yield Note("version", None, version[1])
         elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
-            self._report, self._at = new_name(match[1]), self._line
+            self._announce(new_name(match[1]))
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])
             reason = f"the report does not contain {contains[1]}" if contains else match[1]
@@ -492,6 +511,7 @@ class _Scan:
         elif match := _WARNING.match(piece):
             yield Note("warning", None, match[1].strip())
         elif titled := of_title(piece):
-            (self._report, self._unit), self._at = titled, self._line
+            self._unit = titled[1]
+            self._announce(titled[0])
         elif _HEADER.match(piece):
             yield from self._not_understood(piece)
