@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, half, ordinal, read_cell, report
-from perfctl.parsers.text.doubts import not_understood
+from perfctl.parsers.text.doubts import not_understood, several
 from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
@@ -141,6 +141,9 @@ class Row:
     """How many headers and dates came before."""
     place: int
     """In its round, from 0."""
+    begun: int | None = None
+    """Of the first row below a header: the line at which another log may begin, because another program's output stands
+    above that header, or it has other columns than the one before."""
     is_cut: bool = False
     """The file ends with this row, without a line end."""
 
@@ -150,24 +153,29 @@ def rows(text: MonitorText) -> Iterator[Row]:
     layout: Layout | None = None
     date: str | None = None
     number = place = width = 0
+    others: int | None = None
+    above: int | None = None
     row: Row | None = None
     for line in text:
         if row is not None:
             yield row
-            row = None
+            row = others = above = None
         if len(line) > LINE_LIMIT:
             text.stray(line)
         elif header := read_header(line):
+            is_other = layout is not None and header.columns != layout.columns
+            above = others or (text.line if is_other else None)
             layout, width, number, place = header, len(header.columns), number + 1, 0
         elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
-                row = Row(layout, cells, date, number, place)
+                row = Row(layout, cells, date, number, place, above)
                 width = len(cells)
                 place += 1
             elif line.strip():
+                others = others or text.line
                 text.stray(line)
     if row is not None:
         row.is_cut = not text.ends_whole
@@ -191,7 +199,9 @@ class Survey:
         first: Layout | None = None
         headless: list[list[str]] = []
         row: Row | None = None
+        logs = _Logs()
         for row in rows(MonitorText(path, TOOL)):
+            logs.add(row)
             if row.layout is not None:
                 first = first or row.layout
                 self._take(row.layout, row.cells, row.date)
@@ -202,6 +212,8 @@ class Survey:
                 headless.append(row.cells)
         if row is None:
             raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
+        if logs.starts:
+            raise several(path, TOOL, logs.starts)
         self.warnings: list[Diagnostic] = []
         if first is None:
             first, *self.warnings = layout_of(headless, path)
@@ -260,6 +272,30 @@ def _numbers_gpus(counts: Tally[int | None]) -> bool:
     """Are these the numbers of GPUs that are read in turn, and not a utilisation: small, and each about as often?"""
     most, least = max(counts.values()), min(counts.values())
     return all(number is not None and number < _MOST_GPUS for number in counts) and most - least <= 1 + most // 5
+
+
+class _Logs:
+    """Finds where another log begins: with a header below a program's output or of other columns, where the log before
+    reads its GPUs again and again. One header for each reading is what a loop prints that starts nvidia-smi each time."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self._rolls = False
+        """The rows since the last such header have a GPU twice below one header or date."""
+        self._seen: set[tuple[int, tuple[str, ...]]] = set()
+
+    def add(self, row: Row) -> None:
+        if row.begun is not None:
+            if self._rolls:
+                self.starts.append(row.begun)
+            self._rolls = False
+            self._seen.clear()
+        if self._rolls or row.layout is None:
+            return
+        places = [*row.layout.ordinals.values(), *([] if row.layout.bus is None else [row.layout.bus])]
+        gpu = (row.round, tuple(row.cells[place] for place in places))
+        self._rolls = gpu in self._seen
+        self._seen.add(gpu)
 
 
 _WHOLE = re.compile(
