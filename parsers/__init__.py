@@ -122,7 +122,7 @@ def reports(path: Path | str) -> Iterator[Part]:
         assert parser is not None
         yield from of_file(path, joined, parser.parse)
     else:
-        yield Part(1, report)
+        yield Part(1, report, is_of_several=False)
 
 
 def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
@@ -159,6 +159,9 @@ def _why_unknown(path: Path) -> tuple[str, str]:
     """(reason, remedy) for something that no parser recognised."""
     if path.is_dir():
         return "no report was found in this folder", "Pass the report file itself, or the folder that holds it"
+    import tarfile
+    import zipfile
+
     with path.open("rb") as file:
         head = file.read(512)
     if head.startswith(LFS):
@@ -166,6 +169,8 @@ def _why_unknown(path: Path) -> tuple[str, str]:
     if path.stat().st_size < (whole := stated_bytes(head)):
         reason = f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are there"
         return reason, "Copy it again, or have the profiler export it again"
+    if tarfile.is_tarfile(path) or zipfile.is_zipfile(path):
+        return "it is an archive", "Pass it to perfctl ingest, which reads the reports in it, or unpack it"
     if head.startswith(b"\x1f\x8b"):
         return "it is a gzip file, but not a gzipped Kineto trace", "Unpack it with gunzip and pass the unpacked file"
     known = ", ".join(parser.name for parser in PARSERS)

@@ -303,6 +303,7 @@ _NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
 _SKIPPED = re.compile(r"SKIPPED: (.*)")
 _CONTAINS = re.compile(r".* does not contain (.*)")
 _EMPTY = "Report was successfully run, but no data was returned."
+_NO_ROWS = "nsys stats ran this report and got no rows"
 _ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
 _WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
 _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
@@ -480,9 +481,17 @@ class _Scan:
         """The line at which the table that begins now was announced, or stands; lines that were too long count too."""
         return (self._at if self._report is not None else self._line) + self._trouble.log.cut_rows
 
-    def _announce(self, report: str) -> None:
+    def _announce(self, report: str) -> Iterator[Note]:
+        if report != self._report:
+            yield from self._end_report()
         self._report, self._at = report, self._line
         self._trouble.announced.append((self._line + self._trouble.log.cut_rows, report))
+
+    def _end_report(self) -> Iterator[Note]:
+        """What was announced is over; a report that nothing followed had no rows (nsys profile then prints nothing)."""
+        if self._report is not None:
+            yield Note("empty", self._report, _NO_ROWS)
+        self._report = None
 
     def _new_recording(self) -> None:
         self._trouble.recordings.append(self._line + self._trouble.log.cut_rows)
@@ -490,28 +499,33 @@ class _Scan:
     def _note(self, piece: str) -> Iterator[Note]:
         if _RECORDED.match(piece):
             self._new_recording()
+        elif piece.rstrip() == "Generated:":
+            yield from self._end_report()
         elif match := _PROCESSING.fullmatch(piece):
             if self._input not in (None, stem := Path(match[1]).stem):
                 self._new_recording()
             self._input, self._unit = stem, ""
-            self._announce(new_name(match[2]))
+            yield from self._announce(new_name(match[2]))
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):
                 yield Note("version", None, version[1])
         elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
-            self._announce(new_name(match[1]))
+            yield from self._announce(new_name(match[1]))
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])
             reason = f"the report does not contain {contains[1]}" if contains else match[1]
             yield Note("skipped", self._report, reason.strip().rstrip("."))
+            self._report = None
         elif piece.strip() == _EMPTY:
-            yield Note("empty", self._report, "nsys stats ran this report and got no rows")
+            yield Note("empty", self._report, _NO_ROWS)
+            self._report = None
         elif match := _ERROR.match(piece):
             yield Note("error", new_name(match[1]) if match[1] else None, match[2].strip())
+            self._report = None
         elif match := _WARNING.match(piece):
             yield Note("warning", None, match[1].strip())
         elif titled := of_title(piece):
             self._unit = titled[1]
-            self._announce(titled[0])
+            yield from self._announce(titled[0])
         elif _HEADER.match(piece):
             yield from self._not_understood(piece)

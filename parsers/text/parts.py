@@ -29,6 +29,7 @@ class Part:
     number: int
     """From 1, in the order of the file."""
     report: Report | None
+    is_of_several: bool = True
     error: ReportError | None = None
     twin: int | None = None
     """The earlier part that it repeats, to the nanosecond: the same output twice, so it is not a run."""
@@ -49,7 +50,7 @@ def of_file(path: Path, joined: Joined, parse: Callable[[Path], Report]) -> Iter
         for number, (piece, found) in enumerate(pieces, 1):
             if isinstance(found, ReportError):
                 reason = f"lines {piece.first:,} to {piece.last:,}: {found.reason}"
-                yield Part(number, None, ReportError(path, found.tool, reason, found.remedy))
+                yield Part(number, None, error=ReportError(path, found.tool, reason, found.remedy))
             elif (times := _times(found)) and (twin := seen.setdefault(times, number)) != number:
                 yield Part(number, None, twin=twin)
             else:
