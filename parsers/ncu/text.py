@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfctl.parsers.ncu import csv_pages
 from perfctl.parsers.ncu.facts import cell_of
-from perfctl.parsers.ncu.launches import Finished, Launch, Table
+from perfctl.parsers.ncu.launches import NO_VALUE, Finished, Launch, Table
 from perfctl.parsers.ncu.log import CONNECTED, EXPORT, Rules, first_words, has_header, why_no_csv
 from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
@@ -315,8 +315,8 @@ class _Reader:
                 self.summary_rows.append(self._summary | dict(zip(SUMMARY_COLUMNS, row, strict=True)))
                 continue
             name, unit, value = row
-            if value.endswith("n/a"):
-                value = value.removeprefix("(!) ")  # the mark of a metric that could not be collected
+            if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
+                value = bare  # the mark of a metric that could not be collected: n/a, nan
             key = self.table.key(name, unit, self._section)
             self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
         self.log.cut_rows += body.broken if body else 0
