@@ -529,7 +529,11 @@ def parse(path: Path) -> Report:
         gaps=(*_gaps(source, trace), *sizes.gaps(), *trace.gaps()),
         diagnostics=(
             *source.diagnostics(),
-            *([Diagnostic("info", "perfctl", rounded)] if any(table.endswith(("text", _IN_CELLS)) for table in source.tables) else ()),
+            *(
+                [Diagnostic("info", "perfctl", rounded)]
+                if any(table.endswith(("text", _IN_CELLS)) for table in source.tables)
+                else ()
+            ),
             *not_understood({"tables": source.unknown, "columns": trace.unknown}, "kept as metrics or left out"),
             *joined("the tables of further processes", [*source.processes.values()][1:]),
         ),

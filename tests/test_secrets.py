@@ -56,7 +56,9 @@ def test_settings_and_measurements_are_no_secrets(text: str) -> None:
     assert names(text) == []
 
 
-@pytest.mark.parametrize("text", ["X_TOKENS=abcdef", "X_TOKEN=enabled1", "CI_TOKEN=4096xy", "X_TOKEN=<pad>a", "X_TOKEN=0xfg"])
+@pytest.mark.parametrize(
+    "text", ["X_TOKENS=abcdef", "X_TOKEN=enabled1", "CI_TOKEN=4096xy", "X_TOKEN=<pad>a", "X_TOKEN=0xfg"]
+)
 def test_a_value_that_only_begins_like_a_setting_is_a_secret(text: str) -> None:
     assert names(text) == [text.partition("=")[0]]
 

@@ -104,7 +104,7 @@ def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
     said = ("gap", "diagnostic", "feature")
     tables = [table for table, _ in TABLES.values() if table not in said] + ["layer_call", "op_shape"]
     found = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE run_id = :run" for table in tables)
-    return connection.execute(f"SELECT EXISTS ({found})", {"run": run.run_id}).fetchone() != (0,)
+    return bool(connection.execute(f"SELECT EXISTS ({found})", {"run": run.run_id}).fetchone()[0])
 
 
 def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:

@@ -187,7 +187,9 @@ def _why_no_kernel(events: Events) -> str:
     """Runtime and driver calls are only there where ProfilerActivity.CUDA was on: CUPTI then failed to give the rest."""
     missing = "GPU activity missing but for copies" if events.copies else "GPU activity missing"
     if events.launches:
-        why = "no CUPTI permission, another tool or process that held CUPTI, or a profiler that ended before the GPU did"
+        why = (
+            "no CUPTI permission, another tool or process that held CUPTI, or a profiler that ended before the GPU did"
+        )
         return f"{events.launches:,} launches recorded, {missing}: {why}"
     if events.calls:
         why = "nothing ran on the GPU meanwhile, or another process launched it"

@@ -78,7 +78,9 @@ def read_header(line: str) -> Layout | None:
         return None
     quantities = _QUANTITY | dict.fromkeys([name for name in _POWER if name in names][:1], monitor.POWER)
     bare = frozenset(name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name))
-    columns = [Column(name, unit or _UNITS.get(name, "") or _default_unit(name), quantities.get(name)) for name, unit in cells]
+    columns = [
+        Column(name, unit or _UNITS.get(name, "") or _default_unit(name), quantities.get(name)) for name, unit in cells
+    ]
     return Layout(tuple(columns), bare)
 
 
@@ -233,7 +235,7 @@ class Survey:
                 text += "; the column index is the same in all rows"
             yield Diagnostic("warning", "perfctl", text)
         if self._bare:
-            name, cell = next(iter(self._bare.items()))
+            _name, cell = next(iter(self._bare.items()))
             columns = ", ".join(f"{name} ({_default_unit(name)})" for name in self._bare)
             text = f"no unit stands in the header or in cells such as '{cell}': nvidia-smi's own units were taken for {columns}"
             yield Diagnostic("warning", "perfctl", text)
@@ -241,7 +243,11 @@ class Survey:
     def is_number_of_gpu(self, name: str) -> bool:
         """Return whether the column only repeats which GPU a row is about, so that its numbers measure nothing."""
         counts = self._ordinals.get(name)
-        return counts is not None and self.index is not None and (name == self.index or counts == self._ordinals[self.index])
+        return (
+            counts is not None
+            and self.index is not None
+            and (name == self.index or counts == self._ordinals[self.index])
+        )
 
     def _numbering(self) -> str | None:
         if "index" in self._ordinals and (len(self._ordinals["index"]) > 1 or len(self._ordinals) == 1):
@@ -372,7 +378,9 @@ class _Rounds:
         """Facts about each device other than readings: name, driver version."""
         self._known = known
         self._numbers = {name for name in _ORDINALS if known.is_number_of_gpu(name)}
-        self.way = "index" if known.index is not None else "bus" if known.has_bus else "place" if known.by_date else None
+        self.way = (
+            "index" if known.index is not None else "bus" if known.has_bus else "place" if known.by_date else None
+        )
         """How the device of a row is found: by index, else uuid or bus id, else position below a date."""
         day_first = day_is_first(known.dates)
         self.gaps = [Gap("sample.at_ns", "ambiguous", _MONTH_FIRST)] if day_first is None else []
@@ -406,11 +414,11 @@ class _Rounds:
         facts = self.devices.setdefault(device, {})
         for fact, place in layout.identity:
             facts.setdefault(fact, row.cells[place])
-        self.readings.add(at_ns, device, [
-            (column, row.cells[place])
-            for column, place in layout.measured
-            if column.name not in self._numbers
-        ])
+        self.readings.add(
+            at_ns,
+            device,
+            [(column, row.cells[place]) for column, place in layout.measured if column.name not in self._numbers],
+        )
 
     def _device(self, row: Row, layout: Layout) -> int | None:
         if self.way == "index":

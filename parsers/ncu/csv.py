@@ -11,7 +11,17 @@ from perfctl.parsers.ncu import csv_pages
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv_pages import VALUE, Columns
 from perfctl.parsers.ncu.launches import Finished, Table
-from perfctl.parsers.ncu.log import CONNECTED, EXPORT, Rows, Rules, first_words, has_header, header_at, skip_to_header, why_no_csv
+from perfctl.parsers.ncu.log import (
+    CONNECTED,
+    EXPORT,
+    Rows,
+    Rules,
+    first_words,
+    has_header,
+    header_at,
+    skip_to_header,
+    why_no_csv,
+)
 from perfctl.parsers.text.doubts import not_understood, repeated, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError

@@ -73,9 +73,9 @@ def _is_range(name: str) -> bool:
 
 
 def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log) -> bool:
-    """Read one long table to its end; False where the header of a further table follows. Files of a million rows are common: the rows of a launch begin with the same identity
-    cells, so that what follows these comes many rows at a time (``Lines.run``), and where all of it has been seen
-    before, or ends with a plain value, no more is looked at."""
+    """Read one long table to its end; False where the header of a further table follows. Files of a million rows are
+    common: the rows of a launch begin with the same identity cells, so that what follows these comes many rows at a time
+    (``Lines.run``), and where all of it has been seen before, or ends with a plain value, no more is looked at."""
     columns = Columns(header)
     at = columns.first_of_metric()
     launches, metrics = _Launches(columns, table), _Metrics(columns, at, table, rules, log)

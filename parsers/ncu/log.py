@@ -240,4 +240,6 @@ def no_values(total: int, missing: int, example: str) -> Iterator[Gap]:
     """The gap of a report in which no metric has a value."""
     if total and total == missing:
         why = "check their names with 'ncu --query-metrics', and ncu's messages"
-        yield Gap("counter.value", "unreadable", f'ncu printed "{example}" in place of all {total:,} metric values: {why}')
+        yield Gap(
+            "counter.value", "unreadable", f'ncu printed "{example}" in place of all {total:,} metric values: {why}'
+        )

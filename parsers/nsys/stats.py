@@ -55,7 +55,11 @@ def _check_once(path: Path, found: Found) -> None:
             recorded = line if recorded is None else recorded
             continue
         before, others_names = seen.get(report, (line, names))
-        is_again = before != line and report != last and (report not in _LIKE_OTHERS or line in named or bool(names & others_names))
+        is_again = (
+            before != line
+            and report != last
+            and (report not in _LIKE_OTHERS or line in named or bool(names & others_names))
+        )
         if seen and (is_again or recorded is not None):
             again = again or (report if recorded is None else "")
             starts.append(line if recorded is None else recorded)

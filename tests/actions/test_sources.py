@@ -46,7 +46,9 @@ def test_a_log_of_several_runs_goes_in_once_run_by_run(tmp_path: Path) -> None:
     assert [(written.new, written.operations) for _, written in first.taken] == [(True, 1)] * 3
     assert rows(store, "SELECT cpu_ns FROM operation ORDER BY run_id") == [(100,), (200,), (300,)]
     (digest,) = {sha.partition("#")[0] for (sha,) in rows(store, "SELECT artifact_sha256 FROM run")}
-    assert rows(store, "SELECT artifact_sha256 FROM run ORDER BY id") == [(f"{digest}#{number}",) for number in (1, 2, 3)]
+    assert rows(store, "SELECT artifact_sha256 FROM run ORDER BY id") == [
+        (f"{digest}#{number}",) for number in (1, 2, 3)
+    ]
     again = perfctl.ingest(path, store)
     assert [(one.run_id, one.new) for _, one in again.taken] == [(one.run_id, False) for _, one in first.taken]
     path.write_text(log(100, 200, 300, 400))
@@ -75,7 +77,12 @@ def test_a_broken_run_in_a_log_is_a_failed_run_and_one_that_comes_twice_is_left_
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz", "tar.bz2", "tar.xz", "zip"])
 def test_the_reports_in_an_archive_are_read_and_the_other_files_named(suffix: str, heard: Any, tmp_path: Path) -> None:
-    files = {"job/ncu_b16.csv": CSV.format(1), "job/b32/ncu.csv": CSV.format(2), "job/README": "hello", "job/._x.csv": "x"}
+    files = {
+        "job/ncu_b16.csv": CSV.format(1),
+        "job/b32/ncu.csv": CSV.format(2),
+        "job/README": "hello",
+        "job/._x.csv": "x",
+    }
     path = tmp_path / f"job.{suffix}"
     if suffix == "zip":
         with zipfile.ZipFile(path, "w") as archive:
@@ -123,11 +130,13 @@ def test_an_archive_writes_nothing_elsewhere_and_a_bomb_or_a_damaged_one_is_refu
     assert "bomb.tgz: it unpacks to more than 200 times its size" in done.failed[1]
     with pytest.raises(PerfctlError, match="2 of 2 could not be read"):
         done.check()
-    with pytest.raises(perfctl.ReportError, match="it is an archive. Pass it to perfctl ingest"):
+    with pytest.raises(perfctl.ReportError, match=r"it is an archive\. Pass it to perfctl ingest"):
         perfctl.parse(evil)
 
 
-def test_a_report_that_is_recognised_and_gives_no_rows_is_a_warning_and_a_partial_run(heard: Any, tmp_path: Path) -> None:
+def test_a_report_that_is_recognised_and_gives_no_rows_is_a_warning_and_a_partial_run(
+    heard: Any, tmp_path: Path
+) -> None:
     header, row, _ = SUM.split("\n")
     swapped = ",".join(reversed(header.split(",")))
     (tmp_path / "swapped.csv").write_text(f"{swapped}\n{row.format(100)}\n")

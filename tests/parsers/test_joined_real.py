@@ -62,7 +62,11 @@ def test_the_seven_runs_under_nvprof_are_seven(reports: Path) -> None:
     found = runs(path)
     assert len(found) == text.count("NVPROF is profiling process") == 7
     times = [
-        [figure.value for figure in report.summaries if figure.name.startswith("GPU activities") and figure.name.endswith(": Time")]
+        [
+            figure.value
+            for figure in report.summaries
+            if figure.name.startswith("GPU activities") and figure.name.endswith(": Time")
+        ]
         for report in found
     ]
     assert [bool(one) for one in times] == [False] * 3 + [True] * 4

@@ -23,7 +23,16 @@ from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, holds_artifacts, holds_rows, set_partial, write_run
+from perfctl.orchestrator.store.write import (
+    RunFacts,
+    SweepFacts,
+    Written,
+    find_artifact,
+    holds_artifacts,
+    holds_rows,
+    set_partial,
+    write_run,
+)
 from perfctl.parsers import ReportError
 from perfctl.parsers.text.doubts import SOURCE
 from perfctl.records.report import Device, Diagnostic, Gap, Report
@@ -31,6 +40,8 @@ from perfctl.workloads.spec import MODES, PRECISIONS
 
 _NAMED = 8
 """Names of secrets that a warning lists."""
+_TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
+"""Quantities of gaps that are whole tables, what is looked for most first."""
 _NO_ROWS = "no rows were read"
 """Begins the reason of a run whose report was recognised and gave nothing."""
 
@@ -247,7 +258,9 @@ class Take:
         that another thread may work it out during the parsing. Of a file with several runs each has its number behind
         it. ``batch``: what its name says. Raises ReportError when it cannot be read; the store is then as it was.
         """
-        known = find_artifact(self.connection, digest()) if not self.again and holds_artifacts(self.connection) else None
+        known = (
+            find_artifact(self.connection, digest()) if not self.again and holds_artifacts(self.connection) else None
+        )
         if known is not None:
             yield Written(known, new=False)
             return
@@ -285,10 +298,9 @@ class Take:
 
 
 def _why_empty(report: Report) -> str:
-    """The first reason that a report gives for having nothing."""
-    if report.gaps:
-        return report.gaps[0].reason
-    return f"it was recognised as {report.form}; its header may be missing or changed"
+    """The reason that a report gives for having nothing."""
+    whole = [gap.reason for about in _TABLES for gap in report.gaps if gap.quantity == about]
+    return whole[0] if whole else f"it was recognised as {report.form}; its header may be missing or changed"
 
 
 def _with_hints(report: Report, hints: UserHints, batch: int | None, path: Path) -> Report:

@@ -56,7 +56,9 @@ def expanded(path: Path) -> list[Path]:
     """The paths that a pattern such as ``runs/*_b*.csv`` stands for; anything else as it is."""
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
-    return [Path(found) for found in sorted(glob.glob(str(path), recursive=True))] or [path]
+    root = Path(path.anchor)
+    found = root.glob(str(path.relative_to(root)))
+    return sorted(one for one in found if not one.name.startswith(".")) or [path]
 
 
 def collect(given: list[Path], stack: ExitStack) -> Found:

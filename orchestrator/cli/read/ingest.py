@@ -114,7 +114,9 @@ def _counts(written: Written) -> dict[str, int | bool]:
 
 def _sum(path: Path, runs: list[Written]) -> str:
     """One line for a file that holds many runs."""
-    totals = {name: sum(_counts(run)[name] for run in runs) for name in _counts(runs[0]) if name not in ("run_id", "new")}
+    totals = {
+        name: sum(_counts(run)[name] for run in runs) for name in _counts(runs[0]) if name not in ("run_id", "new")
+    }
     held = ", ".join(f"{total:,} {name}" for name, total in totals.items() if total)
     known, wrong = sum(not run.new for run in runs), sum(run.reason is not None for run in runs)
     said = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {held or 'no rows in the large tables'}"

@@ -28,7 +28,9 @@ def counts(tmp_path: Path, text: str) -> list[int]:
     return [len(list(part.report.samples)) for part in reports(path) if part.report is not None]
 
 
-@pytest.mark.parametrize("between", ["epoch 1, loss 0.5\n", "$ nvidia-smi --query-gpu=index --format=csv -l 1\n", "^C\n\ndone\n"])
+@pytest.mark.parametrize(
+    "between", ["epoch 1, loss 0.5\n", "$ nvidia-smi --query-gpu=index --format=csv -l 1\n", "^C\n\ndone\n"]
+)
 def test_a_header_below_other_output_begins_a_run(tmp_path: Path, between: str) -> None:
     assert counts(tmp_path, log(1) + between + log(2, gpus=3) + between + log(3)) == [6, 9, 6]
 

@@ -45,7 +45,16 @@ def test_the_grid_of_a_launch_that_failed_is_not_known_and_its_nan_duration_is_n
 def test_one_failed_launch_of_three_has_a_gap_and_the_others_their_figures(tmp_path: Path) -> None:
     shapes = ["(4, 1, 1)", "(0, 0, 0)", "(5, 1, 1)"]
     rows = [
-        line(number, 1, f"k{number}", "(32, 1, 1)", grid, "gpu__time_duration.sum", "nsecond", "nan" if number == 1 else "7")
+        line(
+            number,
+            1,
+            f"k{number}",
+            "(32, 1, 1)",
+            grid,
+            "gpu__time_duration.sum",
+            "nsecond",
+            "nan" if number == 1 else "7",
+        )
         for number, grid in enumerate(shapes)
     ]
     (tmp_path / "ncu.csv").write_text("".join((line(*COLUMNS), *rows)))

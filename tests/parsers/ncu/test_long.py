@@ -26,9 +26,9 @@ def test_every_cell_of_a_launch_comes_from_its_own_column() -> None:
         push_pop="P", start_end="S",
     )  # fmt: skip
     assert Columns(FULL).launch(cells) == expected
-    assert Columns(FULL).launch(cells[:9]) == Launch(
-        order=5, name="gemm", stream="7", push_pop="P", start_end="S"
-    ), "a row that ends early has no further cells"
+    assert Columns(FULL).launch(cells[:9]) == Launch(order=5, name="gemm", stream="7", push_pop="P", start_end="S"), (
+        "a row that ends early has no further cells"
+    )
 
 
 def test_a_column_that_a_header_does_not_have_is_no_other_one_and_of_two_the_first_counts() -> None:

@@ -96,7 +96,9 @@ def test_a_rule_or_a_cut_row_within_a_launch_is_no_figure(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("log", [(), ("==PROF== Connected to process 43 (app)\n", "loss 0.5\n")])
-def test_a_further_header_begins_a_further_run_with_what_ncu_said_before_it(log: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_further_header_begins_a_further_run_with_what_ncu_said_before_it(
+    log: tuple[str, ...], tmp_path: Path
+) -> None:
     values = (7, 8, 9)
     outputs = [(*log, line(*LONG), long(0, "a__b.sum", "inst", str(value))) for value in values]
     path = tmp_path / "report.csv"
@@ -110,7 +112,9 @@ def test_a_further_header_begins_a_further_run_with_what_ncu_said_before_it(log:
 
 def test_a_further_table_without_its_columns_is_a_run_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
-    path.write_text(line(*LONG) + long(0, "a__b.sum", "inst", "1") + line("ID", "Process ID", "Context") + line(0, 1, 2))
+    path.write_text(
+        line(*LONG) + long(0, "a__b.sum", "inst", "1") + line("ID", "Process ID", "Context") + line(0, 1, 2)
+    )
     first, second = reports(path)
     assert (first.report is not None, first.error, second.report) == (True, None, None)
     assert second.error is not None

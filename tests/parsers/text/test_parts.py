@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse, reports
+from perfctl.parsers import parse, reports
 from perfctl.parsers.text.doubts import Joined
 from perfctl.records.report import Report
 from tests.parsers.text.test_repeated import CONSOLE, NVPROF_CHILD
@@ -16,7 +16,11 @@ SUMS = (
     " Time (%)  Total Time (ns)  {calls}  Avg (ns)  Name\n --------  ---------------  ---------  --------  ----\n"
     "    100.0  {total:15}  {count:9}  {mean:8}  {name}\n\n"
 )
-TITLES = {"osrt_sum": "OS Runtime Summary", "cuda_api_sum": "CUDA API Summary", "cuda_gpu_kern_sum": "CUDA GPU Kernel Summary"}
+TITLES = {
+    "osrt_sum": "OS Runtime Summary",
+    "cuda_api_sum": "CUDA API Summary",
+    "cuda_gpu_kern_sum": "CUDA GPU Kernel Summary",
+}
 
 
 def recording(run: int, *tables: str) -> str:
@@ -26,7 +30,10 @@ def recording(run: int, *tables: str) -> str:
         calls = "Instances" if "kern" in table else "Num Calls"
         body = SUMS.format(calls=calls, total=100 * run, count=run, mean=100, name=f"{table}_{run}")
         text += f"[{number}/8] Executing '{table}' stats report\n\n ** {TITLES[table]} ({table}):\n\n{body}"
-    return text + f"[8/8] Executing 'nvtx_sum' stats report\nSKIPPED: r{run} does not contain NV Tools Extension (NVTX) data.\n"
+    return (
+        text
+        + f"[8/8] Executing 'nvtx_sum' stats report\nSKIPPED: r{run} does not contain NV Tools Extension (NVTX) data.\n"
+    )
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -57,7 +64,11 @@ def test_a_table_that_comes_again_begins_a_run_where_nothing_says_that_nsys_reco
     """A job of four processes: sums of system calls of each, and sums of kernels of one (titles of 2021)."""
     columns = " Time(%)  Total Time (ns)  {calls}  Average  Name\n -------  ---------------  ---------  -------  ----\n"
     system = "Operating System Runtime API Statistics:\n\n" + columns.format(calls="Num Calls")
-    kernels = "CUDA Kernel Statistics:\n\n" + columns.format(calls="Instances") + "   100.0              900          3    300.0  gemm\n\n"
+    kernels = (
+        "CUDA Kernel Statistics:\n\n"
+        + columns.format(calls="Instances")
+        + "   100.0              900          3    300.0  gemm\n\n"
+    )
     rows = [system + f"   100.0  {1000 + run:15}          1  {1000 + run:7}  poll\n\n\n" for run in range(4)]
     read = found(written(tmp_path, "\n".join(["started", rows[0], rows[1], rows[2] + kernels, rows[3]])))
     assert [[(one.name, one.cpu_ns or one.device_ns) for one in report.operations] for report in read] == [
@@ -69,7 +80,7 @@ def test_runs_under_nvprof_are_runs_and_a_process_with_its_children_is_one(tmp_p
     one, other = (f"==7{n}== NVPROF is profiling process 7{n}, command: ./a\n" for n in (7, 8))
     first, second = (one + NVPROF_CHILD, other + NVPROF_CHILD.replace("==77==", "==78==").replace("3500.0", "3600.0"))
     read = found(written(tmp_path, first + ">>>\ncommit: 1\n<<<\n" + second))
-    assert [[kernel.duration_ns for kernel in report.kernels][0] for report in read] == [3_500_000, 3_600_000]
+    assert [next(kernel.duration_ns for kernel in report.kernels) for report in read] == [3_500_000, 3_600_000]
     silent = NVPROF_CHILD.replace("==77==", "==78==")
     assert len(found(written(tmp_path, one + other + silent + NVPROF_CHILD))) == 1
 
@@ -82,9 +93,17 @@ def test_an_output_of_ncu_begins_with_the_process_that_it_connects_to(tmp_path: 
 
 
 def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_named(tmp_path: Path) -> None:
-    one, cut = recording(1, "osrt_sum"), "Generating '/tmp/a.qdstrm'\n[3/8] Executing 'osrt_sum' stats report\nERROR: no room\n"
+    one, cut = (
+        recording(1, "osrt_sum"),
+        "Generating '/tmp/a.qdstrm'\n[3/8] Executing 'osrt_sum' stats report\nERROR: no room\n",
+    )
     parts = list(reports(written(tmp_path, one + recording(2, "osrt_sum") + one + cut)))
-    assert [(part.report is not None, part.twin) for part in parts] == [(True, None), (True, None), (False, 1), (False, None)]
+    assert [(part.report is not None, part.twin) for part in parts] == [
+        (True, None),
+        (True, None),
+        (False, 1),
+        (False, None),
+    ]
     assert parts[3].error is not None
     lines = 2 * one.count("\n") + recording(2, "osrt_sum").count("\n")
     assert f"lines {lines + 1:,} to {lines + 3:,}: nsys stats stopped with an error" in parts[3].error.reason
@@ -93,5 +112,5 @@ def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_
 def test_the_error_of_a_joined_file_goes_from_one_process_to_another(tmp_path: Path) -> None:
     with pytest.raises(Joined) as refused:
         parse(written(tmp_path, recording(1, "osrt_sum") + recording(2, "osrt_sum")))
-    copied = pickle.loads(pickle.dumps(refused.value))  # noqa: S301
+    copied = pickle.loads(pickle.dumps(refused.value))
     assert (copied.starts, str(copied)) == (refused.value.starts, str(refused.value))
