@@ -148,3 +148,12 @@ def test_a_report_that_is_recognised_and_gives_no_rows_is_a_warning_and_a_partia
     assert any("swapped.csv: no rows were read: " in line for line in heard.lines)
     with pytest.raises(PartlyDone, match="1 of 2 gave no rows"):
         done.check()
+
+
+def test_two_broken_reports_of_one_batch_size_are_both_kept(tmp_path: Path) -> None:
+    whole = CSV.format(1)
+    for name, value in (("a_b16.csv", 1), ("c_b16.csv", 2)):
+        (tmp_path / name).write_text(CSV.format(value) + whole.splitlines()[1][:30])
+    perfctl.ingest(tmp_path, tmp_path / "s.db")
+    found = rows(tmp_path / "s.db", "SELECT batch_size, status, artifact FROM run ORDER BY id")
+    assert found == [(16, "partial", "a_b16.csv"), (16, "partial", "c_b16.csv")]

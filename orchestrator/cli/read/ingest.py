@@ -52,9 +52,10 @@ def ingest(
 
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of any page, console
     text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. torch.profiler: Kineto traces, plain or gzipped. nvprof:
-    GPU trace as text. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon.
+    traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. A log of several outputs is several runs.
 
-    Each file goes in whole or not at all; one that cannot be read does not stop the others.
+    Each run goes in whole or not at all; a file that cannot be read does not stop the others. Exit code 4: some could
+    not be read, or gave no rows.
     """
     # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
