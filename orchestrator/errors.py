@@ -7,7 +7,7 @@
     |-- ToolMissing         a program or library is not there, and how to get it          1
     |-- RunFailed           a profiled process ended without a usable report              1
     |-- StoreError          the store is newer than the program, locked, or damaged       1
-    |-- PartlyDone          some parts failed, the rest was kept                          4
+    |-- PartlyDone          some parts failed or gave no rows, the rest was kept          4
     |-- Regressed           a comparison found something worse than the gate allows       3
     `-- Interrupted         Ctrl-C or TERM; what was whole has been kept            130, 143
 

@@ -13,13 +13,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfctl.parsers.text.parts import Part, of_file
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
 if TYPE_CHECKING:
     from perfctl.records.report import Report
 
-__all__ = ["PARSERS", "Parser", "ReportError", "find", "leader", "leaders", "no_collection", "parse", "sniff"]
+__all__ = [
+    "PARSERS", "Parser", "Part", "ReportError", "find", "leader", "leaders", "no_collection", "parse", "reports", "sniff",
+]  # fmt: skip
 
 LFS = b"version https://git-lfs"
 """First bytes of a git-LFS pointer, the small file that stands in for a large one."""
@@ -116,6 +119,25 @@ def parse(path: Path | str) -> Report:
     return parser.parse(path)
 
 
+def reports(path: Path | str) -> Iterator[Part]:
+    """Read every run that a file holds: logs often have the outputs of several in a row.
+
+    Use each report before the next: the text it was read from is kept until then. An output that stands in the file
+    twice is read once. Raises ReportError where the file is missing, not recognised, or broken as a whole.
+    """
+    from perfctl.parsers.text.doubts import Joined
+
+    path = Path(path)
+    try:
+        report = parse(path)
+    except Joined as joined:
+        parser = sniff(path)
+        assert parser is not None
+        yield from of_file(path, joined, parser.parse)
+    else:
+        yield Part(1, report, is_of_several=False)
+
+
 def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
     """The reports at ``path``: itself when it is one, else every report below it, sorted; hidden names are left out.
 
@@ -166,6 +188,9 @@ def _why_unknown(path: Path) -> tuple[str, str]:
     """(reason, remedy) for something that no parser recognised."""
     if path.is_dir():
         return "no report was found in this folder", "Pass the report file itself, or the folder that holds it"
+    import tarfile
+    import zipfile
+
     with path.open("rb") as file:
         head = file.read(512)
     if head.startswith(LFS):
@@ -173,6 +198,8 @@ def _why_unknown(path: Path) -> tuple[str, str]:
     if path.stat().st_size < (whole := stated_bytes(head)):
         reason = f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are there"
         return reason, "Copy it again, or have the profiler export it again"
+    if tarfile.is_tarfile(path) or zipfile.is_zipfile(path):
+        return "it is an archive", "Pass it to perfctl ingest, which reads the reports in it, or unpack it"
     if head.startswith(b"\x1f\x8b"):
         return "it is a gzip file, but not a gzipped Kineto trace", "Unpack it with gunzip and pass the unpacked file"
     known = ", ".join(parser.name for parser in PARSERS)

@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.text.doubts import joined, not_understood, repeated
+from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
 from perfctl.parsers.text.tool_text import ToolText, head_lines
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Report, Summary
@@ -31,6 +31,7 @@ _ANYWHERE = re.compile(
 _MESSAGE = re.compile(r"(Warning|Error|Internal error)\s*:\s*(.*)", re.IGNORECASE)
 _QUIET = ("NVPROF is profiling", "Profiling application", "Profiling result", "Generated result", "Metric result",
           "Event result", "Unified Memory profiling result", "OpenACC", "API calls")  # fmt: skip
+_AT_ITS_END = ("Profiling application", "Generated result")
 _KINDS = (
     (TRACE, re.compile(r"\s*Start\s{2,}Duration\s{2,}.*\b(?:Name|Kernel)\b"), {"Start", "Duration"}),
     (
@@ -49,6 +50,9 @@ _KINDS = (
 _CSV_HEADERS = (
     '"Start","Duration"', '"Type","Time(%)"', '"Time(%)","Time","Calls"', '"Device","Kernel","Invocations"',
 )  # fmt: skip
+_BARE_HEADERS = ("Type,Time(%),Time,Calls,", "Time(%),Time,Calls,Avg,")
+"""Of sums that another program saved again: nothing is quoted (names hold commas), and units stand in the cells."""
+_IN_CELLS = "CSV with units in its cells"
 _SUMMARY_ROW = re.compile(
     r"(?:(?P<Type>[A-Z][\w ()]{1,40}):)?\s*(?P<percent>[\d.]+)%\s+(?P<Time>\S+)\s+(?P<Calls>\d{1,18})\s+(?P<Avg>\S+)\s+"
     r"(?P<Min>\S+)\s+(?P<Max>\S+)\s\s?(?P<Name>\S.*)\Z"
@@ -90,6 +94,10 @@ class Lines:
         """Line of the first table that repeats a row or trace of an earlier table of its process."""
         self.processes: dict[str, int] = {}
         """Process -> the line of its first table."""
+        self.starts: list[int] = []
+        """Lines at which nvprof began again after it had printed what it had of all processes before."""
+        self._open_processes: set[str] = set()
+        """Processes that nvprof said it profiles and has printed nothing of."""
         self._process = self._device = ""
         self._line = self._opened = 0
         self._first_tables: dict[tuple[str, ...], int] = {}
@@ -102,7 +110,7 @@ class Lines:
         self._names: list[str] = []
         self._units: dict[str, str] | None = None
         """None until the row below a CSV header was checked for units."""
-        self._is_csv = False
+        self._is_csv = self._is_bare = False
         self._group = ""
 
     def __iter__(self) -> Iterator[Row]:
@@ -119,6 +127,7 @@ class Lines:
             line = line[at.start() :] if at else line
             if tool := _TOOL_LINE.match(line):
                 self._process = tool["process"] or ""
+                self._begin_run(tool["text"] or tool["said"] or "")
                 self._tool_line(tool["text"] or tool["said"] or "")
             elif not self._begins(line):
                 if self._kind is not None:
@@ -133,6 +142,15 @@ class Lines:
     def diagnostics(self) -> list[Diagnostic]:
         """nvprof's warnings and errors, and what was left out."""
         return [*(Diagnostic(severity, TOOL, text) for severity, text in self._messages), *self._text.diagnostics()]
+
+    def _begin_run(self, text: str) -> None:
+        """Does a further output of nvprof begin with this line? One of a process and its children begins once."""
+        if text.startswith("NVPROF is profiling"):
+            if self.tables and not self._open_processes:
+                self.starts.append(self._line)
+            self._open_processes.add(self._process)
+        elif text.rstrip().endswith("result:") or text.startswith(_AT_ITS_END) or _MESSAGE.match(text):
+            self._open_processes.discard(self._process)
 
     def _tool_line(self, text: str) -> None:
         """A line of nvprof's own; a result line ends the table before it."""
@@ -157,16 +175,18 @@ class Lines:
                 names = _METRIC_COLUMNS if kind == METRIC else _GAP.split(line.strip())
                 if kind != UNIFIED or "Name" in names:  # else its columns do not stand two blanks apart
                     return self._open(kind, names, is_csv=False)
-        names = _csv_cells(line) if line.startswith('"') and "," in line else []
+        is_bare = line.startswith(_BARE_HEADERS)
+        names = _csv_cells(line) if is_bare or (line.startswith('"') and "," in line) else []
         kind = next((kind for kind, _, marks in _KINDS if marks.issubset(names)), "")
-        return bool(kind) and self._open(kind, names, is_csv=True)
+        return bool(kind) and self._open(kind, names, is_csv=True, is_bare=is_bare)
 
-    def _open(self, kind: str, names: list[str], *, is_csv: bool) -> bool:
+    def _open(self, kind: str, names: list[str], *, is_csv: bool, is_bare: bool = False) -> bool:
         self._announced = False
-        self._kind, self._names, self._is_csv = kind, names, is_csv
+        self._kind, self._names, self._is_csv, self._is_bare = kind, names, is_csv, is_bare
         self._units = None if is_csv and kind != METRIC else {}
         word = kind if kind != TRACE or len(names) > 4 else "API trace"
-        self.tables.append(f"{word}, {'CSV' if is_csv else 'text'}")
+        form = _IN_CELLS if is_bare else "CSV" if is_csv else "text"
+        self.tables.append(f"{word}, {form}")
         self._opened = self._line
         self.processes.setdefault(self._process, self._line)
         if kind == TRACE:
@@ -187,7 +207,7 @@ class Lines:
 
     def _csv_row(self, line: str) -> Row | None:
         """A row below a CSV header; the first may be its units. A blank line ends the table."""
-        cells = _csv_cells(line)
+        cells = line.rstrip().split(",", len(self._names) - 1) if self._is_bare else _csv_cells(line)
         if not line.strip():
             self._kind = None
         elif self._units is None and len(cells) == len(self._names) and _UNITS.issuperset(cells):
@@ -471,7 +491,7 @@ def sniff(path: Path, head: bytes) -> bool:
     return any(
         _ANYWHERE.search(line)
         or any(header.match(line) for _, header, _ in _KINDS[:2])
-        or line.startswith(_CSV_HEADERS)
+        or line.startswith((*_CSV_HEADERS, *_BARE_HEADERS))
         for line in head_lines(head)
         if len(line) <= 4096
     )
@@ -492,9 +512,11 @@ def parse(path: Path) -> Report:
     if not source.tables:
         messages = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
         raise ReportError(path, TOOL, f"it holds no table of nvprof ({messages[:300]})", "Check nvprof's messages")
+    if source.starts:
+        raise several(path, TOOL, source.starts)
     if source.again is not None:
         raise repeated(path, TOOL, "a table of one process", source.again)
-    rounded = "nvprof's text has five digits a number, so times and sizes are rounded (--csv prints all digits)"
+    rounded = "nvprof printed five digits a number, so times and sizes are rounded (--csv prints all digits)"
     return Report(
         tool=TOOL,
         path=path,
@@ -507,7 +529,11 @@ def parse(path: Path) -> Report:
         gaps=(*_gaps(source, trace), *sizes.gaps(), *trace.gaps()),
         diagnostics=(
             *source.diagnostics(),
-            *([Diagnostic("info", "perfctl", rounded)] if any("text" in table for table in source.tables) else ()),
+            *(
+                [Diagnostic("info", "perfctl", rounded)]
+                if any(table.endswith(("text", _IN_CELLS)) for table in source.tables)
+                else ()
+            ),
             *not_understood({"tables": source.unknown, "columns": trace.unknown}, "kept as metrics or left out"),
             *joined("the tables of further processes", [*source.processes.values()][1:]),
         ),

@@ -50,8 +50,18 @@ _SHAPES = (
 _PATTERNS = [(start, re.compile(re.escape(start) + rest), kind) for start, rest, kind in _SHAPES]
 _LOGIN = re.compile(rb"://[^\s/:@\"'<>]{0,100}:([^\s/@\"'<>]{1,200})\Z")
 _HARMLESS = re.compile(
-    rb"(?:\d{0,7}(?:\.\d{0,7})?|true|false|none|null|yes|no|on|off|void|auto|\$.*|\*+)[,;)\]}]*\Z", re.I
+    rb"(?:true|false|none|null|yes|no|on|off|t|f|y|n|enabled?|disabled?|default|always|never|auto|void|\$.*|\*+"
+    # Special tokens of a tokenizer: <pad>, </s>, <|endoftext|>, [MASK].
+    rb"|</?[a-z_]{1,24}>|<\|[a-z0-9_ ]{1,40}\|>|\[[A-Z_]{1,12}\]"
+    rb"|0x[0-9a-f]{1,16}|\d{0,7}(?:\.\d{0,7})?)[,;)\]}]*\Z",
+    re.I,
 )
+_COUNTS = (b"_tokens", b"tokens_per_step", b"token_limit", b"token_budget")
+"""Ends of names of numbers of tokens, in lower case."""
+_DESKTOP = (b"window_token", b"windowtoken", b"activation_token", b"activationtoken")
+"""Ends of names of what a desktop raises a window by: no credential."""
+_FEW = re.compile(rb"\d{1,7}(?:\.\d{1,7})?(?:e\d{1,2}|[kmgb])?(?:[ _,:x*/-]{1,2}\d{1,7}[kmgb]?){0,7}\Z", re.I)
+"""A number or a few, as settings are written: 128k, 4096x8, 1e6, 16_384, 512:1024."""
 BEFORE = 300
 """Bytes before a secret by which it is known to be one: the name of a variable, the beginning of a URL."""
 
@@ -130,11 +140,14 @@ def is_secret(name: bytes, value: bytes, *, quoted: bool) -> bool:
     """Return whether a variable is a secret; settings such as ``MAX_TOKENS=512`` or ``token: int64`` are not."""
     if value.startswith(REMOVED) or REMOVED.startswith(value) or _HARMLESS.match(value):
         return False
-    if name.isupper():
-        return any(word in name.lower().replace(b"tokeniz", b"") for word in _WORDS)
-    if not name.lower().removesuffix(b"s").endswith(_WORDS) or name.lower().endswith(b"tokens"):
+    small = name.lower()
+    if small.endswith(_DESKTOP) or (small.endswith(_COUNTS) and _FEW.match(value.rstrip(b",;)]}"))):
         return False
-    spoken = b"pass" in name.lower()
+    if name.isupper():
+        return any(word in small.replace(b"tokeniz", b"") for word in _WORDS)
+    if not small.removesuffix(b"s").endswith(_WORDS) or small.endswith(b"tokens"):
+        return False
+    spoken = b"pass" in small
     return len(value) >= 8 and (quoted or spoken or sum(48 <= byte < 58 for byte in value) > 2) and b"(" not in value
 
 

@@ -45,10 +45,22 @@ def test_what_looks_like_a_secret_is_named(text: str, name: str) -> None:
         "task-scheduler-with-a-long-name-0123456789", "user@host:/path, 3 @ 4",
         "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum = 1,234,567",
         "cudaStreamIsCapturing access_policy_window=0x7fff0000",
+        # Numbers of tokens, however they are written; windows of a desktop; switches; a tokenizer's special tokens.
+        "CONTEXT_WINDOW_TOKENS=128k", "SLIDING_WINDOW_TOKENS=4096,1024", "MAX_TOKENS=1e6", "TOKENS_PER_STEP=8192*4",
+        "XDG_ACTIVATION_TOKEN=gnome-shell/Terminal/2231-1-host_TIME5512", '"window_token": "a1b2c3d4e5f6"',
+        "window_token=0x55aa11bb22cc", "ADD_BOS_TOKEN=enabled", '"USE_AUTH_TOKEN": "disabled",', "HAS_TOKEN=t",
+        "PAD_TOKEN=<pad>", "EOS_TOKEN=</s>", "BOS_TOKEN=<|begin_of_text|>", "MASK_TOKEN=[MASK]",
     ],
 )  # fmt: skip
 def test_settings_and_measurements_are_no_secrets(text: str) -> None:
     assert names(text) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["X_TOKENS=abcdef", "X_TOKEN=enabled1", "CI_TOKEN=4096xy", "X_TOKEN=<pad>a", "X_TOKEN=0xfg"]
+)
+def test_a_value_that_only_begins_like_a_setting_is_a_secret(text: str) -> None:
+    assert names(text) == [text.partition("=")[0]]
 
 
 def test_a_name_is_said_and_never_a_value() -> None:

@@ -112,9 +112,11 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
 
 def _of_reports(path: Path, messages: Messages) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
-    from perfctl.orchestrator.actions.ingest.ingest import UserHints, sources, take_report
+    from perfctl.orchestrator.actions.ingest.batches import batch_in_name
+    from perfctl.orchestrator.actions.ingest.ingest import Take, UserHints
     from perfctl.orchestrator.actions.ingest.run import take_run
     from perfctl.orchestrator.actions.ingest.scan_file import sha256
+    from perfctl.orchestrator.actions.ingest.sources import Source, sources
     from perfctl.orchestrator.launch.sweep.folders import read_run_record
     from perfctl.orchestrator.store.write import SweepFacts
     from perfctl.parsers import ReportError
@@ -126,13 +128,13 @@ def _of_reports(path: Path, messages: Messages) -> list[Run]:
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
         with database.writing(store) as connection:
+            take = Take(connection, facts, UserHints(), store, again=True, messages=messages)
             for file in files:
                 try:
                     if file.is_dir() and read_run_record(file) is not None:
                         take_run(connection, file, facts, store=store, again=True)
                     else:
-                        digest = partial(sha256, file)
-                        take_report(connection, file, digest, facts, UserHints(), store=store, again=True)
+                        list(take.reports(Source(file, file), partial(sha256, file), batch_in_name(file)))
                 except ReportError as error:
                     if len(files) == 1:
                         raise

@@ -3,7 +3,7 @@
 An error names a field in backquotes; ``console.error`` prints the option of the command instead (``flags``).
 
 0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something worse;
-4 some parts failed and the rest was kept;
+4 some parts failed, or a report that was recognised gave no rows, and the rest was kept;
 128 + signal when stopped (130 Ctrl-C, 143 TERM).
 """
 

@@ -111,6 +111,23 @@ def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
     return int(row[0]) if row[0] is not None else None
 
 
+def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
+    """Has the run anything but facts about itself, and reasons for what it has not?"""
+    if any((run.kernels, run.counters, run.ranges, run.copies, run.operations, run.samples)):
+        return True
+    said = ("gap", "diagnostic", "feature")
+    tables = [table for table, _ in TABLES.values() if table not in said] + ["layer_call", "op_shape"]
+    found = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE run_id = :run" for table in tables)
+    return bool(connection.execute(f"SELECT EXISTS ({found})", {"run": run.run_id}).fetchone()[0])
+
+
+def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
+    """Say of a run that is in the store that it is not whole."""
+    with transaction(connection):
+        query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
+        connection.execute(query, (clean_text.of_row({"reason": masked(reason)})["reason"], run_id))
+
+
 def write_run(
     connection: sqlite3.Connection,
     sweep: SweepFacts,

@@ -150,6 +150,8 @@ class Events:
     """External id -> position in ``spans``; -1 when several spans share it."""
     calls: dict[int, Place | None] = field(default_factory=dict)
     """Correlation id -> where the runtime or driver call began; None when several calls share it."""
+    launches: int = 0
+    """Runtime and driver calls that launch a kernel or a graph."""
     kernels: list[DeviceEvent] = field(default_factory=list)
     copies: list[DeviceEvent] = field(default_factory=list)
     memory: list[tuple[int, int, int]] = field(default_factory=list)
@@ -253,6 +255,7 @@ class _Collector:
 
     def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         start, correlation = nanoseconds(event.get("ts")), whole(args.get("correlation"))
+        self.found.launches += "Launch" in self.name(event)
         if start is not None and correlation is not None:
             place = Place(self.thread(event), start)
             if self.found.calls.setdefault(correlation, place) != place:

@@ -202,8 +202,7 @@ def _gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterat
     if kernels:
         yield from _kernel_gaps(kernels, by_operator=by_operator)
     else:
-        seen = "copies but no kernel" if events.copies else "no GPU activity"
-        reason = f"the trace holds {seen}: torch.profiler ran without ProfilerActivity.CUDA, or without a GPU"
+        reason = _why_no_kernel(events)
         yield Gap("kernel", "not_collected", reason)
         if not events.copies:
             yield Gap("operation.device_ns", "not_collected", reason)
@@ -219,6 +218,21 @@ def _gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterat
     if any(span.end is None for span in calls):
         reason = "some calls have no end in the trace, so the sums they belong to are unknown"
         yield Gap("operation.cpu_ns", "unreadable", reason)
+
+
+def _why_no_kernel(events: Events) -> str:
+    """Runtime and driver calls are only there where ProfilerActivity.CUDA was on: CUPTI then failed to give the rest."""
+    missing = "GPU activity missing but for copies" if events.copies else "GPU activity missing"
+    if events.launches:
+        why = (
+            "no CUPTI permission, another tool or process that held CUPTI, or a profiler that ended before the GPU did"
+        )
+        return f"{events.launches:,} launches recorded, {missing}: {why}"
+    if events.calls:
+        why = "nothing ran on the GPU meanwhile, or another process launched it"
+        return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {why}"
+    seen = "copies but no kernel" if events.copies else "no GPU activity"
+    return f"the trace holds {seen}: torch.profiler ran without ProfilerActivity.CUDA, or without a GPU"
 
 
 def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import Cells, Clock, Column, MonitorText, Readings, ordinal, report
-from perfctl.parsers.text.doubts import not_understood, others
+from perfctl.parsers.text.doubts import not_understood, several
+from perfctl.parsers.text.doubts import others as unlisted
 from perfctl.parsers.text.numbers import Stamp, read_stamp
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Report
@@ -40,6 +41,11 @@ _HEADER = re.compile(
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
 _LINE_LIMIT = 4096
+_ROUNDS = 8
+"""dmon prints its header again after more rounds than this: a header below fewer, and below another program's output,
+begins another log."""
+_INTERRUPT = re.compile(r"\s*(?:(?:\^C|\x03)\s*)+")
+"""What a terminal shows of Ctrl-C; a last row may follow in the same line."""
 
 
 class _Header(NamedTuple):
@@ -81,7 +87,7 @@ def parse(path: Path) -> Report:
     is_pmon = rows[-1][0].is_pmon
     headers = dict.fromkeys(header for header, _ in rows)
     # columns in no list: dmon's become figures without a unit, pmon's are left out
-    unknown = [name for header in headers for name in others(header.names, _UNITS, _CODES)]
+    unknown = [name for header in headers for name in unlisted(header.names, _UNITS, _CODES)]
     summed = "gpu_utilisation is the sum of pmon's sm over the processes of a GPU; it is empty for a GPU without such a process"
     for (at_ns, device, row), members in groupby(_moments(rows, readings.clock), key=lambda moment: moment[:3]):
         of_gpu = [named for *_, named in members]
@@ -98,14 +104,21 @@ def parse(path: Path) -> Report:
 
 
 def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
-    """Every row below a header that has all its cells; a command may have blanks."""
+    """Every row below a header that has all its cells; a command may have blanks. Raises ReportError for several logs."""
     rows: list[tuple[_Header, list[str]]] = []
+    starts: list[int] = []
+    begun, others = 0, 0
+    """Rows before the last header; the line at which another program's output begins below the last row, or 0."""
     header: _Header | None = None
     last_is_row = False
     for line in text:
         last_is_row = False
+        if interrupt := _INTERRUPT.match(line):
+            line = line[interrupt.end() :]
         if found := _header(line):
-            header = found
+            if others and 0 < _rounds(rows[begun:]) < _ROUNDS:
+                starts.append(others)
+            header, begun, others = found, len(rows), 0
             continue
         if line.lstrip().startswith("#"):
             continue
@@ -115,12 +128,21 @@ def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
             cells = [*cells[:last], " ".join(cells[last:])]
         if header and len(cells) == len(header.names) and ordinal(cells[header.names.index("gpu")]) is not None:
             rows.append((header, cells))
-            last_is_row = True
+            last_is_row, others = True, 0
         elif line.strip():
+            others = others or (text.line if rows else 0)
             text.stray(line)
+    if starts:
+        raise several(text.path, TOOL, starts)
     if last_is_row and not text.ends_whole and rows[-1][1][-1].isdigit():
         rows[-1][1][-1] = "-"  # the file ends within this number
     return rows
+
+
+def _rounds(rows: list[tuple[_Header, list[str]]]) -> int:
+    """How often the GPU that is read most often was read."""
+    gpus = [cells[header.names.index("gpu")] for header, cells in rows]
+    return max(map(gpus.count, set(gpus)), default=0)
 
 
 def _moments(

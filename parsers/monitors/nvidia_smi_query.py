@@ -8,13 +8,14 @@ rows without a header are refused but for one form (:mod:`nvidia_smi_headless`).
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, half, ordinal, read_cell, report
-from perfctl.parsers.text.doubts import not_understood
+from perfctl.parsers.text.doubts import not_understood, several
 from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
@@ -28,6 +29,13 @@ _POWER = ("power.draw", "power.draw.instant", "power.draw.average")
 """The first of them that a header has is the sample's power; power.draw is what older drivers have alone."""
 _UNITS = {"temperature.gpu": "C", "temperature.memory": "C", "temperature.gpu.tlimit": "C"}
 """Columns that are printed without a unit, header and cell."""
+_DEFAULT_UNITS = (
+    ("memory.", "MiB"), ("utilization.", "%"), ("power.", "W"), ("clocks.", "MHz"), ("temperature.", "C"), ("fan.speed", "%"),
+)  # fmt: skip
+"""Beginning of a column's name -> the unit in which nvidia-smi prints it [nvidia-smi --help-query-gpu]."""
+_ORDINALS = ("index", "gpu", "gpu_index", "gpu_id", "device")
+"""Columns that may number the GPUs: nvidia-smi's own, then what programs around it write."""
+_MOST_GPUS = 64
 UNITS = frozenset(
     ("", "%", "W", "mW", "C", "MHz", "KiB", "MiB", "GiB", "MB", "MB/s", "KB/s", "ms", "us", "s", "mJ", "J")
 )
@@ -44,11 +52,14 @@ _HEADER_CELL = re.compile(r"([a-z][a-z0-9_.]{1,60})(?: \[([^\]]{1,12})\])?\Z")
 class Layout:
     """Positions of the cells of a row."""
 
-    def __init__(self, columns: tuple[Column, ...]) -> None:
+    def __init__(self, columns: tuple[Column, ...], bare: frozenset[str] = frozenset()) -> None:
         places = {column.name: n for n, column in reversed(list(enumerate(columns)))}
         self.columns = columns
         self.timestamp = places.get("timestamp")
-        self.index = places.get("index")
+        self.ordinals = {name: places[name] for name in _ORDINALS if name in places}
+        """Position of each column that may number the GPUs."""
+        self.bare = [(column.name, n) for n, column in enumerate(columns) if column.name in bare]
+        """Columns whose header has no unit, and whose unit is therefore nvidia-smi's default."""
         self.bus = next((places[name] for name in _BUS_COLUMN if name in places), None)
         """Position of the uuid or bus id."""
         self.identity = [(column.name, n) for n, column in enumerate(columns) if column.name in _IDENTITY]
@@ -66,7 +77,15 @@ def read_header(line: str) -> Layout | None:
     if len(cells) < len(matches) or not _KNOWN.intersection(names):
         return None
     quantities = _QUANTITY | dict.fromkeys([name for name in _POWER if name in names][:1], monitor.POWER)
-    return Layout(tuple(Column(name, unit or _UNITS.get(name, ""), quantities.get(name)) for name, unit in cells))
+    bare = frozenset(name for name, unit in cells if not unit and name not in _UNITS and _default_unit(name))
+    columns = [
+        Column(name, unit or _UNITS.get(name, "") or _default_unit(name), quantities.get(name)) for name, unit in cells
+    ]
+    return Layout(tuple(columns), bare)
+
+
+def _default_unit(name: str) -> str:
+    return next((unit for start, unit in _DEFAULT_UNITS if name.startswith(start)), "")
 
 
 _HEADER = "utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu, power.draw [W]"
@@ -124,6 +143,9 @@ class Row:
     """How many headers and dates came before."""
     place: int
     """In its round, from 0."""
+    begun: int | None = None
+    """Of the first row below a header: the line at which another log may begin, because another program's output stands
+    above that header, or it has other columns than the one before."""
     is_cut: bool = False
     """The file ends with this row, without a line end."""
 
@@ -133,24 +155,29 @@ def rows(text: MonitorText) -> Iterator[Row]:
     layout: Layout | None = None
     date: str | None = None
     number = place = width = 0
+    others: int | None = None
+    above: int | None = None
     row: Row | None = None
     for line in text:
         if row is not None:
             yield row
-            row = None
+            row = others = above = None
         if len(line) > LINE_LIMIT:
             text.stray(line)
         elif header := read_header(line):
+            is_other = layout is not None and header.columns != layout.columns
+            above = others or (text.line if is_other else None)
             layout, width, number, place = header, len(header.columns), number + 1, 0
         elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
-                row = Row(layout, cells, date, number, place)
+                row = Row(layout, cells, date, number, place, above)
                 width = len(cells)
                 place += 1
             elif line.strip():
+                others = others or text.line
                 text.stray(line)
     if row is not None:
         row.is_cut = not text.ends_whole
@@ -161,8 +188,10 @@ class Survey:
     """Facts about all rows of a file, from a first pass. Raises ReportError when it has no row, or no header for them."""
 
     def __init__(self, path: Path) -> None:
-        self.is_numbered = False
-        """Some row has an index."""
+        self._ordinals: dict[str, Tally[int | None]] = {}
+        """Column that may number the GPUs -> how often each number stands in it; None for what is no number."""
+        self._bare: dict[str, str] = {}
+        """Column without a unit -> its first cell without one."""
         self.has_bus = True
         """Every row has the uuid or bus id of its device."""
         self.by_date = True
@@ -172,7 +201,9 @@ class Survey:
         first: Layout | None = None
         headless: list[list[str]] = []
         row: Row | None = None
+        logs = _Logs()
         for row in rows(MonitorText(path, TOOL)):
+            logs.add(row)
             if row.layout is not None:
                 first = first or row.layout
                 self._take(row.layout, row.cells, row.date)
@@ -183,6 +214,8 @@ class Survey:
                 headless.append(row.cells)
         if row is None:
             raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
+        if logs.starts:
+            raise several(path, TOOL, logs.starts)
         self.warnings: list[Diagnostic] = []
         if first is None:
             first, *self.warnings = layout_of(headless, path)
@@ -191,9 +224,46 @@ class Survey:
         for cells in headless:
             if len(cells) == len(self.layout.columns):
                 self._take(self.layout, cells, date="" if self.by_date else None)
+        self.index = self._numbering()
+        """The column that numbers the GPUs; None where there is none."""
+
+    def notes(self) -> Iterator[Diagnostic]:
+        """What was assumed about columns that nvidia-smi itself would print otherwise."""
+        if self.index not in (None, "index"):
+            text = f"the GPUs are numbered by the column {self.index}"
+            if "index" in self._ordinals:
+                text += "; the column index is the same in all rows"
+            yield Diagnostic("warning", "perfctl", text)
+        if self._bare:
+            _name, cell = next(iter(self._bare.items()))
+            columns = ", ".join(f"{name} ({_default_unit(name)})" for name in self._bare)
+            text = f"no unit stands in the header or in cells such as '{cell}': nvidia-smi's own units were taken for {columns}"
+            yield Diagnostic("warning", "perfctl", text)
+
+    def is_number_of_gpu(self, name: str) -> bool:
+        """Return whether the column only repeats which GPU a row is about, so that its numbers measure nothing."""
+        counts = self._ordinals.get(name)
+        return (
+            counts is not None
+            and self.index is not None
+            and (name == self.index or counts == self._ordinals[self.index])
+        )
+
+    def _numbering(self) -> str | None:
+        if "index" in self._ordinals and (len(self._ordinals["index"]) > 1 or len(self._ordinals) == 1):
+            return "index"
+        others = [name for name, counts in self._ordinals.items() if name != "index" and _numbers_gpus(counts)]
+        best = max(others, key=lambda name: len(self._ordinals[name]), default=None)
+        if "index" in self._ordinals and (best is None or len(self._ordinals[best]) == 1):
+            return "index"
+        return best
 
     def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
-        self.is_numbered |= layout.index is not None
+        for name, place in layout.ordinals.items():
+            self._ordinals.setdefault(name, Tally())[ordinal(cells[place])] += 1
+        for name, place in layout.bare:
+            if name not in self._bare and cells[place][-1:].isdigit():
+                self._bare[name] = cells[place]
         self.has_bus &= layout.bus is not None and cells[layout.bus] != ""
         self.by_date &= layout.timestamp is None and date is not None
         self._note(date if layout.timestamp is None else cells[layout.timestamp])
@@ -202,6 +272,36 @@ class Survey:
         """Keep a date that does not begin with the year."""
         if stamp and not {"-", "/"}.isdisjoint(stamp[1:3]) and len(self.dates) < _DATES_KEPT:
             self.dates[stamp] = None
+
+
+def _numbers_gpus(counts: Tally[int | None]) -> bool:
+    """Are these the numbers of GPUs that are read in turn, and not a utilisation: small, and each about as often?"""
+    most, least = max(counts.values()), min(counts.values())
+    return all(number is not None and number < _MOST_GPUS for number in counts) and most - least <= 1 + most // 5
+
+
+class _Logs:
+    """Finds where another log begins: with a header below a program's output or of other columns, where the log before
+    reads its GPUs again and again. One header for each reading is what a loop prints that starts nvidia-smi each time."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self._rolls = False
+        """The rows since the last such header have a GPU twice below one header or date."""
+        self._seen: set[tuple[int, tuple[str, ...]]] = set()
+
+    def add(self, row: Row) -> None:
+        if row.begun is not None:
+            if self._rolls:
+                self.starts.append(row.begun)
+            self._rolls = False
+            self._seen.clear()
+        if self._rolls or row.layout is None:
+            return
+        places = [*row.layout.ordinals.values(), *([] if row.layout.bus is None else [row.layout.bus])]
+        gpu = (row.round, tuple(row.cells[place] for place in places))
+        self._rolls = gpu in self._seen
+        self._seen.add(gpu)
 
 
 _WHOLE = re.compile(
@@ -255,7 +355,7 @@ def parse(path: Path) -> Report:
         gaps=rounds.gaps,
         device_gaps=[_UNPLACED] if rounds.way is None else (),
         warnings=known.warnings,
-        notes=_PLACED.get(rounds.way or "", ()),
+        notes=(*_PLACED.get(rounds.way or "", ()), *known.notes()),
         unknown=unknown_units(known.layout),
     )
     sizes = rounds.readings.sizes()
@@ -276,7 +376,11 @@ class _Rounds:
         self.readings = Readings()
         self.devices: dict[int | None, dict[str, str]] = {}
         """Facts about each device other than readings: name, driver version."""
-        self.way = "index" if known.is_numbered else "bus" if known.has_bus else "place" if known.by_date else None
+        self._known = known
+        self._numbers = {name for name in _ORDINALS if known.is_number_of_gpu(name)}
+        self.way = (
+            "index" if known.index is not None else "bus" if known.has_bus else "place" if known.by_date else None
+        )
         """How the device of a row is found: by index, else uuid or bus id, else position below a date."""
         day_first = day_is_first(known.dates)
         self.gaps = [Gap("sample.at_ns", "ambiguous", _MONTH_FIRST)] if day_first is None else []
@@ -310,11 +414,16 @@ class _Rounds:
         facts = self.devices.setdefault(device, {})
         for fact, place in layout.identity:
             facts.setdefault(fact, row.cells[place])
-        self.readings.add(at_ns, device, [(column, row.cells[place]) for column, place in layout.measured])
+        self.readings.add(
+            at_ns,
+            device,
+            [(column, row.cells[place]) for column, place in layout.measured if column.name not in self._numbers],
+        )
 
     def _device(self, row: Row, layout: Layout) -> int | None:
         if self.way == "index":
-            return None if layout.index is None else ordinal(row.cells[layout.index])
+            place = layout.ordinals.get(self._known.index or "")
+            return None if place is None else ordinal(row.cells[place])
         if self.way == "bus" and layout.bus is not None:
             return self._bus.setdefault(row.cells[layout.bus], len(self._bus))
         return row.place if self.way == "place" else None

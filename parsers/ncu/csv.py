@@ -11,8 +11,18 @@ from perfctl.parsers.ncu import csv_pages
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv_pages import VALUE, Columns
 from perfctl.parsers.ncu.launches import Finished, Table
-from perfctl.parsers.ncu.log import EXPORT, Rows, Rules, first_words, has_header, header_at, skip_to_header, why_no_csv
-from perfctl.parsers.text.doubts import joined, not_understood, repeated
+from perfctl.parsers.ncu.log import (
+    CONNECTED,
+    EXPORT,
+    Rows,
+    Rules,
+    first_words,
+    has_header,
+    header_at,
+    skip_to_header,
+    why_no_csv,
+)
+from perfctl.parsers.text.doubts import not_understood, repeated, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Report
@@ -45,8 +55,12 @@ def parse(path: Path) -> Report:
         reader = Rows(source, log, quoted=first.startswith('"'))
         if csv_pages.is_summary(header):
             return _summary_report(path, reader, header, log)
-        unknown = _read_tables(path, reader, header, table, rules, log)
-        further = _further(path, table)
+        if VALUE in header:
+            is_whole = csv_pages.read_long(reader, header, table, rules, log)
+        else:
+            is_whole = csv_pages.read_wide(reader, header, table, log)
+        if not is_whole:
+            raise several(path, "ncu", _starts(path))
     if not table.launches:
         reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
@@ -55,23 +69,21 @@ def parse(path: Path) -> Report:
         Diagnostic("info", f"ncu rule {rule}", f"{kind} in {count} launches; the first: {first_words(text)}")
         for (rule, kind), (count, text) in rules.items()
     ]
-    notes = (*not_understood({"columns": unknown}), *joined("further tables of ncu", further))
+    notes = not_understood({"columns": Columns(header).unknown()})
     return Finished(table).report(form, log, said, notes)
 
 
-def _further(path: Path, table: Table) -> list[int]:
-    """The lines at which tables after the first begin. Raises ReportError when one has launches of an earlier one."""
-    last = max((launch.order[0] for launch in table.launches), default=0)
-    at = _header_lines(path) if last else []
-    if table.again is not None:
-        process, launch, number = table.again
-        raise repeated(path, "ncu", f"launch {launch} of process {process}", at[min(number, len(at) - 1)] if at else 1)
-    return at[1:]
-
-
-def _header_lines(path: Path) -> list[int]:
+def _starts(path: Path) -> list[int]:
+    """The lines at which outputs of ncu after the first begin: with its first message, else with the header."""
+    log, starts, connected, is_below = Log(), list[int](), 0, False
     with open_text(path) as file:
-        return [number for number, line in enumerate(Lines(file, Log()), 1) if header_at(line) >= 0]
+        for number, line in enumerate(Lines(file, log), 1):
+            if header_at(line) >= 0:
+                starts += [connected or number + log.cut_rows] if is_below else []
+                connected, is_below = 0, True
+            elif is_below and not connected and line.startswith(CONNECTED):
+                connected = number + log.cut_rows
+    return [*starts, connected] if connected else starts
 
 
 def _header(path: Path, line: str) -> list[str]:
@@ -91,28 +103,11 @@ def _header(path: Path, line: str) -> list[str]:
     return header
 
 
-def _read_tables(path: Path, reader: Rows, header: list[str], table: Table, rules: Rules, log: Log) -> list[str]:
-    """Read all tables of the file (several when runs were appended to it): the unknown columns of all."""
-    unknown: list[str] = []
-    number, following = 0, header
-    while True:
-        unknown += Columns(following).unknown()
-        if VALUE in following:
-            found = csv_pages.read_long(reader, following, table, rules, log, number)
-        else:
-            found = csv_pages.read_wide(reader, following, table, log, number)
-        if found is None:
-            return unknown
-        if Columns(found).missing():
-            reason = f"the header of table {number + 2} in the file lacks columns"
-            raise ReportError(path, "ncu", reason, "Split the file at its headers and read the parts")
-        number, following = number + 1, found
-
-
 def _summary_report(path: Path, reader: Rows, header: list[str], log: Log) -> Report:
     rows = csv_pages.read_summary(reader, header, log)
     if rows is None:
-        raise repeated(path, "ncu", "a page of ncu", _header_lines(path)[-1])
+        starts = _starts(path)
+        raise repeated(path, "ncu", "a page of ncu", starts[0], starts)
     if not rows:
         raise ReportError(path, "ncu", "the CSV has a header but no rows", "Export the report again")
     notes = not_understood({"columns": csv_pages.unknown(header)})

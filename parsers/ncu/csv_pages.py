@@ -62,24 +62,23 @@ class Columns(dict[str, int]):
         first = min(self[name] for name in _VARYING if name in self)
         return first if max(self[name] for name in (*_NEEDED, *_IDENTITY)) < first else 0
 
-    def launch(self, row: list[str], table_number: int) -> Launch:
+    def launch(self, row: list[str]) -> Launch:
         """The identity cells of a row."""
         columns = [self[name] for name in _IDENTITY]
-        return Launch((table_number, int(row[self["ID"]])), *[row[at] if 0 <= at < len(row) else "" for at in columns])
+        return Launch(int(row[self["ID"]]), *[row[at] if 0 <= at < len(row) else "" for at in columns])
 
 
 def _is_range(name: str) -> bool:
     return PUSH_POP in name or START_END in name
 
 
-def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log, number: int) -> list[str] | None:
-    """Read one long table to its end, or to the header of a further table, which is returned. ``number`` counts the
-    tables of the file from 0. Files of a million rows are common: the rows of a launch begin with the same identity
-    cells, so that what follows these comes many rows at a time (``Lines.run``), and where all of it has been seen
-    before, or ends with a plain value, no more is looked at."""
+def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log) -> bool:
+    """Read one long table to its end; False where the header of a further table follows. Files of a million rows are
+    common: the rows of a launch begin with the same identity cells, so that what follows these comes many rows at a time
+    (``Lines.run``), and where all of it has been seen before, or ends with a plain value, no more is looked at."""
     columns = Columns(header)
     at = columns.first_of_metric()
-    launches, metrics = _Launches(columns, table, number), _Metrics(columns, at, table, rules, log)
+    launches, metrics = _Launches(columns, table), _Metrics(columns, at, table, rules, log)
     launch, start = -1, _NEVER
     for line in reader.source:
         row = reader.feed(line)
@@ -88,8 +87,7 @@ def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: 
         elif row:
             found = cells(row)
             if found is not None and is_header(found):
-                table.cells.end(launch)
-                return found
+                return False
             if found is None or len(found) <= columns.last or not _is_id(found[columns["ID"]]):
                 log.cut_rows += 1
                 continue
@@ -105,7 +103,7 @@ def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: 
                     metrics.add(launch, row[len(start) :])
     table.cells.end(launch)
     reader.end()
-    return None
+    return True
 
 
 class _Metrics:
@@ -160,8 +158,8 @@ class _Metrics:
 class _Launches:
     """Numbers the launches of one table in the order in which they first appear."""
 
-    def __init__(self, columns: Columns, table: Table, table_number: int) -> None:
-        self._columns, self._table, self._table_number = columns, table, table_number
+    def __init__(self, columns: Columns, table: Table) -> None:
+        self._columns, self._table = columns, table
         self._numbers: dict[tuple[str, str], int] = {}
         self._unfilled: set[int] = set()
 
@@ -171,15 +169,14 @@ class _Launches:
         launch = self._numbers.get(now, -1)
         if launch < 0:
             launch = self._numbers[now] = len(self._table.launches)
-            self._table.meet(*now, self._table_number)
-            identity = self._columns.launch(row, self._table_number)
+            identity = self._columns.launch(row)
             if is_rule:
                 self._unfilled.add(launch)
                 identity = identity._replace(stream="")
             self._table.launches.append(identity)
         elif launch in self._unfilled and not is_rule:
             self._unfilled.discard(launch)
-            self._table.launches[launch] = self._columns.launch(row, self._table_number)
+            self._table.launches[launch] = self._columns.launch(row)
         return launch
 
 
@@ -201,8 +198,8 @@ def metric_columns(header: list[str]) -> list[int]:
     ]
 
 
-def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Log, number: int) -> list[str] | None:
-    """Read one wide table to its end, or to the header of a further table, which is returned. A file that another
+def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Log) -> bool:
+    """Read one wide table to its end; False where the header of a further table follows. A file that another
     program stripped of its units row is read with unknown units (as ncu prints a report of a version it does not
     know)."""
     columns, metrics = Columns(header), metric_columns(header)
@@ -210,7 +207,7 @@ def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Lo
     for text_row in text_rows:
         row = cells(text_row)
         if row is not None and is_header(row):
-            return row
+            return False
         if row is None or len(row) <= columns["Kernel Name"]:
             log.cut_rows += 1
             continue
@@ -226,12 +223,11 @@ def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Lo
             continue
         log.cut_rows += len(row) < len(header)
         launch = len(table.launches)
-        table.launches.append(columns.launch(row, number))
-        table.meet(row[columns["Process ID"]], launch_id, number)
+        table.launches.append(columns.launch(row))
         texts = list(map(table.cells.ids.__getitem__, [row[at] for at in metrics if at < len(row)]))
         table.add(launch, keys[: len(texts)], texts)  # a row that was cut off gives the cells it has
         table.cells.end(launch)
-    return None
+    return True
 
 
 FIGURES = ("Minimum", "Maximum", "Average")

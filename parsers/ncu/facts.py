@@ -33,6 +33,7 @@ _DEVICE_FACTS = (
 _ATTRIBUTE = "device__attribute_"
 FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), (_ATTRIBUTE + name for name in _DEVICE_FACTS)))
 
+_AXES = ("grid_", "block_")
 _UNITS = {"duration_ns": "ns", "static_shared_bytes": "byte/block", "dynamic_shared_bytes": "byte/block"}
 
 
@@ -44,6 +45,8 @@ def kernel_fields(facts: Facts) -> dict[str, int | float]:
     for field, names in KERNEL_FACTS.items():
         kinds = int | float if field == "duration_ns" else int
         for value, unit in (facts.get(name, (None, None)) for name in names):
+            if value == 0 and field.startswith(_AXES):  # a launch that failed
+                continue
             if isinstance(value, kinds) and (field not in _UNITS or unit in (None, "byte", _UNITS[field])):
                 found[field] = value
                 break

@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 
 from perfctl.parsers.ncu.facts import (
     FACT_NAMES,
+    KERNEL_FACTS,
     Facts,
     device_of,
     kernel_fields,
@@ -24,7 +25,7 @@ from perfctl.parsers.ncu.facts import (
     place_of,
     with_steps,
 )
-from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps
+from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps, no_values, no_values_of
 from perfctl.parsers.text.lines import Log, readable
 from perfctl.parsers.text.numbers import AmbiguousNumber, StyleEvidence, base_unit, read_value, scaled
 from perfctl.records.bulk import NumberedCounters
@@ -168,8 +169,8 @@ _REASONS = {
 class Launch(NamedTuple):
     """Identity cells of one launch, as printed; "" where the page has no such column."""
 
-    order: tuple[int, int]
-    """(number of the table in the file, ID)."""
+    order: int
+    """ID; in console text, which has none, the place in the text."""
     name: str
     stream: str = ""
     block: str = ""
@@ -185,9 +186,6 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.launches: list[Launch] = []
-        self.again: tuple[str, str, int] | None = None
-        """Process, ID and table of the first launch that stands in an earlier table of the file too."""
-        self._table_of: dict[tuple[str, str], int] = {}
         self.keys: list[tuple[str, str, str | None]] = []
         self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self.cells = Cells(path)
@@ -213,11 +211,6 @@ class Table:
         for key, text in zip(keys, texts, strict=True):
             if key in self.facts:
                 self.facts[key].setdefault(launch, self.cells.texts[text])
-
-    def meet(self, process: str, launch_id: str, number: int) -> None:
-        """Note that a launch, which its process and ID tell, stands in this table of the file."""
-        if self._table_of.setdefault((process, launch_id), number) != number and self.again is None:
-            self.again = process, launch_id, number
 
 
 class Finished:
@@ -261,10 +254,11 @@ class Finished:
         """The whole report; ``printed`` says what a file of this form is called."""
         kernels = self.kernels()
         no_grid = f"the {printed} has no Grid Size for a launch (ncu before 2023 prints none)"
-        missing = [*self.gaps(), *kernel_gaps(kernels, no_grid)]
+        failed = [launch.name for launch in self._table.launches if _is_failed(launch.grid)]
+        read = self._printed()
+        missing = [*self.gaps(), *kernel_gaps(kernels, no_grid, read, failed)]
         if all(kernel.registers is None for kernel in kernels):
-            reason = "launch__registers_per_thread is not among the metrics"
-            missing.append(Gap("kernel.registers", "not_collected", reason))
+            missing += no_values_of("registers", "launch__registers_per_thread", kernels, read)
         return Report(
             tool="ncu",
             path=self._table.cells.path,
@@ -339,6 +333,17 @@ class Finished:
                 facts.setdefault(launch, {}).setdefault(name, known[text])
         return facts
 
+    def _printed(self) -> dict[str, tuple[str, str]]:
+        """Field of Kernel -> (its metric, the text in place of the first value that is none)."""
+        found: dict[str, tuple[str, str]] = {}
+        for key, texts in self._table.facts.items():
+            name = self._table.keys[key][0]
+            field = next((field for field, names in KERNEL_FACTS.items() if name in names), "")
+            bad = next((text for text in texts.values() if self._read(text)[1] == "not_available"), None)
+            if field and bad is not None:
+                found.setdefault(field, (name, bad))
+        return found
+
     def gaps(self) -> list[Gap]:
         """One gap for each metric and reason that has cells without a number where one was expected, and for names."""
         counts: dict[tuple[str, str], int] = {}
@@ -354,7 +359,9 @@ class Finished:
         for (name, state), count in counts.items():
             reason = _REASONS[state].format(text=examples[name, state], count=count)
             found.append(Gap(f"counter:{name}", state, reason))
-        return found
+        missing = sum(count for (_, state), count in counts.items() if state == "not_available")
+        total = sum(len(part.key) for part in self._table.cells.parts())
+        return [*found, *no_values(total, missing, next(iter(examples.values()), ""))]
 
     def _rounding(self) -> Iterator[Diagnostic]:
         pairs = zip(self._table.keys, self._units, strict=True)
@@ -370,7 +377,7 @@ class Finished:
 def _kernel(rank: int, launch: Launch, facts: Facts) -> Kernel:
     fields = kernel_fields(facts)
     for prefix, text in (("grid", launch.grid), ("block", launch.block)):
-        if dimensions := _dimensions(text):
+        if not _is_failed(text) and (dimensions := _dimensions(text)):
             fields.update(zip((f"{prefix}_x", f"{prefix}_y", f"{prefix}_z"), dimensions, strict=True))
     for field, text in (("stream", launch.stream), ("device_index", launch.device)):
         if _is_whole(text):
@@ -385,12 +392,17 @@ def _dimensions(text: str) -> tuple[int, ...] | None:
     return tuple(map(int, parts)) if len(parts) == 3 and all(map(_is_whole, parts)) else None
 
 
+def _is_failed(grid: str) -> bool:
+    """Is it a grid, or block, of nothing, which ncu prints of a launch that failed?"""
+    return 0 in (_dimensions(grid) or ())
+
+
 def _is_whole(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _ranks(orders: list[tuple[int, int]]) -> list[int]:
-    """Position of each launch when sorted by table and ID; launches with one ID keep the order of the file."""
+def _ranks(orders: list[int]) -> list[int]:
+    """Position of each launch when sorted by ID; launches with one ID keep the order of the file."""
     ranks = [0] * len(orders)
     for rank, index in enumerate(sorted(range(len(orders)), key=orders.__getitem__)):
         ranks[index] = rank

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from perfctl.parsers.text.lines import Lines, Log
 from perfctl.records.report import Diagnostic, Gap, Kernel
 
 ROW_LIMIT = 8 * 2**20
+CONNECTED = "==PROF== Connected to process"
+"""Begins the first line that ncu prints of a process it profiles; its tables come after the last process has ended."""
 _HEADER_STARTS = ('"ID","Process ID"', '"Process ID","Process Name"', "ID,Process ID", "Process ID,Process Name")
 _ROW_START = re.compile(r'"[0-9]*","[0-9]+","')
 _ROW_INSIDE = re.compile(r'"[0-9]+","[0-9]+","[^"]*","[^"]*","')
@@ -202,9 +205,41 @@ def first_words(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def kernel_gaps(kernels: Sequence[Kernel], no_grid: str) -> Iterator[Gap]:
-    """Columns of ``kernel`` that are empty for all launches, and which metric would fill them."""
-    if all(kernel.duration_ns is None for kernel in kernels):
-        yield Gap("kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics")
-    if all(kernel.grid_x is None for kernel in kernels):
+def kernel_gaps(
+    kernels: Sequence[Kernel],
+    no_grid: str,
+    printed: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    failed: Collection[str] = (),
+) -> Iterator[Gap]:
+    """Columns of ``kernel`` that are empty, and which metric would fill them, or did not.
+
+    ``printed``: field of Kernel -> (its metric, what stands in place of a value). ``failed``: names of the kernels
+    whose launch failed: ncu gives them a grid of 0 blocks.
+    """
+    yield from no_values_of("duration_ns", "gpu__time_duration.sum", kernels, printed)
+    for name in dict.fromkeys(failed):
+        yield Gap("kernel.grid_x", "not_available", "ncu gives the grid (0, 0, 0): this launch failed", scope=name)
+    if not failed and all(kernel.grid_x is None for kernel in kernels):
         yield Gap("kernel.grid_x", "not_available", no_grid)
+
+
+def no_values_of(
+    field: str, metric: str, kernels: Sequence[Kernel], printed: Mapping[str, tuple[str, str]]
+) -> Iterator[Gap]:
+    """The gap of one field of Kernel, which ``metric`` fills."""
+    empty = sum(getattr(kernel, field) is None for kernel in kernels)
+    if empty and field in printed:
+        name, text = printed[field]
+        reason = f'{name} is "{text}" in {empty} of {len(kernels)} launches: ncu could not measure it there'
+        yield Gap(f"kernel.{field}", "not_available", reason)
+    elif empty == len(kernels):
+        yield Gap(f"kernel.{field}", "not_collected", f"{metric} is not among the metrics")
+
+
+def no_values(total: int, missing: int, example: str) -> Iterator[Gap]:
+    """The gap of a report in which no metric has a value."""
+    if total and total == missing:
+        why = "check their names with 'ncu --query-metrics', and ncu's messages"
+        yield Gap(
+            "counter.value", "unreadable", f'ncu printed "{example}" in place of all {total:,} metric values: {why}'
+        )

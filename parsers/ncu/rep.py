@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from perfctl.parsers.ncu.facts import (
     FACT_NAMES,
+    KERNEL_FACTS,
     Facts,
     Value,
     device_of,
@@ -29,7 +30,7 @@ from perfctl.parsers.ncu.facts import (
     kernel_of,
     with_steps,
 )
-from perfctl.parsers.ncu.log import kernel_gaps
+from perfctl.parsers.ncu.log import kernel_gaps, no_values
 from perfctl.parsers.text.doubts import newer, not_understood
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.numbers import Number, Unit, base_unit, to_base
@@ -228,7 +229,11 @@ def _gaps(results: _Results, shape: Outline) -> Iterator[Gap]:
     lost = held - len(results.kernels)
     if lost:
         yield Gap("kernel", "unreadable", f"{lost} of {held} results in the report are damaged and could not be read")
-    yield from kernel_gaps(results.kernels, "the report has only the total grid size (ncu before 2020)")
+    no_grid = "the report has only the total grid size (ncu before 2020)"
+    times = next((name for name in KERNEL_FACTS["duration_ns"] if results.missing[name]), None)
+    printed = {"duration_ns": (times, "no number")} if times else {}
+    yield from kernel_gaps(results.kernels, no_grid, printed, results.failed)
+    yield from no_values(*results.counts(), "no value")
 
 
 class _Results:
@@ -242,6 +247,8 @@ class _Results:
         """Metric -> in how many launches it has no value."""
         self.unknown_metrics: dict[str, None] = {}
         """Metrics whose value has an unknown type."""
+        self.failed: list[str] = []
+        """Kernels whose launch failed: their grid has 0 blocks."""
         self.damaged = 0
         """Results without any metric, which is how the package returns a damaged one."""
         self._keys: list[tuple[str, Unit]] = []
@@ -260,6 +267,8 @@ class _Results:
         place, fields = innermost(record["ranges"]), kernel_fields(facts)
         kernel = kernel_of(launch, record["name"], place, fields, record["short"] or None)
         self.kernels.append(kernel)
+        if facts.get("launch__grid_dim_x", (None, None))[0] == 0:
+            self.failed.append(kernel.name)
         at = kernel.device_index or 0
         if at not in self.devices:
             self.devices[at] = device_of(at, None, facts)
@@ -286,6 +295,10 @@ class _Results:
             self._key.append(key)
             self._value.append(value)
         return facts
+
+    def counts(self) -> tuple[int, int]:
+        """(metric values of all launches, how many of them are missing)"""
+        return len(self._value), self.missing.total()
 
     def __iter__(self) -> Iterator[Counter]:
         for launch, key, value in zip(self._launch, self._key, self._value, strict=True):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from perfctl.parsers.ncu import csv_pages
 from perfctl.parsers.ncu.facts import cell_of
-from perfctl.parsers.ncu.launches import Finished, Launch, Table
-from perfctl.parsers.ncu.log import EXPORT, Rules, first_words, has_header, why_no_csv
-from perfctl.parsers.text.doubts import joined, not_understood, repeated
+from perfctl.parsers.ncu.launches import NO_VALUE, Finished, Launch, Table
+from perfctl.parsers.ncu.log import CONNECTED, EXPORT, Rules, first_words, has_header, why_no_csv
+from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Report
@@ -167,8 +167,10 @@ def parse(path: Path) -> Report:
             reader.take(line)
     reader.finish()
     launches, starts = reader.table.launches, [*reader.processes.values()]
-    if reader.again is not None:
-        raise repeated(path, "ncu", "the output of one process", reader.again)
+    if reader.starts and reader.is_again:
+        raise repeated(path, "ncu", "the output of one process", reader.starts[0], reader.starts)
+    if reader.starts:
+        raise several(path, "ncu", reader.starts)
     further = joined("the launches of further processes", starts[1:])
     notes = (*not_understood({"parts": reader.unknown}), *further)
     if reader.summary_rows:
@@ -195,7 +197,12 @@ class _Reader:
         self.summary_rows: list[dict[str, str]] = []
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
-        self.again: int | None = None
+        self.starts: list[int] = []
+        """Lines at which ncu began again, after the launches of an output."""
+        self.is_again = False
+        """Whether the first of them is told by a process that comes again."""
+        self._read_before = 0
+        """Launches and rows of summaries that are of earlier outputs."""
         self.headed = False
         """Whether launches have their grid, as after 2022.3."""
         self.unknown: list[str] = []
@@ -259,10 +266,22 @@ class _Reader:
         elif line.rstrip() == _STATES:
             self.unknown.append("NVTX states of a summary (its kernels are separated by name only)")
         elif not _PROCESS.fullmatch(line):
+            if line.startswith(CONNECTED) and self._has_read():
+                self._begin_output()
             self.log.add(line)
-        elif self.processes.setdefault(line.strip(), self._line) != self._line and self.again is None:
-            self.again = self._line
+        elif self.processes.setdefault(line.strip(), self._line) != self._line and self._has_read():
+            self.is_again |= not self.starts
+            self._begin_output()
+            self.processes[line.strip()] = self._line
         self._before = line
+
+    def _has_read(self) -> bool:
+        return len(self.table.launches) + len(self.summary_rows) > self._read_before
+
+    def _begin_output(self) -> None:
+        self.starts.append(self._line)
+        self.processes.clear()
+        self._read_before = len(self.table.launches) + len(self.summary_rows)
 
     def _has_place(self) -> bool:
         return self._summary is not None or bool(self.table.launches)
@@ -271,7 +290,7 @@ class _Reader:
         self._section = self._summary = None
         self.headed |= match["grid"] is not None
         self.table.cells.end(len(self.table.launches) - 1)
-        self.table.launches.append(Launch((0, len(self.table.launches)), **match.groupdict("")))
+        self.table.launches.append(Launch(len(self.table.launches), **match.groupdict("")))
 
     def _end_stack(self) -> None:
         ranges, self._ranges = self._ranges, None
@@ -296,8 +315,8 @@ class _Reader:
                 self.summary_rows.append(self._summary | dict(zip(SUMMARY_COLUMNS, row, strict=True)))
                 continue
             name, unit, value = row
-            if value.endswith("n/a"):
-                value = value.removeprefix("(!) ")  # the mark of a metric that could not be collected
+            if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
+                value = bare  # the mark of a metric that could not be collected: n/a, nan
             key = self.table.key(name, unit, self._section)
             self.table.add(len(self.table.launches) - 1, [key], [self.table.cells.ids[value]])
         self.log.cut_rows += body.broken if body else 0

@@ -26,7 +26,7 @@ from perfctl.parsers.nsys.stats_columns import (
 )  # fmt: skip
 from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, events, has_table
 from perfctl.parsers.nsys.tables import TOOL
-from perfctl.parsers.text.doubts import newer, not_understood, repeated
+from perfctl.parsers.text.doubts import newer, not_understood, repeated, several
 from perfctl.parsers.text.lines import ends_of, readable
 from perfctl.parsers.text.numbers import DecimalStyle, StyleEvidence
 from perfctl.records.errors import ReportError
@@ -37,15 +37,40 @@ _LIKE_OTHERS = ("osrt_sum", UNKNOWN)
 
 
 def _check_once(path: Path, found: Found) -> None:
-    """Raise ReportError, naming the line, when a report appears twice."""
-    seen: dict[str, list[tuple[int, frozenset[str]]]] = {}
-    sums = ((start, _names(start, kept)) for start, kept in found.tables)
-    tables = [*((start, frozenset[str]()) for start in found.begun), *sums]
-    for start, names in sorted(tables, key=lambda table: table[0].line):
-        for line, others in seen.get(start.report, ()):
-            if line != start.line and (start.report not in _LIKE_OTHERS or names & others):
-                raise repeated(path, TOOL, f"the report {start.report}", start.line)
-        seen.setdefault(start.report, []).append((start.line, names))
+    """Raise ReportError, naming the lines, when the file holds several runs: a report again, or another recording."""
+    sums = [(start, _names(start, kept)) for start, kept in found.tables]
+    tables = [(start.line, start.report, names) for start, names in sums]
+    tables += [(start.line, start.report, frozenset[str]()) for start in found.begun]
+    with_table, named = {line for line, *_ in tables}, {line for line, _ in found.trouble.announced}
+    others = [(line, report, frozenset[str]()) for line, report in found.trouble.announced if line not in with_table]
+    recordings = [(line, "", frozenset[str]()) for line in found.trouble.recordings]
+    starts: list[int] = []
+    again: str | None = None
+    recorded: int | None = None
+    seen: dict[str, tuple[int, frozenset[str]]] = {}
+    last = ""
+    """The report named last, while it has no table: nsys may name one twice before its table, in a line and a title."""
+    for line, report, names in sorted(tables + others + recordings, key=lambda one: one[:2]):
+        if not report:
+            recorded = line if recorded is None else recorded
+            continue
+        before, others_names = seen.get(report, (line, names))
+        is_again = (
+            before != line
+            and report != last
+            and (report not in _LIKE_OTHERS or line in named or bool(names & others_names))
+        )
+        if seen and (is_again or recorded is not None):
+            again = again or (report if recorded is None else "")
+            starts.append(line if recorded is None else recorded)
+            seen, others_names = {}, names
+        seen[report] = (line, names | others_names)
+        last = "" if line in with_table else report
+        recorded = None
+    if again:
+        raise repeated(path, TOOL, f"the report {again}", starts[0], starts)
+    if starts:
+        raise several(path, TOOL, starts)
 
 
 def _names(start: Start, rows: list[list[str]]) -> frozenset[str]:
@@ -127,10 +152,6 @@ def find_diagnostics(found: Found) -> Iterator[Diagnostic]:
     for note in dict.fromkeys(found.notes):
         if note.kind in ("warning", "error"):
             yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
-    if (inputs := len({note.text for note in found.notes if note.kind == "input"})) > 1:
-        advice = "split the file where 'Processing' names another report"
-        text = f"the tables come from {inputs} reports and were read as one run: {advice}"
-        yield Diagnostic("warning", "perfctl", text)
     if found.clipped:
         advice = "use '--format csv' for whole ones"
         text = f"{found.clipped} names or figures were clipped by nsys to the width of their column: {advice}"

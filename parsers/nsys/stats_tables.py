@@ -303,9 +303,12 @@ _NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
 _SKIPPED = re.compile(r"SKIPPED: (.*)")
 _CONTAINS = re.compile(r".* does not contain (.*)")
 _EMPTY = "Report was successfully run, but no data was returned."
+_NO_ROWS = "nsys stats ran this report and got no rows"
 _ERROR = re.compile(r"ERROR: (?:Report '([\w.-]+)')?(.*)")
 _WARNING = re.compile(r"(?:WARNING|Warning): (.*)")
 _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
+_RECORDED = re.compile(r"""(?:Generating|Saving temporary) ["'][^"']+\.qd\w+["']""")
+"""Printed once a recording by nsys profile --stats=true, before its tables."""
 _HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
 _PIECE_LIMIT = 4000
 
@@ -340,6 +343,10 @@ class Trouble:
     """Rows that do not fit their table."""
     unended: int = 0
     """Tables at whose last row the file ends without a line end."""
+    announced: list[tuple[int, str]] = field(default_factory=list)
+    """(line, report) wherever nsys names a report, whether a table follows or not."""
+    recordings: list[int] = field(default_factory=list)
+    """Lines at which nsys says that what follows is of another recording."""
 
 
 AnyTable = CsvTable | TsvTable | ColumnTable | BoxTable
@@ -363,6 +370,7 @@ class _Scan:
         self._table: AnyTable | None = None
         self._json: JsonRows | None = None
         self._keys: dict[str, None] = {}
+        self._input: str | None = None
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
         for number, line in enumerate(source, 1):
@@ -473,25 +481,51 @@ class _Scan:
         """The line at which the table that begins now was announced, or stands; lines that were too long count too."""
         return (self._at if self._report is not None else self._line) + self._trouble.log.cut_rows
 
+    def _announce(self, report: str) -> Iterator[Note]:
+        if report != self._report:
+            yield from self._end_report()
+        self._report, self._at = report, self._line
+        self._trouble.announced.append((self._line + self._trouble.log.cut_rows, report))
+
+    def _end_report(self) -> Iterator[Note]:
+        """What was announced is over; a report that nothing followed had no rows (nsys profile then prints nothing)."""
+        if self._report is not None:
+            yield Note("empty", self._report, _NO_ROWS)
+        self._report = None
+
+    def _new_recording(self) -> None:
+        self._trouble.recordings.append(self._line + self._trouble.log.cut_rows)
+
     def _note(self, piece: str) -> Iterator[Note]:
-        if match := _PROCESSING.fullmatch(piece):
-            self._report, self._unit, self._at = new_name(match[2]), "", self._line
+        if _RECORDED.match(piece):
+            self._new_recording()
+        elif piece.rstrip() == "Generated:":
+            yield from self._end_report()
+        elif match := _PROCESSING.fullmatch(piece):
+            if self._input not in (None, stem := Path(match[1]).stem):
+                self._new_recording()
+            self._input, self._unit = stem, ""
+            yield from self._announce(new_name(match[2]))
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):
                 yield Note("version", None, version[1])
         elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
-            self._report, self._at = new_name(match[1]), self._line
+            yield from self._announce(new_name(match[1]))
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])
             reason = f"the report does not contain {contains[1]}" if contains else match[1]
             yield Note("skipped", self._report, reason.strip().rstrip("."))
+            self._report = None
         elif piece.strip() == _EMPTY:
-            yield Note("empty", self._report, "nsys stats ran this report and got no rows")
+            yield Note("empty", self._report, _NO_ROWS)
+            self._report = None
         elif match := _ERROR.match(piece):
             yield Note("error", new_name(match[1]) if match[1] else None, match[2].strip())
+            self._report = None
         elif match := _WARNING.match(piece):
             yield Note("warning", None, match[1].strip())
         elif titled := of_title(piece):
-            (self._report, self._unit), self._at = titled, self._line
+            self._unit = titled[1]
+            yield from self._announce(titled[0])
         elif _HEADER.match(piece):
             yield from self._not_understood(piece)

@@ -56,11 +56,29 @@ def _shown(name: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def repeated(path: Path, tool: str, what: str, line: int) -> ReportError:
-    """Return the error for a file in which ``what`` begins again at ``line`` (from 1)."""
+class Joined(ReportError):
+    """The file holds the outputs of several runs: ``perfctl.parsers.reports`` reads them one by one.
+
+    ``starts``: the lines, from 1, at which outputs after the first begin; the first of them at least.
+    """
+
+    def __init__(self, path: Path, tool: str, reason: str, remedy: str, starts: Sequence[int] = ()) -> None:
+        super().__init__(path, tool, reason, remedy)
+        self.args = (path, tool, reason, remedy, starts)
+        self.starts = tuple(starts)
+
+
+def repeated(path: Path, tool: str, what: str, line: int, starts: Sequence[int] = ()) -> Joined:
+    """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``: all such lines."""
     reason = f"{what} appears twice (again at line {line}); counting both would double the totals"
     remedy = f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part separately"
-    return ReportError(path, tool, reason, remedy)
+    return Joined(path, tool, reason, remedy, tuple(starts) or (line,))
+
+
+def several(path: Path, tool: str, starts: Sequence[int]) -> Joined:
+    """Return the error for a file that holds several runs, the second of which begins at the first of these lines."""
+    reason = f"it holds {len(starts) + 1} runs; the second begins at line {starts[0]}"
+    return Joined(path, tool, reason, "Pass it to perfctl ingest, which reads each as a run of its own", starts)
 
 
 def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:

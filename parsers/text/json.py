@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -41,7 +42,7 @@ def peek(head: bytes) -> str:
             head = zlib.decompressobj(31).decompress(head, 1 << 18)
         except zlib.error:
             return ""
-    return head.decode("utf-8-sig", "replace")
+    return head.decode(encoding_of(head), "replace").removeprefix("\ufeff")
 
 
 class JsonStream:
@@ -62,7 +63,10 @@ class JsonStream:
         """(key, value) of each member; for the array, (key, element) once for each of its elements."""
         with self._path.open("rb") as file:
             self._chunks = self._read(file)
-            self._utf8 = codecs.getincrementaldecoder("utf-8-sig")("replace")
+            first = next(self._chunks, b"")
+            self._chunks = chain([first], self._chunks)
+            encoding = encoding_of(first)
+            self._decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)("replace")
             self._expect("{")
             while (mark := self._next(_GAP)) != "}":
                 if mark != '"':
@@ -160,7 +164,7 @@ class JsonStream:
             data = next(self._chunks, b"")
             self._bytes += len(data)
             want -= len(data)
-            parts.append(self._utf8.decode(data, final=not data))
+            parts.append(self._decoder.decode(data, final=not data))
             if not data:
                 self._ended = True
                 break

@@ -17,6 +17,8 @@ LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
 BLOCK = 2**18
 """Read at a time; no more than LINE_LIMIT."""
+HEAD_BYTES = 65536
+"""Of a file's beginning, by which its line ends are told."""
 TAIL_BYTES = 16384
 """Bytes of a file's end to check where its beginning is program output."""
 
@@ -73,8 +75,19 @@ def tail_of(path: Path, head: bytes) -> str:
 def ends_of(path: Path, head: bytes) -> Iterator[str]:
     """The beginning of a text file and its end, for sniffing: a program may print much before the tool's first line."""
     if head and (encoding_of(head) != "utf-8" or b"\0" not in head[:512]):
-        yield head.decode(encoding_of(head), "replace").replace("\r\n", "\n")
-        yield tail_of(path, head).replace("\r\n", "\n")
+        text = head.decode(encoding_of(head), "replace")
+        yield with_line_ends(text)
+        yield tail_of(path, head).replace("\r" if has_cr_ends(text) else "\r\n", "\n")
+
+
+def has_cr_ends(text: str) -> bool:
+    """Return whether lines end with CR alone, as on old Macs and in what some spreadsheets save; not progress bars."""
+    return "\r" in text and "\n" not in text
+
+
+def with_line_ends(text: str) -> str:
+    """The beginning of a text with each of its lines ended by "\n"."""
+    return text.replace("\r" if has_cr_ends(text) else "\r\n", "\n")
 
 
 @contextmanager
@@ -90,11 +103,13 @@ def readable(
 
 @contextmanager
 def open_text(path: Path) -> Iterator[Readable]:
-    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\n" and keep a "\r" before it."""
+    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\n" and keep a "\r" before it; where its
+    beginning has "\r" alone, that becomes "\n"."""
     with path.open("rb", buffering=0) as file:
-        encoding = encoding_of(file.read(4096))
+        head = file.read(HEAD_BYTES)
+        encoding = encoding_of(head)
         file.seek(0)
-        yield _Decoded(file, encoding)
+        yield _Decoded(file, encoding, has_cr=has_cr_ends(head.decode(encoding, "replace")))
 
 
 class Readable(Protocol):
@@ -107,15 +122,15 @@ class Readable(Protocol):
 class _Decoded:
     """Python's text files decode 8 KB at a time, which takes twice as long."""
 
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, encoding: str, *, has_cr: bool) -> None:
+        self._file, self._has_cr = file, has_cr
         self._decoder = codecs.getincrementaldecoder(encoding)("replace")
 
     def read(self, size: int, /) -> str:
         """The text of ``size`` bytes more, of further ones where these hold no whole character."""
         while data := self._file.read(size):
             if text := self._decoder.decode(data):
-                return text
+                return text.replace("\r", "\n") if self._has_cr else text
         return self._decoder.decode(b"", final=True)
 
 

@@ -30,6 +30,8 @@ class ToolText:
         self.path, self._tool = path, tool
         self.ends_whole = True
         """False once the last line has been seen without its end."""
+        self.line = 0
+        """Number of the line that was read last, from 1."""
         self._log = Log()
         self._strays: list[str] = []
         self._stray_count = 0
@@ -39,7 +41,7 @@ class ToolText:
         opening = _Opening()
         with open_text(self.path) as file:
             for number, line in enumerate(Lines(file, self._log), 1):
-                self.ends_whole = line.endswith("\n")
+                self.line, self.ends_whole = number, line.endswith("\n")
                 line = line.rstrip("\r\n")
                 if (again := opening.again(line, number)) is not None:
                     raise repeated(self.path, self._tool, "one log", again)

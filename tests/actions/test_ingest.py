@@ -42,7 +42,8 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
     done = perfctl.ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
     said = f"{tmp_path / 'gone.csv'}: there is no such file. Check the path"
     assert (len(done.taken), done.failed, heard.total) == (1, (said,), 2)
-    read = [f"reading {trace.name}", f"looking for secrets {trace.name}", "end"]
+    listed = f"batch size 16, from the name: {trace.name}"
+    read = [listed, f"reading {trace.name}", f"looking for secrets {trace.name}", "end"]
     assert heard.lines == [*read, "reading gone.csv", f"failed: {said}", "end"]
     with pytest.raises(PartlyDone, match="1 of 2 could not be read"):
         done.check()

@@ -142,7 +142,7 @@ def test_a_report_says_which_tables_it_is_of_and_what_they_leave_open(tmp_path: 
     gaps = {name: [(gap.quantity, gap.state) for gap in report.gaps] for name, report in said.items()}
     assert gaps["trace.txt"] == gaps["trace.csv"] == [("kernel.layer", "not_available")]
     assert gaps["summary.txt"] == [("kernel", "not_collected"), ("copy", "not_collected")]
-    rounding = "nvprof's text has five digits a number, so times and sizes are rounded (--csv prints all digits)"
+    rounding = "nvprof printed five digits a number, so times and sizes are rounded (--csv prints all digits)"
     rounded = {name: rounding in [entry.text for entry in report.diagnostics] for name, report in said.items()}
     assert rounded == {"trace.txt": True, "trace.csv": False, "summary.txt": True}
     copies = parse(written(tmp_path, HEADER + copy_line("512B", "5.9GB/s")))

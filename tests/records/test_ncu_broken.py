@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfctl.parsers import reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.records.errors import ReportError
 from tests.parsers.cuts import cuts
@@ -102,15 +103,17 @@ def test_names_with_quotes_html_and_newlines_come_out_as_they_are(tmp_path: Path
     assert [counter.value for counter in report.counters] == [1, 2]
 
 
-def test_runs_appended_to_one_file_keep_their_launches_apart(tmp_path: Path) -> None:
+def test_runs_appended_to_one_file_are_runs_of_their_own(tmp_path: Path) -> None:
     other = HEADER.replace('"Device","CC",', "")
     cut = row(0, "3").replace('"0","8.0",', "").replace('"42"', '"43"')
     path = tmp_path / "report.csv"
     path.write_text(HEADER + row(0, "1") + row(1, "2") + "==PROF== Connected to process 9 (x)\n" + other + cut)
-    report = ncu_csv.parse(path)
-    assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 1), (1, 2), (2, 3)]
-    assert [kernel.device_index for kernel in report.kernels] == [0, 0, None]
-    assert any("begin at line 5 and were read as one run" in said.text for said in report.diagnostics)
+    first, second = (part.report for part in reports(path))
+    assert first is not None
+    assert second is not None
+    assert [(counter.launch, counter.value) for counter in first.counters] == [(0, 1), (1, 2)]
+    assert [(counter.launch, counter.value) for counter in second.counters] == [(0, 3)]
+    assert [kernel.device_index for kernel in (*first.kernels, *second.kernels)] == [0, 0, None]
 
 
 def test_launches_are_numbered_by_their_id(tmp_path: Path) -> None:

@@ -3,44 +3,50 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.estimate import Request, estimate_at
+from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest.derived import derived_rows
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
+from perfctl.orchestrator.actions.ingest.sources import Source, collect, expanded
 from perfctl.orchestrator.actions.messages import Messages, Silent
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, find_artifact, holds_artifacts, write_run
+from perfctl.orchestrator.store.write import (
+    RunFacts,
+    SweepFacts,
+    Written,
+    find_artifact,
+    holds_artifacts,
+    holds_rows,
+    set_partial,
+    write_run,
+)
 from perfctl.parsers import ReportError
 from perfctl.parsers.text.doubts import SOURCE
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Diagnostic, Gap, Report
 from perfctl.workloads.spec import MODES, PRECISIONS
 
-_BATCH_IN_NAME = re.compile(
-    r"(?<![a-z0-9])(?:batch(?:size)?|bs|b)[-_]?(\d+)(?![a-z0-9])|(?<![a-z0-9])(\d+)_batch(?![a-z0-9])", re.IGNORECASE
-)
-_GPU_NAMES = re.compile(r"(?<![a-z0-9])b(?:40|100|200|300)(?![a-z0-9])", re.IGNORECASE)
-"""Blackwell GPUs stand in file names just as batch sizes do."""
 _INT64 = 1 << 63
 _NAMED = 8
 """Names of secrets that a warning lists."""
-_PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
-"""Ends of names that nothing but a profiler gives."""
-_REPORTS = (".sqlite", ".pt.trace.json", ".pt.trace.json.gz", ".csv")
-"""Ends of names that reports have among others."""
+_TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
+"""Quantities of gaps that are whole tables, what is looked for most first."""
+_NO_ROWS = "no rows were read"
+"""Begins the reason of a run whose report was recognised and gave nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,8 @@ class UserHints:
     """fp32, tf32, bf16 or fp16."""
     guess_layers: bool = False
     """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and shape. Needs torch."""
+    batch_pattern: str | None = None
+    """A regular expression whose first group is the batch size in a report's file name, else in its folder's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +74,24 @@ class Ingested:
 
     store: Path
     taken: tuple[tuple[Path, Written], ...]
-    """(report or run folder, its run) of each that is in the store now; ``Written.new`` is False for one that was already."""
+    """(report or run folder, its run) of each that is in the store now; ``Written.new`` is False for one that was already.
+    A file with the outputs of several runs is there once for each."""
     failed: tuple[str, ...]
     """One line for each report that could not be read."""
+    empty: tuple[Path, ...] = ()
+    """Reports that were recognised and gave no rows, once for each such run; they are in ``taken`` too."""
 
     def check(self) -> None:
-        """Raises PartlyDone where some could not be read, PerfctlError where none could."""
+        """Raises PartlyDone where some could not be read or gave no rows, PerfctlError where none could be read."""
         total = len(self.failed) + len(self.taken)
         if self.failed and not self.taken:
             raise PerfctlError(f"nothing was taken in: {total} of {total} could not be read")
+        empty = f"{len(self.empty)} of {total} gave no rows" if self.empty else ""
         if self.failed:
-            raise PartlyDone(f"{len(self.failed)} of {total} could not be read; the others are in the store")
+            more = f", {empty}" if empty else ""
+            raise PartlyDone(f"{len(self.failed)} of {total} could not be read{more}; the others are in the store")
+        if empty:
+            raise PartlyDone(f"{empty}; see the warnings above")
 
 
 class IngestListener(Messages, Protocol):
@@ -114,30 +129,38 @@ def ingest(
     again: bool = False,
     listener: IngestListener = SILENT,
     command_line: str | None = None,
+    ask: Ask | None = None,
 ) -> Ingested:
     """Take reports of any profiler that perfctl knows, and run folders, into ``store``, which is made if need be.
 
-    ``paths``: report files, or folders that hold some. Each report goes in whole or not at all; one that cannot be read
-    is in ``failed`` and does not stop the others. ``again`` takes in once more what the store has already.
-    ``command_line`` is stored with the runs.
+    ``paths``: report files, archives and folders that hold some, and patterns for them (``runs/*.csv``). Each report goes
+    in whole or not at all; one that cannot be read is in ``failed`` and does not stop the others. ``again`` takes in once
+    more what the store has already. ``command_line`` is stored with the runs. ``ask`` is called for a report whose name
+    may say several batch sizes.
 
-    Raises UsageError for hints that make no sense, ToolMissing where ``guess_layers`` finds no torch, StoreError.
+    Raises UsageError for hints that make no sense and, without ``ask``, for such a name; ToolMissing where
+    ``guess_layers`` finds no torch; StoreError.
     """
     check_hints(hints)
     given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     store = Path(store)
     at = database.now()
     sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command_line, os.uname().nodename, at)
-    files = {path: sources(path) if path.is_dir() else [path] for path in given}
-    if len(given) > 1:
-        first = set(parsers.leaders(path for inside in files.values() for path in inside))
-        files = {path: [one for one in inside if one in first] for path, inside in files.items()}
-    listener.found(sum(map(len, files.values())))
-    with database.writing(store) as connection:
-        intake = _Intake(connection, sweep, hints, store, again, listener)
-        for path, inside in files.items():
-            intake.take_all(path, inside)
-    return Ingested(store, tuple(intake.taken), tuple(intake.failed))
+    with ExitStack() as stack:
+        found = collect([one for path in given for one in expanded(path)], stack)
+        listener.found(len(found.sources()))
+        named = [source.shown for source in found.sources() if hints.batch_size is None and not source.path.is_dir()]
+        batches = batches_in_names(named, hints.batch_pattern, ask)
+        for text in (*found.notes, *listed(batches)):
+            listener.note(text)
+        with database.writing(store) as connection:
+            intake = _Intake(connection, sweep, hints, store, again, listener, batches)
+            for entry in found.entries:
+                if isinstance(entry, str):
+                    intake.fail(entry)
+                else:
+                    intake.take(entry)
+    return Ingested(store, tuple(intake.taken), tuple(intake.failed), tuple(intake.empty))
 
 
 def check_hints(hints: UserHints) -> None:
@@ -164,49 +187,53 @@ class _Intake:
     store: Path
     again: bool
     listener: IngestListener
+    batches: dict[Path, int]
+    """Batch sizes that names say, by ``Source.shown``."""
     taken: list[tuple[Path, Written]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    empty: list[Path] = field(default_factory=list)
 
-    def take_all(self, given: Path, files: list[Path]) -> None:
-        """``files`` are the reports that ``given``, a file or a folder, holds."""
-        broken = self._name_others(given, files)
-        if not files and not broken and given.is_dir():
-            self._failed(f"{given}: no report was found in this folder. Name the report file itself")
-        for path in files:
-            self.listener.begin(path)
-            self._take(path)
-            self.listener.end()
-
-    def _take(self, path: Path) -> None:
+    def take(self, source: Source) -> None:
+        """Read one report or run folder."""
+        self.listener.begin(source.path)
         try:
-            if path.is_dir() and read_run_record(path) is not None:
-                self._note(path, take_run(self.connection, path, self.sweep, store=self.store, again=self.again))
-                return
-            with FileScan(path) as scan, parsers.no_collection():
-                written = take_report(
-                    self.connection, path, scan.digest, self.sweep, self.hints, store=self.store, again=self.again
-                )
-                self._note(path, written)
-                self.listener.begin(path, "looking for secrets")
-                self._warn_of_secrets(path, scan.secrets())
+            self._take(source)
         except FileNotFoundError:
-            self._failed(f"{path}: there is no such file. Check the path")
+            self.fail(f"{source.shown}: there is no such file. Check the path")
         except OSError as error:
-            self._failed(f"{error.filename or path}: {error.strerror or error}. Check who may read there")
+            place = source.said(str(error.filename or source.path))
+            self.fail(f"{place}: {error.strerror or error}. Check who may read there")
         except ReportError as error:
-            self._failed(str(error))
+            self.fail(source.said(str(error)))
+        self.listener.end()
 
-    def _note(self, path: Path, written: Written) -> None:
+    def fail(self, why: str) -> None:
+        """One report could not be read."""
+        self.failed.append(why)
+        self.listener.failed(why)
+
+    def _take(self, source: Source) -> None:
+        path = source.path
+        if path.is_dir() and read_run_record(path) is not None:
+            self._note(source, take_run(self.connection, path, self.sweep, store=self.store, again=self.again))
+            return
+        with FileScan(path) as scan, parsers.no_collection():
+            take = Take(self.connection, self.sweep, self.hints, self.store, self.again, self.listener)
+            for written in take.reports(source, scan.digest, self.batches.get(source.shown)):
+                self._note(source, written)
+            self.listener.begin(path, "looking for secrets")
+            self._warn_of_secrets(source.shown, scan.secrets())
+
+    def _note(self, source: Source, written: Written) -> None:
         """Warn of what was not understood of a format newer than perfctl, in one line; the store keeps it too."""
-        self.taken.append((path, written))
+        self.taken.append((source.shown, written))
         query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
         said = self.connection.execute(query, (written.run_id, SOURCE)).fetchall() if written.new else []
         if said:
-            self.listener.warning(f"{path}: {'; '.join(text for (text,) in said)}")
-
-    def _failed(self, why: str) -> None:
-        self.failed.append(why)
-        self.listener.failed(why)
+            self.listener.warning(f"{source.shown}: {'; '.join(text for (text,) in said)}")
+        if written.new and (written.reason or "").startswith(_NO_ROWS):
+            self.empty.append(source.shown)
+            self.listener.warning(f"{source.shown}: {written.reason}")
 
     def _warn_of_secrets(self, path: Path, names: list[str]) -> None:
         """Name what looks like a secret in a report, so that nobody shares the file without knowing."""
@@ -215,67 +242,68 @@ class _Intake:
             held, command = f"{', '.join(names[:_NAMED])}{more}", f"perfctl scrub {shlex.quote(str(path))}"
             self.listener.warning(f"{path}: holds what looks like secrets ({held}): {command}")
 
-    def _name_others(self, folder: Path, found: list[Path]) -> bool:
-        """Name the files of a folder that are not reports; whether some should be one, by their name: these failed."""
-        if not folder.is_dir() or found == [folder]:
-            return False
-        others = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith(".")]
-        taken = set(found)
-        left = [file for file in others if file not in taken and taken.isdisjoint(file.parents)]
-        why = {file: _why_broken(file) for file in left if parsers.leader(file) not in taken}
-        broken = [said for said in why.values() if said is not None]
-        for said in broken:
-            self._failed(said)
-        if names := [file.name for file, said in why.items() if said is None]:
-            files = "1 file that is not a report" if len(names) == 1 else f"{len(names)} files that are not reports"
-            more = ", ..." if len(names) > 5 else ""
-            self.listener.note(f"{folder}: skipped {files}: {', '.join(names[:5])}{more}")
-        return bool(broken)
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Stores reports made elsewhere."""
+
+    connection: sqlite3.Connection
+    sweep: SweepFacts
+    hints: UserHints
+    store: Path
+    again: bool
+    messages: Messages
+
+    def reports(self, source: Source, digest: Callable[[], str], batch: int | None = None) -> Iterator[Written]:
+        """Store each run that a report holds; one after the other, each whole or not at all.
+
+        ``digest`` gives its SHA-256, by which a report that is in the store already is recognised. It is called late, so
+        that another thread may work it out during the parsing. Of a file with several runs each has its number behind
+        it. ``batch``: what its name says. Raises ReportError when it cannot be read; the store is then as it was.
+        """
+        known = (
+            find_artifact(self.connection, digest()) if not self.again and holds_artifacts(self.connection) else None
+        )
+        if known is not None:
+            yield Written(known, new=False)
+            return
+        for part in parsers.reports(source.path):
+            facts = RunFacts(
+                "unknown", "ok", "ingested", artifact=relative(source.shown, self.store),
+                artifact_sha256=f"{digest()}#{part.number}" if part.is_of_several else digest(),
+            )  # fmt: skip
+            if part.twin is not None:
+                self.messages.note(f"{source.shown}: run {part.number} is run {part.twin} again and was left out")
+            elif part.report is not None:
+                yield self._write(source, part.report, facts, batch)
+            elif part.error is not None:
+                reason = f"{part.error.reason}. {part.error.remedy}"
+                facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)
+                yield write_run(self.connection, self.sweep, facts, None, family=family, again=self.again, beside=True)
+
+    def _write(self, source: Source, report: Report, facts: RunFacts, batch: int | None) -> Written:
+        report = _with_hints(report, self.hints, batch, source.shown)
+        # A report made elsewhere may list its devices in any order: where there is a GPU, the GPU did the work.
+        report = replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
+        if self.hints.guess_layers:
+            report = _with_guesses(report)
+        reason = _errors(report)
+        facts = replace(facts, profiler=report.tool, status="partial" if reason else "ok", reason=reason)
+        written = write_run(
+            self.connection, self.sweep, facts, report, _on_paper(source.path, report),
+            family=family, again=self.again, beside=True, derive=derived_rows,
+        )  # fmt: skip
+        if written.new and not holds_rows(self.connection, written):
+            reason = f"{_NO_ROWS}: {reason or _why_empty(report)}"
+            set_partial(self.connection, written.run_id, reason)
+            written = replace(written, reason=reason)
+        return written
 
 
-def _why_broken(path: Path) -> str | None:
-    """What is wrong with a file that no parser knows although its name says that it is, or was, a report."""
-    try:
-        if path.name.endswith(_PROFILERS) or (path.name.endswith(_REPORTS) and parsers.is_stump(path)):
-            parsers.parse(path)
-    except (ReportError, OSError) as error:
-        return str(error)
-    return None
-
-
-def sources(path: Path) -> list[Path]:
-    """Run folders, DLProf folders and report files at ``path``, sorted."""
-    return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
-
-
-def take_report(
-    connection: sqlite3.Connection,
-    path: Path,
-    digest: Callable[[], str],
-    sweep: SweepFacts,
-    hints: UserHints,
-    *,
-    store: Path,
-    again: bool,
-) -> Written:
-    """Store one report made elsewhere. Raises ReportError when it cannot be read; the store is then as it was.
-
-    ``digest`` gives its SHA-256, by which a report that is in the store already is recognised. It is called late, so that
-    another thread may work it out during the parsing.
-    """
-    if not again and holds_artifacts(connection) and (known := find_artifact(connection, digest())) is not None:
-        return Written(known, new=False)
-    report = _with_hints(parsers.parse(path), hints, path)
-    # A report made elsewhere may list its devices in any order: where there is a GPU, the GPU did the work.
-    report = replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
-    if hints.guess_layers:
-        report = _with_guesses(report)
-    reason, place = _errors(report), relative(path, store)
-    status = "partial" if reason else "ok"
-    facts = RunFacts(report.tool, status, "ingested", reason=reason, artifact=place, artifact_sha256=digest())
-    return write_run(
-        connection, sweep, facts, report, _on_paper(path, report), family=family, again=again, derive=derived_rows
-    )
+def _why_empty(report: Report) -> str:
+    """The reason that a report gives for having nothing."""
+    whole = [gap.reason for about in _TABLES for gap in report.gaps if gap.quantity == about]
+    return whole[0] if whole else f"it was recognised as {report.form}; its header may be missing or changed"
 
 
 def _on_paper(path: Path, report: Report) -> tuple[LayerCall, ...]:
@@ -292,12 +320,12 @@ def _on_paper(path: Path, report: Report) -> tuple[LayerCall, ...]:
     return calls
 
 
-def _with_hints(report: Report, hints: UserHints, path: Path) -> Report:
-    """The report completed from the user's hints, then from its file name; each such value is marked."""
+def _with_hints(report: Report, hints: UserHints, batch: int | None, path: Path) -> Report:
+    """The report completed from the user's hints, then by the batch size in its name; each such value is marked."""
     given = {field: getattr(hints, field) for field in ("batch_size", "workload", "mode", "precision")}
     changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
     notes = [f"{field} was given by the user" for field in changes]
-    if report.batch_size is None and hints.batch_size is None and (batch := batch_in_name(path)) is not None:
+    if report.batch_size is None and hints.batch_size is None and batch is not None:
         changes["batch_size"] = batch
         notes.append(f"batch_size {batch} was read from the name {path.name}")
     if hints.device_name is not None:
@@ -309,15 +337,6 @@ def _with_hints(report: Report, hints: UserHints, path: Path) -> Report:
     if report.batch_size is None and "batch_size" not in changes:
         gaps = (*gaps, Gap("batch_size", "not_available", "the file does not say; give it with perfctl ingest --batch"))
     return replace(report, diagnostics=(*report.diagnostics, *said), gaps=gaps, **changes)
-
-
-def batch_in_name(path: Path) -> int | None:
-    """The batch size in the name of a file or its folder (b64, batch_64, resnet152_5_batch); None if none or several."""
-    for part in (path.stem, path.parent.name):
-        stated = {int(a or b) for a, b in _BATCH_IN_NAME.findall(_GPU_NAMES.sub("", part))}
-        if stated:
-            return stated.pop() if len(stated) == 1 else None
-    return None
 
 
 def _errors(report: Report) -> str | None:

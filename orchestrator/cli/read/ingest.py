@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +16,21 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import ReadProgress, reading
 
+_SINGLE = 8
+"""Runs of one file that have a line each."""
+
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest.ingest import Ingested
     from perfctl.orchestrator.store.write import Written
 
 
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Report files, or folders that hold some.")],
+    paths: Annotated[list[Path], typer.Argument(help="Report files, and folders and archives that hold some.")],
     batch: Annotated[int | None, typer.Option(min=1, help="Batch size, where the file does not say.")] = None,
+    batch_pattern: Annotated[
+        str | None,
+        typer.Option(help=r"Regular expression for batch sizes in file names: its group is the number, 'run(\d+)'."),
+    ] = None,
     workload: Annotated[str | None, typer.Option(help="Name of the workload, where the file does not say.")] = None,
     device_name: Annotated[
         str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")
@@ -42,23 +52,35 @@ def ingest(
 
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of any page, console
     text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. torch.profiler: Kineto traces, plain or gzipped. nvprof:
-    GPU trace as text. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3: results.db, CSV, JSON. rocprof:
-    stats CSV, results.csv, .db and .json. rocprof-compute (Omniperf): CSV. Proton: .hatchet.
+    traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3: results.db, CSV, JSON. rocprof:
+    stats CSV, results.csv, .db and .json. rocprof-compute (Omniperf): CSV. Proton: .hatchet. A log of several outputs is
+    several runs.
 
-    Each file goes in whole or not at all; one that cannot be read does not stop the others.
+    Each run goes in whole or not at all; a file that cannot be read does not stop the others. Exit code 4: some could
+    not be read, or gave no rows.
     """
     # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.actions.ingest import ingest as actions
 
-    hints = actions.UserHints(batch, workload, device_name, mode, precision, guess_layers)
+    hints = actions.UserHints(batch, workload, device_name, mode, precision, guess_layers, batch_pattern)
+    can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with reading() as progress:
         done = actions.ingest(
             paths, store or DEFAULT, hints=hints, again=again, listener=_Listener(progress),
-            command_line=console.command_line(),
+            command_line=console.command_line(), ask=_ask if can_ask else None,
         )  # fmt: skip
     _print(done, as_json)
     done.check()
+
+
+def _ask(path: Path, sizes: Sequence[int]) -> int:
+    """Which of the numbers in the name of a report is its batch size."""
+    names = ", ".join(map(str, sizes))
+    while True:
+        said = typer.prompt(f"{console.safe(str(path))}: batch size? ({names})", default=str(sizes[-1]), err=True)
+        if said.strip().isdecimal() and int(said) > 0:
+            return int(said)
 
 
 class _Listener:
@@ -76,10 +98,13 @@ class _Listener:
 def _print(done: Ingested, as_json: bool) -> None:
     if as_json:
         rows = [{"path": str(path), **_counts(written)} for path, written in done.taken]
-        console.as_json({"store": str(done.store), "runs": rows, "failed": list(done.failed)})
+        empty = [str(path) for path in done.empty]
+        console.as_json({"store": str(done.store), "runs": rows, "failed": list(done.failed), "empty": empty})
         return
-    for path, written in done.taken:
-        console.result(_line(path, written))
+    for path, group in groupby(done.taken, key=lambda taken: taken[0]):
+        runs = [written for _, written in group]
+        for line in [_line(path, written) for written in runs] if len(runs) <= _SINGLE else [_sum(path, runs)]:
+            console.result(line)
     if any(written.new for _, written in done.taken):
         extra = "" if done.store == DEFAULT else f" --store {shlex.quote(str(done.store))}"
         console.result(f"Wrote {done.store}. Next: perfctl report{extra}")
@@ -88,6 +113,18 @@ def _print(done: Ingested, as_json: bool) -> None:
 def _counts(written: Written) -> dict[str, int | bool]:
     fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations", "samples")
     return {field: getattr(written, field) for field in fields}
+
+
+def _sum(path: Path, runs: list[Written]) -> str:
+    """One line for a file that holds many runs."""
+    totals = {
+        name: sum(_counts(run)[name] for run in runs) for name in _counts(runs[0]) if name not in ("run_id", "new")
+    }
+    held = ", ".join(f"{total:,} {name}" for name, total in totals.items() if total)
+    known, wrong = sum(not run.new for run in runs), sum(run.reason is not None for run in runs)
+    said = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {held or 'no rows in the large tables'}"
+    said += f"; {known} were in the store already" if known else ""
+    return f"{said}; {wrong} partial or failed (perfctl runs says why)" if wrong else said
 
 
 def _line(path: Path, written: Written) -> str:

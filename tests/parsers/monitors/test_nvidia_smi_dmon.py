@@ -149,3 +149,9 @@ def test_a_line_without_a_process_among_those_of_a_gpu_hides_none(tmp_path: Path
     text = "# gpu pid type sm command\n0 1 C 10 a\n0 - - - -\n0 2 C 20 b\n"
     report = read(tmp_path, text)
     assert [(sample.at_ns, sample.gpu_utilisation) for sample in report.samples] == [(0, 0.3)]
+
+
+@pytest.mark.parametrize("interrupt", ["^C", "\x03", "^C^C"])
+def test_a_row_in_the_line_of_ctrl_c_is_a_row(tmp_path: Path, interrupt: str) -> None:
+    report = read(tmp_path, f"# gpu sm fb\n0 5 100\n{interrupt}    0 6 101\n{interrupt}\n")
+    assert [sample.memory_used_bytes for sample in report.samples] == [100 * MIB, 101 * MIB]

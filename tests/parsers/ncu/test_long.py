@@ -22,18 +22,18 @@ BARE = ["ID", "Process ID", "Kernel Name", *METRIC]
 def test_every_cell_of_a_launch_comes_from_its_own_column() -> None:
     cells = ["5", "42", "app", "host", "P", "S", "gemm", "1", "7", "(32, 1, 1)", "(4, 1, 1)", "0", "8.0"]
     expected = Launch(
-        order=(2, 5), name="gemm", stream="7", block="(32, 1, 1)", grid="(4, 1, 1)", device="0", capability="8.0",
+        order=5, name="gemm", stream="7", block="(32, 1, 1)", grid="(4, 1, 1)", device="0", capability="8.0",
         push_pop="P", start_end="S",
     )  # fmt: skip
-    assert Columns(FULL).launch(cells, 2) == expected
-    assert Columns(FULL).launch(cells[:9], 0) == Launch(
-        order=(0, 5), name="gemm", stream="7", push_pop="P", start_end="S"
-    ), "a row that ends early has no further cells"
+    assert Columns(FULL).launch(cells) == expected
+    assert Columns(FULL).launch(cells[:9]) == Launch(order=5, name="gemm", stream="7", push_pop="P", start_end="S"), (
+        "a row that ends early has no further cells"
+    )
 
 
 def test_a_column_that_a_header_does_not_have_is_no_other_one_and_of_two_the_first_counts() -> None:
     row = ["5", "42", "gemm", "a__b.sum", "inst", "7"]
-    assert Columns(BARE).launch(row, 0) == Launch(order=(0, 5), name="gemm")
+    assert Columns(BARE).launch(row) == Launch(order=5, name="gemm")
     assert Columns([]).last == Columns([])["ID"] == -1
     columns = Columns(["ID", "Process ID", "Kernel Name", "Stream", *METRIC, "Stream", "ID"])
     assert (columns["ID"], columns["Stream"], columns["Metric Value"], columns.last) == (0, 3, 6, 6)

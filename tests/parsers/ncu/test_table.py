@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError
+from perfctl.parsers import ReportError, parse, reports
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.text import TextTable, spans_of
 from perfctl.records.report import Counter, Diagnostic
@@ -95,18 +95,30 @@ def test_a_rule_or_a_cut_row_within_a_launch_is_no_figure(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("before", [1, 2])
-def test_a_table_without_its_columns_is_named_by_its_number(before: int, tmp_path: Path) -> None:
-    tables = [text for number in range(before) for text in (line(*LONG), long(number, "a__b.sum", "inst", "1"))]
-    with pytest.raises(ReportError, match=f"the header of table {before + 1} in the file lacks columns"):
-        read(tmp_path, *tables, line("ID", "Process ID", "Context"), line(0, 1, 2))
+@pytest.mark.parametrize("log", [(), ("==PROF== Connected to process 43 (app)\n", "loss 0.5\n")])
+def test_a_further_header_begins_a_further_run_with_what_ncu_said_before_it(
+    log: tuple[str, ...], tmp_path: Path
+) -> None:
+    values = (7, 8, 9)
+    outputs = [(*log, line(*LONG), long(0, "a__b.sum", "inst", str(value))) for value in values]
+    path = tmp_path / "report.csv"
+    path.write_text("".join(text for output in outputs for text in output))
+    assert [list(part.report.counters) for part in reports(path) if part.report] == [
+        [Counter(0, "a__b.sum", value, "inst", "S")] for value in values
+    ]
+    with pytest.raises(ReportError, match=rf"it holds 3 runs; the second begins at line {len(outputs[0]) + 1}\b"):
+        parse(path)
 
 
-def test_a_launch_that_stands_in_two_tables_is_refused_with_the_line_of_the_second(tmp_path: Path) -> None:
-    first, other, second = (long(number, "a__b.sum", "inst", "1") for number in (0, 1, 0))
-    for behind in ((), (line(*LONG), other)):
-        with pytest.raises(ReportError, match=r"launch 0 of process 42 .*line 5"):
-            read(tmp_path, line(*LONG), first, line(*LONG), other, line(*LONG), second, *behind)
+def test_a_further_table_without_its_columns_is_a_run_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(
+        line(*LONG) + long(0, "a__b.sum", "inst", "1") + line("ID", "Process ID", "Context") + line(0, 1, 2)
+    )
+    first, second = reports(path)
+    assert (first.report is not None, first.error, second.report) == (True, None, None)
+    assert second.error is not None
+    assert second.error.reason.startswith("lines 3 to 4: the CSV has no column Kernel Name")
 
 
 RULER = "    ------ ---- ---------"

@@ -194,6 +194,8 @@ def test_a_summary_s_tables_may_begin_at_the_edge_and_its_line_has_to_be_whole(t
 
 
 def test_figures_of_a_value_that_failed_lose_their_mark_and_others_keep_it(tmp_path: Path) -> None:
-    rows = ["    Name   inst   (!) n/a", "    Other  inst     (!) x"]
+    rows = ["    Name   inst   (!) n/a", "    Name   inst   (!) nan", "    Other  inst     (!) x"]
     report = read(tmp_path, HEADED, *TABLE[:2], *rows, RULER)
-    assert [(counter.value, counter.text) for counter in report.counters] == [(None, "n/a"), (None, "(!) x")]
+    assert [(counter.value, counter.text) for counter in report.counters] == [
+        (None, "n/a"), (None, "nan"), (None, "(!) x"),
+    ]  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nvprof
+from perfctl.parsers import ReportError, nvprof, reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv_pages import metric_columns
@@ -50,16 +50,16 @@ def test_rows_that_are_no_launch_are_counted_and_left_out(tmp_path: Path) -> Non
     assert gap in report.gaps
 
 
-def test_a_further_table_has_columns_and_units_of_its_own(tmp_path: Path) -> None:
+def test_a_further_table_is_a_run_with_columns_and_units_of_its_own(tmp_path: Path) -> None:
     second = ["ID", "Process ID", "Kernel Name", "dram__bytes.sum"]
-    other = (line(*second), line("", "", "", "Mbyte"), line(0, 43, "l", 7))
-    report = read(tmp_path, line(*HEADER), line(*UNITS), row(0), *other)
-    assert [(one.launch, one.name, one.value) for one in report.counters] == [
-        (0, "launch__registers_per_thread", 8), (0, "dram__bytes.sum", 3000), (1, "dram__bytes.sum", 7_000_000),
+    other = (line(*second), line("", "", "", "Mbyte"), line(0, 42, "l", 7))
+    path = tmp_path / "report.csv"
+    path.write_text("".join((line(*HEADER), line(*UNITS), row(0), *other)))
+    found = [part.report for part in reports(path) if part.report]
+    assert [[(one.name, one.value) for one in report.counters] for report in found] == [
+        [("launch__registers_per_thread", 8), ("dram__bytes.sum", 3000)], [("dram__bytes.sum", 7_000_000)],
     ]  # fmt: skip
-    assert [(kernel.name, kernel.grid_x) for kernel in report.kernels] == [("k", 4), ("l", None)]
-    with pytest.raises(ReportError, match=r"launch 0 of process 42 .*line 4"):
-        read(tmp_path, line(*HEADER), line(*UNITS), row(0), line(*HEADER), line(*UNITS), row(0))
+    assert [(kernel.name, kernel.grid_x) for report in found for kernel in report.kernels] == [("k", 4), ("l", None)]
 
 
 def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:

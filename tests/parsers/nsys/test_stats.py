@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.parsers import reports
 from perfctl.parsers.nsys.stats_columns import OLD_NAMES
 from tests.parsers.nsys_stats_read import GEMM, KERNELS, SUM, operations, read, summaries
 from tests.parsers.nsys_stats_writer import box_table, column_table, csv_table, header, processing, titled
@@ -155,11 +156,15 @@ def test_several_reports_and_the_programs_output_in_one_file(tmp_path: Path) -> 
     assert "does not contain NV Tools Extension (NVTX) data" in gap.reason
 
 
-def test_tables_of_two_inputs_are_pointed_out(tmp_path: Path) -> None:
+def test_tables_of_two_inputs_are_two_runs(tmp_path: Path) -> None:
     calls = csv_table(header("Num Calls", "Name"), [[*KERNELS[1][:-1], "cudaFree"]])
     text = processing("gpukernsum", "a.sqlite") + csv_table(SUM, KERNELS) + processing("cudaapisum", "b.sqlite") + calls
-    found = read(tmp_path, text)
-    assert any("2 reports" in one.text for one in found.diagnostics if one.severity == "warning")
+    path = tmp_path / "stats.csv"
+    path.write_text(text)
+    found = [part.report for part in reports(path) if part.report]
+    assert [[one.category for one in report.operations] for report in found] == [
+        ["cuda_gpu_kern_sum"] * len(KERNELS), ["cuda_api_sum"],
+    ]  # fmt: skip
 
 
 def test_a_report_that_failed_is_a_gap_and_an_error(tmp_path: Path) -> None:

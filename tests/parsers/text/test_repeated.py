@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.text.doubts import SOURCE, joined, repeated
+from perfctl.parsers.text.doubts import SOURCE, Joined, joined, repeated
 from perfctl.records.report import Diagnostic
 from tests.parsers.text.test_unknown import LONG, SUMS, WIDE
-from tests.records.test_ncu_broken import HEADER, row
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TRACE = (
@@ -39,6 +38,8 @@ OP_TYPES = (DATA / "dlprof-synthetic" / "dlprof_op_type.csv").read_text()
 SUMMARY = (DATA / "dlprof-synthetic" / "dlprof_summary.csv").read_text()
 NVPROF = (DATA / "nvprof-synthetic" / "summary.txt").read_text()
 NVPROF_TRACE = (DATA / "nvprof-synthetic" / "trace.csv").read_text()
+NVPROF_CHILD = NVPROF_TRACE.partition("\n")[2]
+"""Without the line that says that nvprof begins."""
 ONCE = {
     "nsys stats CSV": SUMS.replace(",Warp Stalls", "").replace(",4,", ",") + "\n",
     "nsys stats text": TABLE,
@@ -70,9 +71,9 @@ def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_rea
 ) -> None:
     text = ONCE[form]
     parse(written(tmp_path, before + text))
-    with pytest.raises(ReportError, match=r"twice.*at line (\d+)") as refused:
+    with pytest.raises(Joined, match=r"(?:twice|it holds 2 runs).*at line \d+") as refused:
         parse(written(tmp_path, before + text + text))
-    line = int(refused.value.reason.partition("at line ")[2].partition(")")[0])
+    (line,) = refused.value.starts
     assert (before + text).count("\n") < line <= (before + text + text).count("\n")
     lines = (before + text + text).splitlines(keepends=True)
     for part in (lines[: line - 1], lines[line - 1 :]):
@@ -96,9 +97,8 @@ def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "other", "line"),
     [
-        (HEADER + row(0, "1"), (HEADER + row(0, "2")).replace('"42"', '"43"'), 3),
         (CONSOLE, CONSOLE.replace("[7] a", "[8] a"), 10),
-        (NVPROF_TRACE, NVPROF_TRACE.replace("==77==", "==79=="), None),
+        (NVPROF_CHILD, NVPROF_CHILD.replace("==77==", "==79=="), None),
     ],
 )
 def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(

@@ -1,0 +1,89 @@
+"""Reports inside tar and zip archives."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from perfctl.parsers import ReportError
+
+_NAME = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tar\.(?:gz|bz2|xz))\Z|\.zip\Z", re.IGNORECASE)
+_EXPANSION = 200
+"""Profilers' texts shrink 15 to 40 times; an archive that grows more than this, past _SMALL, is refused."""
+_SMALL = 256 << 20
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What the libraries raise for a damaged archive, and for one with a password or an unknown method."""
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether the file is a tar or zip archive, by its name and its content."""
+    if _NAME.search(path.name) is None or not path.is_file():
+        return False
+    try:
+        return zipfile.is_zipfile(path) if path.suffix.lower() == ".zip" else tarfile.is_tarfile(path)
+    except OSError:
+        return False
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Write the archive's files below ``folder``: no links, no hidden ones, none that would lie elsewhere.
+
+    Raises ReportError for a damaged archive, one without room for it, and one that only pretends to be small.
+    """
+    free, limit = shutil.disk_usage(folder).free, max(_SMALL, _EXPANSION * path.stat().st_size)
+    total = 0
+    try:
+        with _members(path) as members:
+            for name, size, opened in members:
+                total += size
+                if total > limit:
+                    reason = f"it unpacks to more than {_EXPANSION} times its size"
+                    raise ReportError(path, "archive", reason, "If that is right, unpack it and pass the folder")
+                if total > free:
+                    reason = f"its files do not fit into {folder.parent} ({free >> 20:,} MiB free)"
+                    raise ReportError(path, "archive", reason, "Set TMPDIR to a folder with more room")
+                target = folder.joinpath(*name.parts)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as out:
+                    shutil.copyfileobj(opened, out, 1 << 20)
+    except _BROKEN as error:
+        reason = f"the archive cannot be unpacked ({str(error) or type(error).__name__})"
+        raise ReportError(path, "archive", reason, "Copy it again, or unpack it and pass the folder") from error
+
+
+@contextmanager
+def _members(path: Path) -> Iterator[Iterator[tuple[PurePosixPath, int, IO[bytes]]]]:
+    with ExitStack() as stack:
+        if path.suffix.lower() == ".zip":
+            yield _of_zip(stack.enter_context(zipfile.ZipFile(path)))
+        else:
+            yield _of_tar(stack.enter_context(tarfile.open(path)))
+
+
+def _of_tar(archive: tarfile.TarFile) -> Iterator[tuple[PurePosixPath, int, IO[bytes]]]:
+    for member in archive:
+        name = PurePosixPath(member.name)
+        opened = archive.extractfile(member) if member.isfile() and _is_wanted(name) else None
+        if opened is not None:
+            yield name, member.size, opened
+
+
+def _of_zip(archive: zipfile.ZipFile) -> Iterator[tuple[PurePosixPath, int, IO[bytes]]]:
+    for member in archive.infolist():
+        name = PurePosixPath(member.filename)
+        if not member.is_dir() and _is_wanted(name):
+            with archive.open(member) as opened:
+                yield name, member.file_size, opened
+
+
+def _is_wanted(name: PurePosixPath) -> bool:
+    """No hidden file (macOS puts ._NAME beside each), and none outside of the archive's own folder."""
+    parts = [part for part in name.parts if part != "."]
+    return bool(parts) and not name.is_absolute() and not any(part.startswith(".") for part in parts)

@@ -1,0 +1,132 @@
+"""Finds what there is to read: report files, run folders, and the same inside folders and archives."""
+
+from __future__ import annotations
+
+import glob
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfctl import parsers
+from perfctl.orchestrator.actions.ingest.archives import is_archive, unpack
+from perfctl.orchestrator.launch.sweep.folders import read_run_record
+from perfctl.parsers import ReportError
+
+_PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
+"""Ends of names that nothing but a profiler gives."""
+_REPORTS = (".sqlite", ".pt.trace.json", ".pt.trace.json.gz", ".csv")
+"""Ends of names that reports have among others."""
+_DEEPEST = 3
+"""Archives inside archives that are unpacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One report file, DLProf folder or run folder."""
+
+    path: Path
+    shown: Path
+    """What it is called: its path as given; of an archive's member, that of the archive and the member's inside it."""
+
+    def said(self, text: str) -> str:
+        """A message about ``path`` that names what the user knows."""
+        return text if self.path == self.shown else text.replace(str(self.path), str(self.shown))
+
+
+@dataclass(slots=True)
+class Found:
+    """What the paths that were given hold."""
+
+    entries: list[Source | str] = field(default_factory=list)
+    """In order; a text says what is wrong with a path that holds nothing, or whose name says that it is a report."""
+    notes: list[str] = field(default_factory=list)
+
+    def sources(self) -> list[Source]:
+        """What there is to read."""
+        return [entry for entry in self.entries if isinstance(entry, Source)]
+
+
+def sources(path: Path) -> list[Path]:
+    """Run folders, DLProf folders and report files at ``path``, sorted."""
+    return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
+
+
+def expanded(path: Path) -> list[Path]:
+    """The paths that a pattern such as ``runs/*_b*.csv`` stands for; anything else as it is."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    root = Path(path.anchor)
+    found = root.glob(str(path.relative_to(root)))
+    return sorted(one for one in found if not one.name.startswith(".")) or [path]
+
+
+def collect(given: list[Path], stack: ExitStack) -> Found:
+    """Everything to read at these paths. Archives are unpacked into folders that go with ``stack``."""
+    found = Found()
+    for path in given:
+        if path.is_dir():
+            _folder(Source(path, path), found, stack, 0)
+        elif is_archive(path):
+            _archive(Source(path, path), found, stack, 0)
+        else:
+            found.entries.append(Source(path, path))
+    if len(given) > 1:  # files that are one report together
+        first = set(parsers.leaders(source.path for source in found.sources()))
+        found.entries = [entry for entry in found.entries if isinstance(entry, str) or entry.path in first]
+    return found
+
+
+def _folder(folder: Source, found: Found, stack: ExitStack, depth: int) -> None:
+    inside = sources(folder.path)
+    if inside == [folder.path]:
+        found.entries.append(folder)
+        return
+    taken = set(inside)
+    others = [
+        file
+        for file in sorted(folder.path.rglob("*"))
+        if file.is_file() and not file.name.startswith(".") and file not in taken and taken.isdisjoint(file.parents)
+    ]
+    archives = {file for file in others if depth < _DEEPEST and is_archive(file)}
+    for path in sorted((*inside, *archives)):
+        source = Source(path, folder.shown / path.relative_to(folder.path))
+        if path in archives:
+            _archive(source, found, stack, depth + 1)
+        else:
+            found.entries.append(source)
+    left = (file for file in others if file not in archives)
+    why = {file: _why_broken(file) for file in left if parsers.leader(file) not in taken}
+    broken = [folder.said(said) for said in why.values() if said is not None]
+    found.entries += broken
+    if not inside and not archives and not broken:
+        what = "archive" if depth else "folder"
+        found.entries.append(f"{folder.shown}: no report was found in this {what}. Name the report file itself")
+    if names := [file.name for file, said in why.items() if said is None]:
+        files = "1 file that is not a report" if len(names) == 1 else f"{len(names)} files that are not reports"
+        more = ", ..." if len(names) > 5 else ""
+        found.notes.append(f"{folder.shown}: skipped {files}: {', '.join(names[:5])}{more}")
+
+
+def _archive(archive: Source, found: Found, stack: ExitStack, depth: int) -> None:
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfctl-archive-")))
+    try:
+        unpack(archive.path, folder)
+    except (ReportError, OSError) as error:
+        found.entries.append(archive.said(str(error)))
+        return
+    if own := [path for path in sources(folder) if path.is_dir() and read_run_record(path) is not None]:
+        remedy = "Unpack it and pass the folder, so that the store can refer to them"
+        found.entries.append(f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}")
+        return
+    _folder(Source(folder, archive.shown), found, stack, depth + 1)
+
+
+def _why_broken(path: Path) -> str | None:
+    """What is wrong with a file that no parser knows although its name says that it is, or was, a report."""
+    try:
+        if path.name.endswith(_PROFILERS) or (path.name.endswith(_REPORTS) and parsers.is_stump(path)):
+            parsers.parse(path)
+    except (ReportError, OSError) as error:
+        return str(error)
+    return None

@@ -1,0 +1,125 @@
+"""Cuts a text that holds the outputs of several runs into one text a run, and reads each."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from perfctl.records.errors import ReportError
+
+if TYPE_CHECKING:
+    from perfctl.parsers.text.doubts import Joined
+    from perfctl.records.report import Report
+
+_MOST_AGAIN = 100
+"""How often the rest of a file may turn out to hold several runs, where a parser only finds where the second begins."""
+_A_DATE = 946_684_800 * 10**9
+"""1 January 2000, in ns: a reading before it has no date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the runs that a file holds: its report, or else why it has none."""
+
+    number: int
+    """From 1, in the order of the file."""
+    report: Report | None
+    is_of_several: bool = True
+    error: ReportError | None = None
+    twin: int | None = None
+    """The earlier part that it repeats, to the nanosecond: the same output twice, so it is not a run."""
+
+
+class _Piece(NamedTuple):
+    path: Path
+    first: int
+    """Its first line in the file it is from, from 1; likewise ``last``."""
+    last: int
+
+
+def of_file(path: Path, joined: Joined, parse: Callable[[Path], Report]) -> Iterator[Part]:
+    """Yield the runs of ``path``, in which outputs after the first begin as ``joined`` says. Raises OSError."""
+    seen: dict[str, int] = {}
+    with tempfile.TemporaryDirectory(prefix="perfctl-parts-") as folder:
+        pieces = _pieces(path, joined, parse, Path(folder), _MOST_AGAIN)
+        for number, (piece, found) in enumerate(pieces, 1):
+            if isinstance(found, ReportError):
+                reason = f"lines {piece.first:,} to {piece.last:,}: {found.reason}"
+                yield Part(number, None, error=ReportError(path, found.tool, reason, found.remedy))
+            elif (times := _times(found)) and (twin := seen.setdefault(times, number)) != number:
+                yield Part(number, None, twin=twin)
+            else:
+                yield Part(number, _of_piece(found, path, number, piece))
+
+
+def _times(report: Report) -> str:
+    """A digest of all its figures where there are times among them, which no two runs share; "" where there are none."""
+    kernels, samples = list(report.kernels), list(report.samples)
+    operations = list(report.operations)
+    has_times = any(kernel.duration_ns for kernel in kernels) or any(one.cpu_ns or one.device_ns for one in operations)
+    has_times |= any(figure.unit == "ns" and figure.value for figure in report.summaries)
+    has_times |= any(sample.at_ns > _A_DATE for sample in samples)
+    text = repr((kernels, samples, operations, report.summaries)) if has_times else ""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text else ""
+
+
+def _of_piece(report: Report, path: Path, number: int, piece: _Piece) -> Report:
+    from perfctl.records.report import Diagnostic
+
+    place = f"run {number} of those in this file: lines {piece.first:,} to {piece.last:,}"
+    said = (*report.diagnostics, Diagnostic("info", "perfctl", place))
+    return replace(report, path=path, diagnostics=said)
+
+
+def _pieces(
+    path: Path, joined: Joined, parse: Callable[[Path], Report], folder: Path, again: int
+) -> Iterator[tuple[_Piece, Report | ReportError]]:
+    """The pieces with what is read of them; one that holds several runs itself is cut further."""
+    from perfctl.parsers.text.doubts import Joined
+
+    for piece in _cut(path, joined.starts, folder):
+        try:
+            yield piece, parse(piece.path)
+        except Joined as inner:
+            if not again:
+                yield piece, inner
+            within = _pieces(piece.path, inner, parse, folder / "rest", again - 1) if again else ()
+            for one, found in within:
+                yield one._replace(first=one.first + piece.first - 1, last=one.last + piece.first - 1), found
+        except ReportError as error:
+            yield piece, error
+
+
+def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:
+    """Each piece as a file of the same name, in UTF-8; it is there until the next is asked for."""
+    from perfctl.parsers.text.lines import BLOCK, open_text
+
+    with open_text(path) as source:
+        line, text = 1, source.read(BLOCK)
+        for number, end in enumerate([*starts, None]):
+            place = folder / str(number) / path.name
+            place.parent.mkdir(parents=True)
+            first = line
+            with place.open("w", encoding="utf-8", errors="replace", newline="") as piece:
+                while text and (end is None or line < end):
+                    at = len(text) if end is None else _after_lines(text, end - line)
+                    piece.write(text[:at])
+                    line += text.count("\n", 0, at)
+                    text = text[at:] or source.read(BLOCK)
+            yield _Piece(place, first, max(first, line - 1))
+            shutil.rmtree(place.parent, ignore_errors=True)
+
+
+def _after_lines(text: str, count: int) -> int:
+    """Position after so many line ends; the length of the text where it has fewer."""
+    at = 0
+    for _ in range(count):
+        at = text.find("\n", at) + 1
+        if not at:
+            return len(text)
+    return at
