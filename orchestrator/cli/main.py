@@ -47,6 +47,7 @@ COMMANDS = {
     "ledger": ("read.lists:ledger", "Compare counted with paper FLOPs, and say why they differ."),
     "report": ("read.report:report", "Write one self-contained HTML page."),
     "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
+    "count": ("read.count:count", "Count a kernel's instructions from its machine code."),
     "trace": ("read.trace:trace", "Write one step as a trace for Perfetto."),
     "export": ("read.export:export", "Write tables as CSV, Parquet, JSON or Excel."),
     "query": ("read.lists:query", "Query the store with SQL, read-only."),

@@ -55,7 +55,9 @@ def sections(data: Buffer) -> tuple[Section, ...]:
         if count == 0 and start:  # more than 65,279: the number stands in the first section
             count = struct.unpack_from("<Q", data, start + 32)[0]
         if size < 64 or count > _MOST_SECTIONS or start + count * size > len(data):
-            raise BrokenCode(f"it is cut off: its table of sections ends at byte {start + count * size:,} of {len(data):,}")
+            raise BrokenCode(
+                f"it is cut off: its table of sections ends at byte {start + count * size:,} of {len(data):,}"
+            )
         rows = [struct.unpack_from("<IIQQQQIIQQ", data, start + at * size) for at in range(count)]
     except struct.error as error:
         raise BrokenCode("it is cut off: its header is not whole") from error
@@ -192,7 +194,11 @@ def soname(data: Buffer) -> str:
 
 
 def _bytes(data: Buffer, section: Section | None) -> bytes:
-    return b"" if section is None or section.kind == _NO_BYTES else bytes(data[section.offset : section.offset + section.size])
+    return (
+        b""
+        if section is None or section.kind == _NO_BYTES
+        else bytes(data[section.offset : section.offset + section.size])
+    )
 
 
 def _text(table: bytes, at: int) -> str:

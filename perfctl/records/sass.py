@@ -63,6 +63,21 @@ class KernelCode:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """One kernel, as a list shows it."""
+
+    kernel: KernelCode
+    name: str
+    """Demangled."""
+    number: int = 0
+    """Which piece of a program or library holds it."""
+    place: str = ""
+    """File of a Triton cache that holds it."""
+    dynamic_shared_bytes: int | None = None
+    """Shared memory that the launch adds, where metadata say so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Element:
     """One piece of GPU code in a program or library."""
 

@@ -9,201 +9,30 @@ the data take; ``high``, which is open (None) where a loop's turns are not known
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 
-from perfctl.orchestrator.analyse.derived.code import turns as loop_turns
-from perfctl.orchestrator.analyse.derived.code import values
-from perfctl.orchestrator.analyse.derived.code.graph import (
-    END,
-    Flow,
-    calls_register,
-    flows,
-    is_call,
-    loop_names,
-    natural_loops,
-    order,
-    parent_of,
+from perfctl.orchestrator.analyse.derived.code.records import (
+    Bound,
+    CodeCounts,
+    CodeFunction,
+    CodeLoop,
+    Counted,
+    units,
 )
-from perfctl.orchestrator.analyse.derived.code.instructions import Kind, kind_of, units
-from perfctl.orchestrator.analyse.derived.code.values import Constants, State
-from perfctl.records.sass import Instruction
 
+_END = -1
 _MOST_CALLS = 32
 """Functions inside one another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One basic block: what it executes, without its instructions."""
-
-    address: int
-    line: str
-    counts: tuple[tuple[str, int, int], ...]
-    """(kind, instructions that always run, with those under a predicate)."""
-    calls: tuple[tuple[int, int], ...]
-    """(function, 1, or 0 where a predicate decides)."""
-    next: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CodeLoop:
-    """One natural loop; ``turns``: how often its first block runs each time that it is entered."""
-
-    name: str
-    header: int
-    line: str
-    members: tuple[int, ...]
-    parent: str | None
-    turns: int | None
-    """None where the code and the known arguments do not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class CodeFunction:
-    entry: int
-    blocks: tuple[Block, ...]
-    """In reverse postorder: each after those that lead to it, but for the ways back of loops."""
-    loops: tuple[CodeLoop, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CodeCounts:
-    """A kernel's control flow with the number of its instructions in each block. No instruction is kept."""
-
-    functions: tuple[CodeFunction, ...]
-    """The kernel itself comes first."""
-    kinds: tuple[Kind, ...]
-    doubts: tuple[str, ...]
-    """What the code does not say, in words."""
-    local_loads: int
-    """Instructions that read or write local memory: arrays and spilled registers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Instructions or FLOPs of a launch, or of the busiest thread."""
-
-    low: float
-    whole: float
-    high: float | None
-    """None where it is open."""
-
-    @property
-    def exact(self) -> bool:
-        return self.low == self.whole == self.high
-
-    @property
-    def at_least(self) -> bool:
-        """Whether loops whose turns are not known stand in it with one turn."""
-        return self.high is None
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """One kind of instruction in one launch."""
-
-    kind: Kind
-    each: Bound
-    """Of one thread, warp, warpgroup or block, as ``kind.per`` says."""
-    launch: Bound | None
-    """Of all; None without a grid and block."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoopTurns:
-    """A loop as the user sees it."""
-
-    name: str
-    address: int
-    line: str
-    turns: int | None
-    source: str
-    """Where the turns come from, or why they are not known."""
-    each_turn: tuple[tuple[str, float], ...]
-    """(kind, instructions of one turn at most): without any, the loop only waits, moves or compares."""
-
-
-def summarise(instructions: Sequence[Instruction], constants: Constants) -> CodeCounts:
-    """The control flow of one kernel with counts in place of instructions."""
-    kinds: dict[str, Kind] = {}
-    doubts: dict[str, None] = {}
-    functions = []
-    found = flows(instructions)
-    started = 0
-    for entry in sorted(found):
-        function = _function(found[entry], constants if entry == instructions[0].address else {}, kinds, doubts, started)
-        started += len({one.name.partition(".")[0] for one in function.loops})
-        functions.append(function)
-    local = sum(one.base in ("LDL", "STL") for one in instructions)
-    return CodeCounts(tuple(functions), tuple(kinds.values()), tuple(doubts), local)
-
-
-def _function(flow: Flow, constants: Constants, kinds: dict[str, Kind], doubts: dict[str, None], first: int) -> CodeFunction:
-    reached, loops, odd, known = loop_turns.all_turns(flow, constants)
-    if odd:
-        doubts["the code jumps into the middle of a loop: such a loop is counted once"] = None
-    edges = {block: tuple(one for one in targets if (block, one) not in odd) for block, targets in reached.edges.items()}
-    blocks = []
-    for block in order(flow.entry, edges):
-        blocks.append(_block(flow, block, reached.states[block], constants, edges[block], kinds, doubts))
-    if flow.unknown_jumps:
-        doubts["a jump goes to an address that the code does not hold: what runs there is not counted"] = None
-    names = loop_names(natural_loops(flow.entry, {block: flow.successors(block) for block in flow.blocks})[0])
-    names = loop_names(loops) if any(one.header not in names for one in loops) else names
-    renamed = {header: _moved(name, first) for header, name in names.items()}
-    listed = []
-    for one in loops:
-        parent = parent_of(one, loops)
-        listed.append(CodeLoop(
-            renamed[one.header], one.header, flow.blocks[one.header][0].line, tuple(sorted(one.members)),
-            None if parent is None else renamed[parent], known.get(one.header),
-        ))  # fmt: skip
-    return CodeFunction(flow.entry, tuple(blocks), tuple(listed))
-
-
-def _moved(name: str, first: int) -> str:
-    """Loops of called functions go on where the kernel's own end: L2 for their L0."""
-    head, dot, rest = name.partition(".")
-    return f"L{int(head[1:]) + first}{dot}{rest}"
-
-
-def _block(
-    flow: Flow, block: int, state: State, constants: Constants, following: tuple[int, ...], kinds: dict[str, Kind], doubts: dict[str, None]
-) -> Block:
-    counts: dict[str, list[int]] = {}
-    calls = []
-    here = dict(state)
-    for one in flow.blocks[block]:
-        runs = values.holds((one.predicate,), here) if one.predicate else True
-        if is_call(one) and runs is not False:
-            if calls_register(one):
-                doubts["a call goes to a function in a register: what it executes is not counted"] = None
-            else:
-                calls.append((one.targets[0], int(runs is True)))
-        kind = kind_of(one, _descriptor(one, here))
-        if kind is not None and runs is not False:
-            kinds[kind.name] = kind
-            count = counts.setdefault(kind.name, [0, 0])
-            count[0] += runs is True
-            count[1] += 1
-        values.run(one, here, constants)
-    listed = tuple((name, low, high) for name, (low, high) in counts.items())
-    return Block(block, flow.blocks[block][0].line, listed, tuple(calls), following)
-
-
-def _descriptor(one: Instruction, state: State) -> int | None:
-    for word in one.operands:
-        if word.startswith("idesc["):
-            return values.value(word[6:-1], state, {})
-    return None
 
 
 _Cost = dict[str, tuple[float, float, float]]
 _NONE = (0.0, 0.0, 0.0)
 
 
-def count(code: CodeCounts, turns: Mapping[str, int]) -> tuple[dict[str, Bound], dict[str, tuple[tuple[str, float], ...]]]:
+def count(
+    code: CodeCounts, turns: Mapping[str, int]
+) -> tuple[dict[str, Bound], dict[str, tuple[tuple[str, float], ...]]]:
     """(kind -> instructions of one thread or warp on its way through the kernel; loop -> those of one turn).
 
     turns: loop -> turns that the user states; they override those of the code.
@@ -286,7 +115,7 @@ class _Region:
         for entry, always in one.calls:
             inside = self._work.function(entry, self._depth + 1)
             cost = _add(cost, inside if always else {name: (0.0, *more[1:]) for name, more in inside.items()})
-        return [(target, cost) for target in one.next or (END,)]
+        return [(target, cost) for target in one.next or (_END,)]
 
 
 def _add(a: _Cost, b: _Cost) -> _Cost:
@@ -314,7 +143,11 @@ def _join(costs: Sequence[_Cost]) -> _Cost:
 def _times(again: _Cost, turns: tuple[float, float, float]) -> _Cost:
     """Of all turns but the last, which leaves the loop."""
     return {
-        name: (low * (turns[0] - 1), whole * (turns[1] - 1), 0.0 if not high or turns[2] == 1 else high * (turns[2] - 1))
+        name: (
+            low * (turns[0] - 1),
+            whole * (turns[1] - 1),
+            0.0 if not high or turns[2] == 1 else high * (turns[2] - 1),
+        )
         for name, (low, whole, high) in again.items()
     }
 
@@ -332,7 +165,9 @@ def launch(
         if grid is not None and block is not None:
             total = scaled(bound, prod(grid) * units(kind.per, prod(block)))
         found.append(Counted(kind, bound, total))
-    return tuple(sorted(found, key=lambda one: (one.kind.flops == 0, -one.each.whole * (one.kind.flops or 1), one.kind.name)))
+    return tuple(
+        sorted(found, key=lambda one: (one.kind.flops == 0, -one.each.whole * (one.kind.flops or 1), one.kind.name))
+    )
 
 
 def scaled(bound: Bound, by: float) -> Bound:

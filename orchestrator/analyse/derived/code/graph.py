@@ -98,7 +98,11 @@ def _branch(one: Instruction, meets: Mapping[str, list[int]]) -> Branch | None:
     if one.base in _STOP:
         return Branch((END,), after if conditional else None, (one.predicate,) if conditional else ())
     if one.base in _BRANCH:
-        extra = tuple(word for word in one.operands if word.lstrip("!").rstrip("0123456789") in ("P", "UP") and word not in _ALWAYS)
+        extra = tuple(
+            word
+            for word in one.operands
+            if word.lstrip("!").rstrip("0123456789") in ("P", "UP") and word not in _ALWAYS
+        )
         conditions = ((one.predicate,) if conditional else ()) + extra
         decides_else = any(part in one.opcode for part in (".DIV", ".CONV")) or (".U" in one.opcode and not extra)
         other = after if conditions or decides_else else None
@@ -135,7 +139,8 @@ def _flow(
         start = waiting.pop()
         if start in flow.blocks:
             continue
-        place, inside = by_address[start], []
+        place = by_address[start]
+        inside: list[Instruction] = []
         branch: Branch | None = None
         while place < len(instructions):
             one = instructions[place]

@@ -7,29 +7,11 @@ with PTX compiled for each of them. HMMA.884 is one of the steps of Volta, which
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, prod
+from math import prod
 
+from perfctl.orchestrator.analyse.derived.code.records import BLOCK, THREAD, WARP, WARPGROUP, Kind
 from perfctl.records.sass import Instruction
-
-THREAD, WARP, WARPGROUP, BLOCK = "thread", "warp", "warpgroup", "block"
-_SIZES = {THREAD: 1, WARP: 32, WARPGROUP: 128}
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of instruction."""
-
-    name: str
-    """As SASS counters call it: FADD, FFMA, HFMA2; of tensor cores with their shape: HMMA.16816."""
-    per: str
-    """Who executes it once: thread, warp, warpgroup, or block, of whose threads one starts it for all."""
-    flops: float | None
-    """FLOPs of one; 0 for what is no arithmetic; None where its size stands in a register."""
-    path: str = ""
-    """fp32, fp64, half or tensor; "" for what is no FLOP."""
-
 
 _SCALAR = {
     "FADD": (1, "fp32"), "FMUL": (1, "fp32"), "FFMA": (2, "fp32"), "FSWZADD": (1, "fp32"), "FHADD": (1, "fp32"), "FHFMA": (2, "fp32"),
@@ -110,9 +92,4 @@ def _tcgen(base: str, opcode: str, descriptor: int | None) -> Kind:
     if base == "UTCHMMA" and descriptor >> 7 & 7 == _TF32:
         depth = 8
     pair = ".2CTA" in opcode  # one of two blocks starts it for both
-    return Kind(f"{base}.{m}x{n}x{depth}", BLOCK, 2 * m * n * depth / (2 if pair else 1), "tensor")
-
-
-def units(per: str, threads: int) -> int:
-    """How many threads, warps, warpgroups, ... a block of so many threads has."""
-    return 1 if per == BLOCK else ceil(threads / _SIZES[per])
+    return Kind(f"{base}.{m}x{n}x{depth}", BLOCK, 2 * m * n * depth // (2 if pair else 1), "tensor")

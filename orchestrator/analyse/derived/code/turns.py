@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from perfctl.orchestrator.analyse.derived.code import values
 from perfctl.orchestrator.analyse.derived.code.graph import END, Flow, Loop, natural_loops, order
@@ -63,7 +64,9 @@ def all_turns(flow: Flow, constants: Constants) -> tuple[Reached, list[Loop], se
 def propagate(flow: Flow, constants: Constants, known: Mapping[int, Turns], loops: Sequence[Loop]) -> Reached:
     """Values at the start of each block, and the edges that can be taken. ``known``: of these loops, by header."""
     leaving = [(one, known[one.header].left) for one in loops if one.header in known]
-    place = {block: at for at, block in enumerate(order(flow.entry, {one: flow.successors(one) for one in flow.blocks}))}
+    place = {
+        block: at for at, block in enumerate(order(flow.entry, {one: flow.successors(one) for one in flow.blocks}))
+    }
     states: dict[int, State] = {flow.entry: {}}
     edges: dict[int, set[int]] = {}
     waiting = {flow.entry}
@@ -187,10 +190,7 @@ class _Body:
         """Turns, if every register grows by the same number each turn until the exit."""
         base, steps = history[1], {}
         for name in base:
-            moves = {
-                (after.get(name, 0) - before.get(name, 0)) & _MASK
-                for before, after in zip(history[1:], history[2:], strict=False)
-            }
+            moves = {(after.get(name, 0) - before.get(name, 0)) & _MASK for before, after in pairwise(history[1:])}
             if len(moves) != 1:
                 return None
             steps[name] = moves.pop()

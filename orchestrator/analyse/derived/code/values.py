@@ -22,10 +22,11 @@ _BANK = re.compile(r"c\[0x0\]\[(0x[0-9a-f]+|RZ)\]")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
 _WIDE = re.compile(r"\.128|\.64|WIDE|\.F64|\.S64|\.U64|\.64H")
 _ONE = frozenset((
-    "MOV", "UMOV", "IMAD", "UIMAD", "IADD3", "UIADD3", "VIADD", "IADD", "ISETP", "UISETP", "SHF", "USHF", "LEA", "ULEA", "LOP3", "ULOP3",
-    "SEL", "USEL", "S2R", "S2UR", "SGXT", "USGXT", "IMNMX", "UIMNMX", "VIMNMX", "IABS", "FADD", "FMUL", "FFMA", "FSEL", "FMNMX", "FSETP",
-    "PRMT", "UPRMT", "PLOP3", "UPLOP3", "POPC", "UPOPC", "FLO", "UFLO", "VOTE", "VOTEU", "R2UR", "BMSK", "HADD2", "HMUL2", "HFMA2",
-    "P2R", "I2F", "F2I", "I2I", "F2F", "F2FP", "ELECT", "SHFL", "LDS", "LDG", "LDC", "ULDC", "LDCU", "LDL", "LD", "MUFU", "CS2R", "CS2UR",
+    "MOV", "UMOV", "IMAD", "UIMAD", "IADD3", "UIADD3", "VIADD", "IADD", "ISETP", "UISETP", "SHF", "USHF", "LEA", "ULEA",
+    "LOP3", "ULOP3", "SEL", "USEL", "S2R", "S2UR", "SGXT", "USGXT", "IMNMX", "UIMNMX", "VIMNMX", "IABS", "FADD", "FMUL",
+    "FFMA", "FSEL", "FMNMX", "FSETP", "PRMT", "UPRMT", "PLOP3", "UPLOP3", "POPC", "UPOPC", "FLO", "UFLO", "VOTE", "VOTEU",
+    "R2UR", "BMSK", "HADD2", "HMUL2", "HFMA2", "P2R", "I2F", "F2I", "I2I", "F2F", "F2FP", "ELECT", "SHFL", "LDS", "LDG",
+    "LDC", "ULDC", "LDCU", "LDL", "LD", "MUFU", "CS2R", "CS2UR",
 ))  # fmt: skip
 """Opcodes that write one register, or two where they say so (.64, WIDE), or four (.128); others may write many."""
 _MANY = 256
@@ -245,9 +246,8 @@ def _compare(base: str, parts: list[str], words: list[str], state: State, consta
         return None
     a, b = (value(word, state, constants) for word in words[2:4])
     more = _predicate(words[4], state)
-    if a is None or b is None:
-        truth = None
-    else:
+    truth = None
+    if a is not None and b is not None:
         truth = int(_COMPARED[parts[0]](*((a, b) if "U32" in parts else (_signed(a), _signed(b)))))
     result = _joined(parts[-1], truth, more)
     return None if result is None else {words[0]: result}
