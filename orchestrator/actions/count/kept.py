@@ -140,15 +140,12 @@ def _facts(file: Path) -> tuple[int, int, int]:
 
 @cache
 def _own_code() -> str:
-    """A digest of the code that counts: in a checkout it changes without perfctl's version."""
+    """The sizes and times of the code that counts: in a checkout it changes without perfctl's version."""
     from perfctl.orchestrator.analyse.derived.code import records
     from perfctl.parsers import sass
 
-    found = hashlib.sha256()
-    for folder in (Path(records.__file__).parent, Path(next(iter(sass.__path__))), Path(__file__).parent):
-        for file in sorted(folder.glob("*.py")):
-            found.update(file.read_bytes())
-    return found.hexdigest()
+    folders = (Path(records.__file__).parent, Path(next(iter(sass.__path__))), Path(__file__).parent)
+    return entries.digest([(str(file), *_facts(file)) for folder in folders for file in sorted(folder.glob("*.py"))])
 
 
 def _read(file: Path, request: Request, folder: Path | None) -> Analysed:

@@ -6,7 +6,7 @@ out those of its instructions that its exit depends on, turn by turn, and all at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -161,8 +161,11 @@ class _Body:
                 return found
         return None
 
-    def _turn(self, state: State) -> tuple[State | None, State | None]:
-        """What is known when the next turn begins, and where the loop is left; None for what cannot happen."""
+    def _turn(self, state: State, gaps: list[int] | None = None) -> tuple[State | None, State | None]:
+        """What is known when the next turn begins, and where the loop is left; None for what cannot happen.
+
+        gaps: gets the difference of the two numbers of each comparison.
+        """
         states: dict[int, State] = {self._loop.header: state}
         again: State | None = None
         left: State | None = None
@@ -173,6 +176,9 @@ class _Body:
             skipped = block in self._inside
             for one in self._code[block]:
                 if not skipped:
+                    if gaps is not None and one.base in ("ISETP", "UISETP"):
+                        a, b = (values.value(word, here, self._constants) or 0 for word in one.operands[2:4])
+                        gaps.append(a - b & _MASK)
                     values.run(one, here, self._constants)
                 else:  # turns of an inner loop are not carried out: what it writes is not known
                     for register in values.written(one):
@@ -195,19 +201,46 @@ class _Body:
                 return None
             steps[name] = moves.pop()
 
-        def turn(number: int) -> tuple[State | None, State | None]:
-            return self._turn({name: (base[name] + (number - 2) * step) & _MASK for name, step in steps.items()})
+        def state(number: int) -> State:
+            return {name: (base[name] + (number - 2) * step) & _MASK for name, step in steps.items()}
 
-        low, high = len(history), len(history) * 2  # the loop goes on after turn ``low``
-        while turn(high)[0] is not None:
+        for number in (
+            *self._equal(state(len(history)), state(len(history) + 1), len(history)),
+            self._first(state, len(history)),
+        ):
+            if number is not None:
+                again, left = self._turn(state(number))
+                before, early = self._turn(state(number - 1))
+                if again is None and left is not None and before is not None and early is None:
+                    return Turns(number, left)
+        return None
+
+    def _equal(self, now: State, after: State, number: int) -> list[int]:
+        """Turns in which a comparison finds two numbers equal, soonest first: a loop that ends when i != n fails."""
+        first: list[int] = []
+        second: list[int] = []
+        self._turn(now, first)
+        self._turn(after, second)
+        found = []
+        for gap, later in zip(first, second, strict=False):
+            step = later - gap & _MASK
+            if step and step >> 31:
+                gap, step = -gap & _MASK, -step & _MASK
+            if step and (-gap & _MASK) % step == 0:
+                found.append(number + (-gap & _MASK) // step)
+        return sorted(found)
+
+    def _first(self, state: Callable[[int], State], low: int) -> int | None:
+        """The first turn that ends a loop which goes on for small numbers and not for large ones."""
+        high = low * 2
+        while self._turn(state(high))[0] is not None:
             low, high = high, high * 2
             if high > _MASK:
                 return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if turn(middle)[0] is None else (middle, high)
-        left = turn(high)[1]
-        return None if left is None or turn(low)[1] is not None else Turns(high, left)
+            low, high = (low, middle) if self._turn(state(middle))[0] is None else (middle, high)
+        return high
 
 
 def _words(one: Instruction) -> Iterable[str]:
