@@ -82,7 +82,7 @@ def _by(size: Sequence[int]) -> str:
 def _number(bound: Bound | None) -> str:
     if bound is None:
         return DASH
-    return f"{'at least ' if bound.at_least else ''}{bound.whole:,.0f}"
+    return f"{'at least ' if bound.at_least else ''}{bound.stated:,.0f}"
 
 
 def _flops_of_one(flops: int | None) -> str:
@@ -93,7 +93,7 @@ def _bounds(bound: Bound) -> str:
     if bound.exact:
         return "exact"
     if bound.at_least:
-        return "one turn of the loops whose turns are not known"
+        return f"{bound.low:,.0f}, open above: turns of a loop are not known"
     return f"{bound.low:,.0f} to {bound.whole:,.0f}, by what guards decide"
 
 
@@ -105,7 +105,7 @@ def _flops(found: KernelCount) -> str:
     if total.exact:
         return f"FLOPs of the launch: {total.whole:,.0f} ({said})"
     if total.at_least:
-        return f"FLOPs of the launch: at least {total.whole:,.0f} where guards hold ({said})"
+        return f"FLOPs of the launch: at least {total.least:,.0f} if every thread does the work ({said})"
     return f"FLOPs of the launch: {total.whole:,.0f} where guards hold, as in whole tiles; at least {total.low:,.0f} ({said})"
 
 
@@ -158,8 +158,10 @@ def as_json(found: KernelCount) -> dict[str, Any]:
 def _bound(bound: Bound | None) -> dict[str, Any] | None:
     if bound is None:
         return None
-    low, whole, high = (None if value is None else int(value) for value in (bound.low, bound.whole, bound.high))
-    return {"low": low, "whole": whole, "high": high, "at_least": bound.at_least}
+    low, least, whole, high = (
+        None if value is None else int(value) for value in (bound.low, bound.least, bound.whole, bound.high)
+    )
+    return {"low": low, "least": least, "whole": whole, "high": high, "at_least": bound.at_least}
 
 
 def listing_as_json(found: Sequence[Listed]) -> list[dict[str, Any]]:

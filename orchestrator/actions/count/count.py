@@ -86,13 +86,13 @@ def _result(
     file: Path, found: kept.Analysed, grid: Size | None, block: Size | None, trips: Mapping[str, int]
 ) -> KernelCount:
     _check_trips(found.code, trips)
-    each, per_turn = counts.count(found.code, trips)
+    each, of_block, per_turn = counts.count(found.code, trips, None if block is None else prod(block))
     counted = counts.launch(found.code, each, grid, block)
     loops = tuple(
         LoopTurns(loop.name, loop.header, loop.line, *_turns(loop, trips, found.basis), per_turn[loop.name])
         for function in found.code.functions for loop in function.loops
     )  # fmt: skip
-    flops, lacking = counts.flops(counted)
+    flops, lacking = counts.flops(of_block, counted, None if grid is None else prod(grid))
     return KernelCount(
         file, found.kernel, found.name, grid, block, counted, loops, flops, lacking,
         tuple(_unknown(found, loops, lacking, grid, block)), found.code.local_loads, found.dynamic_shared_bytes, found.tool,
@@ -108,8 +108,9 @@ def _turns(loop: CodeLoop, trips: Mapping[str, int], basis: Mapping[str, str]) -
 def _unknown(
     found: kept.Analysed, loops: tuple[LoopTurns, ...], lacking: tuple[str, ...], grid: Size | None, block: Size | None
 ) -> Iterator[str]:
+    no_flops = {kind.name for kind in found.code.kinds if kind.flops == 0}
     for loop in loops:
-        if loop.turns is None and any(not name.startswith("MUFU") for name, _ in loop.each_turn):
+        if loop.turns is None and any(name not in no_flops for name, _ in loop.each_turn):
             hint = found.hints.get(loop.name)
             yield f"turns of {loop.name}: give `trips` {loop.name}=N{f', or {hint}' if hint else ''}"
     if lacking:

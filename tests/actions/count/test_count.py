@@ -48,7 +48,7 @@ def test_without_its_shape_a_product_is_at_least_one_turn_and_says_what_would_he
     found = count(triton_cache, "product", grid=(1, 1, 1), arch="sm_80")
     assert found.flops is not None
     assert found.flops.at_least
-    assert found.flops.whole == 2 * TILE * TILE * DEPTH
+    assert found.flops.least == 2 * TILE * TILE * DEPTH
     assert "`arguments` K=VALUE" in found.unknown[0]
     stated = count(triton_cache, "product", grid=(1, 1, 1), arch="sm_80", trips={"L0": 5})
     assert stated.flops is not None
@@ -153,7 +153,9 @@ def test_a_huge_file_that_is_no_code_is_not_read(tmp_path: Path) -> None:
         count(path, "kernel")
 
 
-@pytest.mark.parametrize("name", ["libcublas.so.13", "libcudnn_ops.so.9", "libcublasLt.so", "libnvjpeg.so.12", "libnvinfer.so.10"])
+@pytest.mark.parametrize(
+    "name", ["libcublas.so.13", "libcudnn_ops.so.9", "libcublasLt.so", "libnvjpeg.so.12", "libnvinfer.so.10"]
+)
 def test_closed_libraries_are_not_read_unless_that_is_asked_for(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(200))

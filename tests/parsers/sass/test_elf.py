@@ -11,7 +11,9 @@ from perfctl.parsers.sass import elf
 ENTRY, FUNCTION = 0x10, 0x12
 
 
-def elf_file(parts: dict[str, tuple[int, bytes, int]], *, machine: int = elf.CUDA, flags: int = 0x5005 << 8, abi: int = 8) -> bytes:
+def elf_file(
+    parts: dict[str, tuple[int, bytes, int]], *, machine: int = elf.CUDA, flags: int = 0x5005 << 8, abi: int = 8
+) -> bytes:
     """An ELF file of these sections: name -> (type, content, link)."""
     names = b"\0" + b"".join(name.encode() + b"\0" for name in (*parts, ".shstrtab"))
     every = {"": (0, b"", 0), **parts, ".shstrtab": (3, names, 0)}
@@ -22,7 +24,9 @@ def elf_file(parts: dict[str, tuple[int, bytes, int]], *, machine: int = elf.CUD
         headers += struct.pack("<IIQQQQIIQQ", at, kind, 0, 0, 64 + len(body), len(content), link, 0, 8, entry)
         body += content
     head = elf.MAGIC + bytes((2, 1, 1, 0x41, abi)) + bytes(7)
-    head += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0, 0, 64 + len(body), flags, 64, 0, 0, 64, len(every), len(every) - 1)
+    head += struct.pack(
+        "<HHIQQQIHHHHHH", 2, machine, 1, 0, 0, 64 + len(body), flags, 64, 0, 0, 64, len(every), len(every) - 1
+    )
     return head + body + headers
 
 
@@ -30,7 +34,9 @@ def cubin(name: str = "kernel", arch: int = 80) -> bytes:
     strings = b"\0" + name.encode() + b"\0"
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, FUNCTION, ENTRY, 1, 0, 256)
     registers = struct.pack("<BBHII", 4, 0x2F, 8, 1, 42) + struct.pack("<BBHII", 4, 0x12, 8, 1, 512)
-    argument = struct.pack("<BBHIHHI", 4, 0x17, 12, 0, 1, 8, 4 << 18) + struct.pack("<BBHIHHI", 4, 0x17, 12, 0, 0, 0, 8 << 18)
+    argument = struct.pack("<BBHIHHI", 4, 0x17, 12, 0, 1, 8, 4 << 18) + struct.pack(
+        "<BBHIHHI", 4, 0x17, 12, 0, 0, 0, 8 << 18
+    )
     launch = struct.pack("<BBHIHH", 4, 0x0A, 8, 0, 0x160, 12) + struct.pack("<BBHIII", 4, 0x10, 12, 128, 2, 1)
     return elf_file(
         {
@@ -63,7 +69,8 @@ def test_a_file_that_is_cut_off_anywhere_is_refused() -> None:
 def container(*pieces: tuple[int, int, bytes]) -> bytes:
     """A fatbin of pieces: (kind, architecture, content)."""
     inside = b"".join(
-        struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(content), 0, 0, 8, 1, arch) + bytes(32) + content for kind, arch, content in pieces
+        struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(content), 0, 0, 8, 1, arch) + bytes(32) + content
+        for kind, arch, content in pieces
     )
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(inside)) + inside
 

@@ -1,9 +1,10 @@
 """How often a thread executes each kind of instruction: bounds over all paths through the code, and the whole launch.
 
-Every path from the kernel's first instruction to an EXIT is taken into account, loops closed up with their turns. Three
-figures: ``low``, the path with the fewest; ``whole``, the path with the most, which is what tiles that lie wholly inside
-the data take; ``high``, which is open (None) where a loop's turns are not known. ``whole`` has one turn of such a loop.
-1 multiply-add = 2 FLOPs.
+Every path from the kernel's first instruction to an EXIT is taken into account, loops closed up with their turns. Four
+figures: ``low``, the path with the fewest; ``least``, the path with the fewest of those that have any; ``whole``, the path
+with the most, which is what tiles that lie wholly inside the data take; ``high``, which is open (None) where a loop's turns
+are not known. ``whole`` has one turn of such a loop. FLOPs are counted along the same paths, for a block at once, so that
+arms of which one is taken are not added up. 1 multiply-add = 2 FLOPs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from math import inf, prod
 
 from perfctl.orchestrator.analyse.derived.code.records import (
+    Block,
     Bound,
     CodeCounts,
     CodeFunction,
@@ -26,25 +28,36 @@ _MOST_CALLS = 32
 """Functions inside one another."""
 
 
-_Cost = dict[str, tuple[float, float, float]]
-_NONE = (0.0, 0.0, 0.0)
+_Figures = tuple[float, float, float, float]
+"""low, least (infinite where there is no path with any), whole, high."""
+_Cost = dict[str, _Figures]
+_NONE: _Figures = (0.0, inf, 0.0, 0.0)
+_FLOPS = ""
+"""In the place of a kind: FLOPs of a block."""
 
 
 def count(
-    code: CodeCounts, turns: Mapping[str, int]
-) -> tuple[dict[str, Bound], dict[str, tuple[tuple[str, float], ...]]]:
-    """(kind -> instructions of one thread or warp on its way through the kernel; loop -> those of one turn).
+    code: CodeCounts, turns: Mapping[str, int], threads: int | None = None
+) -> tuple[dict[str, Bound], Bound | None, dict[str, tuple[tuple[str, float], ...]]]:
+    """(kind -> instructions of one thread or warp on its way through the kernel; FLOPs of a block; loop -> those of one turn).
 
-    turns: loop -> turns that the user states; they override those of the code.
+    turns: loop -> turns that the user states; they override those of the code. threads: of a block; None where not known.
     """
-    work = _Work(code, turns)
-    total = work.function(code.functions[0].entry, 0)
-    bounds = {name: Bound(low, whole, None if high == inf else high) for name, (low, whole, high) in total.items()}
-    return bounds, work.each_turn
+    work = _Work(code, turns, threads)
+    bounds = {name: _bound(figures) for name, figures in work.function(code.functions[0].entry, 0).items()}
+    flops = bounds.pop(_FLOPS, Bound(0, 0, 0, 0))
+    return bounds, None if threads is None else flops, work.each_turn
+
+
+def _bound(figures: _Figures) -> Bound:
+    low, least, whole, high = figures
+    return Bound(low, low if least == inf else least, whole, None if high == inf else high)
 
 
 class _Work:
-    def __init__(self, code: CodeCounts, turns: Mapping[str, int]) -> None:
+    def __init__(self, code: CodeCounts, turns: Mapping[str, int], threads: int | None) -> None:
+        self._flops = {one.name: one.flops * units(one.per, threads or 0) for one in code.kinds if one.flops}
+        """Kind -> FLOPs of a block, of whose threads, warps, ... each executes one."""
         self._functions = {one.entry: one for one in code.functions}
         self._turns = turns
         self._known: dict[int, _Cost] = {}
@@ -58,6 +71,15 @@ class _Work:
             self._known[entry] = {}  # a function that calls itself is counted once
             self._known[entry] = _Region(self, self._functions[entry], depth).whole()
         return self._known[entry]
+
+    def block(self, one: Block) -> _Cost:
+        cost: _Cost = {name: _figures(low, high) for name, low, high in one.counts}
+        fewest = sum(low * self._flops.get(name, 0) for name, low, _ in one.counts)
+        most = sum(high * self._flops.get(name, 0) for name, _, high in one.counts)
+        if most:
+            smallest = min(self._flops[name] for name, _, high in one.counts if high and name in self._flops)
+            cost[_FLOPS] = (fewest, fewest or smallest, most, most)
+        return cost
 
     def turns(self, loop: CodeLoop) -> tuple[float, float, float]:
         known = self._turns.get(loop.name, loop.turns)
@@ -84,7 +106,9 @@ class _Region:
 
     def _close(self, loop: CodeLoop) -> None:
         again, exits = self._paths(loop.header, self._members[loop.header], loop.header)
-        self._work.each_turn[loop.name] = tuple((name, cost[1]) for name, cost in again.items() if cost[1])
+        self._work.each_turn[loop.name] = tuple(
+            (name, cost[2]) for name, cost in again.items() if cost[2] and name != _FLOPS
+        )
         turns = self._work.turns(loop)
         self._exits[loop.header] = {target: _add(_times(again, turns), cost) for target, cost in exits.items()}
 
@@ -111,20 +135,25 @@ class _Region:
         if block in self._exits and block != header:
             return list(self._exits[block].items())
         one = self._blocks[block]
-        cost: _Cost = {name: (low, high, high) for name, low, high in one.counts}
+        cost = self._work.block(one)
         for entry, always in one.calls:
             inside = self._work.function(entry, self._depth + 1)
             cost = _add(cost, inside if always else {name: (0.0, *more[1:]) for name, more in inside.items()})
         return [(target, cost) for target in one.next or (_END,)]
 
 
+def _figures(low: float, high: float) -> _Figures:
+    """Of instructions of which ``high - low`` stand under predicates."""
+    return low, (low or 1.0) if high else inf, high, high
+
+
 def _add(a: _Cost, b: _Cost) -> _Cost:
     if not a or not b:
         return a or b
     found = dict(a)
-    for name, (low, whole, high) in b.items():
+    for name, (low, least, whole, high) in b.items():
         mine = found.get(name, _NONE)
-        found[name] = (mine[0] + low, mine[1] + whole, mine[2] + high)
+        found[name] = (mine[0] + low, min(mine[1] + low, mine[0] + least), mine[2] + whole, mine[3] + high)
     return found
 
 
@@ -135,21 +164,20 @@ def _join(costs: Sequence[_Cost]) -> _Cost:
     names = dict.fromkeys(name for cost in costs for name in cost)
     found = {}
     for name in names:
-        each = [cost.get(name, _NONE) for cost in costs]
-        found[name] = (min(one[0] for one in each), max(one[1] for one in each), max(one[2] for one in each))
+        low, least, whole, high = zip(*(cost.get(name, _NONE) for cost in costs), strict=True)
+        found[name] = (min(low), min(least), max(whole), max(high))
     return found
 
 
 def _times(again: _Cost, turns: tuple[float, float, float]) -> _Cost:
     """Of all turns but the last, which leaves the loop."""
+    fewest, one, most = (number - 1 for number in turns)
     return {
         name: (
-            low * (turns[0] - 1),
-            whole * (turns[1] - 1),
-            0.0 if not high or turns[2] == 1 else high * (turns[2] - 1),
+            low * fewest, inf if not most else least + low * max(fewest - 1, 0), whole * one, high * most if high and most else 0.0
         )
-        for name, (low, whole, high) in again.items()
-    }
+        for name, (low, least, whole, high) in again.items()
+    }  # fmt: skip
 
 
 def launch(
@@ -171,20 +199,17 @@ def launch(
 
 
 def scaled(bound: Bound, by: float) -> Bound:
-    return Bound(bound.low * by, bound.whole * by, None if bound.high is None else bound.high * by)
+    return Bound(bound.low * by, bound.least * by, bound.whole * by, None if bound.high is None else bound.high * by)
 
 
-def flops(counted: Sequence[Counted]) -> tuple[Bound | None, tuple[str, ...]]:
+def flops(
+    of_block: Bound | None, counted: Sequence[Counted], blocks: int | None
+) -> tuple[Bound | None, tuple[str, ...]]:
     """(FLOPs of the launch; kinds whose FLOPs are not known, which are not in it). None without a grid and block."""
     unknown = tuple(one.kind.name for one in counted if one.kind.flops is None)
-    total = Bound(0, 0, 0)
-    for one in counted:
-        if one.launch is None:
-            return None, unknown
-        if one.kind.flops:
-            more = scaled(one.launch, one.kind.flops)
-            high = None if total.high is None or more.high is None else total.high + more.high
-            total = Bound(total.low + more.low, total.whole + more.whole, high)
+    if of_block is None or blocks is None:
+        return None, unknown
+    total = scaled(of_block, blocks)
     return replace(total, high=None) if unknown else total, unknown
 
 
@@ -195,11 +220,15 @@ def rows(counted: Sequence[Counted], source: str) -> list[tuple[str, float, str,
     """
     found: list[tuple[str, float, str, None]] = []
     for one in counted:
-        if one.launch is None or not one.kind.flops:
+        total = one.launch
+        if total is None or not one.kind.flops:
             continue
-        doubt = ", at least: a loop's turns are not known" if one.launch.at_least else ""
-        if not one.launch.exact and not doubt:
-            doubt = f", between {one.launch.low:,.0f} and {one.launch.whole:,.0f}"
-        rule = f"read from code: {one.each.whole:,.0f} per {one.kind.per} x {one.launch.whole / one.each.whole:,.0f}{doubt} ({source})"
-        found.append((one.kind.name, one.launch.whole, rule, None))
+        value, doubt = total.stated, ""
+        if total.at_least:
+            doubt = ", at least: a loop's turns are not known"
+        elif not total.exact:
+            doubt = f", between {total.low:,.0f} and {total.whole:,.0f}"
+        times = total.whole / one.each.whole
+        rule = f"read from code: {one.each.stated:,.0f} per {one.kind.per} x {times:,.0f}{doubt} ({source})"
+        found.append((one.kind.name, value, rule, None))
     return found

@@ -84,9 +84,18 @@ class Bound:
     """Instructions or FLOPs of a launch, or of the busiest thread."""
 
     low: float
+    """On the path with the fewest."""
+    least: float
+    """On the path with the fewest of those that have any: what a thread that does the work executes at least."""
     whole: float
+    """On the path with the most, with one turn of loops whose turns are not known."""
     high: float | None
     """None where it is open."""
+
+    @property
+    def stated(self) -> float:
+        """The figure to show: that of whole tiles, or what it is at least."""
+        return self.least if self.at_least else self.whole
 
     @property
     def exact(self) -> bool:
@@ -94,7 +103,7 @@ class Bound:
 
     @property
     def at_least(self) -> bool:
-        """Whether loops whose turns are not known stand in it with one turn."""
+        """Whether it depends on loops whose turns are not known."""
         return self.high is None
 
 

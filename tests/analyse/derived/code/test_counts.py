@@ -28,14 +28,14 @@ def code(kernel: str, arch: int, arguments: Mapping[int, int] | None = None, blo
 
 
 def of(found: CodeCounts, kind: str, **turns_of: int) -> Bound:
-    return counts.count(found, turns_of)[0].get(kind, Bound(0, 0, 0))
+    return counts.count(found, turns_of)[0].get(kind, Bound(0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_loops_with_bounds_in_the_code_are_counted_exactly(arch: int) -> None:
     found = code("nested", arch)
-    assert of(found, "FFMA") == Bound(12 * 7, 12 * 7, 12 * 7)
-    assert of(found, "FADD") == Bound(12, 12, 12)
+    assert of(found, "FFMA") == Bound(*[12 * 7] * 4)
+    assert of(found, "FADD") == Bound(*[12] * 4)
     loops = {one.name: (one.turns, one.parent) for one in found.functions[0].loops}
     assert loops == {"L0": (12, None), "L0.1": (7, "L0")}
 
@@ -54,16 +54,18 @@ def test_loops_whose_turns_nobody_knows_count_once_and_are_open_above() -> None:
     bound = of(found, "FFMA")
     assert bound.at_least
     assert bound.high is None
-    per_turn = counts.count(found, {})[1]
+    per_turn = counts.count(found, {})[2]
     unrolled = sum(count for loop in per_turn.values() for kind, count in loop if kind == "FFMA")
     assert bound.whole >= unrolled  # each loop once, and what the compiler put between them
+    assert bound.least == bound.stated == 1  # k = 1: a thread that does the work does so much at least
+    assert bound.low == 0
 
 
 def test_stated_turns_take_the_place_of_unknown_ones() -> None:
     found = code("product", 80)
     names = [one.name for one in found.functions[0].loops]
-    once, twice = ({name: times for name in names} for times in (1, 2))
-    per_turn = counts.count(found, once)[1]
+    once, twice = (dict.fromkeys(names, times) for times in (1, 2))
+    per_turn = counts.count(found, once)[2]
     each = sum(count for loop in per_turn.values() for kind, count in loop if kind == "FFMA")
     assert of(found, "FFMA", **twice).whole - of(found, "FFMA", **once).whole == each
     assert not of(found, "FFMA", **twice).at_least
@@ -71,7 +73,7 @@ def test_stated_turns_take_the_place_of_unknown_ones() -> None:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_functions_that_are_called_count_each_time(arch: int) -> None:
-    assert of(code("calls", arch), "FFMA") == Bound(2, 2, 2)
+    assert of(code("calls", arch), "FFMA") == Bound(*[2] * 4)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -92,19 +94,25 @@ def test_a_call_through_a_register_is_said_and_not_guessed(arch: int) -> None:
 def test_steps_of_a_block_follow_from_its_threads(arch: int, n: int, threads: int) -> None:
     found = code("steps", arch, {8: n}, (threads, 1, 1))
     turns_of_loop = -(-n // threads)
-    assert of(found, "FADD") == Bound(turns_of_loop, turns_of_loop, turns_of_loop)
+    assert of(found, "FADD") == Bound(*[turns_of_loop] * 4)
 
 
 def test_a_loop_that_cannot_be_entered_has_no_instruction() -> None:
-    assert of(code("steps", 80, {8: 0}, (32, 1, 1)), "FADD") == Bound(0, 0, 0)
+    assert of(code("steps", 80, {8: 0}, (32, 1, 1)), "FADD") == Bound(0, 0, 0, 0)
+
+
+def test_flops_of_arms_are_not_added_up() -> None:
+    _, flops, _ = counts.count(code("choice", 80), {}, 1)
+    assert flops is not None
+    assert (flops.low, flops.least, flops.whole) == (0, 1, 2)  # one FADD, one FMUL, or one multiply-add = 2 FLOPs
 
 
 def test_a_launch_is_its_threads_times_one() -> None:
     found = code("nested", 80)
-    each, _ = counts.count(found, {})
+    each, of_block, _ = counts.count(found, {}, 96)
     launch = {one.kind.name: one for one in counts.launch(found, each, (5, 2, 1), (96, 1, 1))}
-    assert launch["FFMA"].launch == Bound(*[12 * 7 * 5 * 2 * 96] * 3)
-    total, unknown = counts.flops(tuple(launch.values()))
+    assert launch["FFMA"].launch == Bound(*[12 * 7 * 5 * 2 * 96] * 4)
+    total, unknown = counts.flops(of_block, tuple(launch.values()), 5 * 2)
     assert total is not None
     assert total.whole == (2 * 12 * 7 + 12) * 5 * 2 * 96  # 1 multiply-add = 2 FLOPs
     assert unknown == ()

@@ -22,7 +22,8 @@ def instruction(words: str) -> Instruction:
         ("HMUL2.BF16_V2 R0, R1, R2", "thread", 2), ("FFMA2 R0, R2, R4, R6", "thread", 2 * 2), ("FADD2 R0, R2, R4", "thread", 2),
         ("HMMA.16816.F32 R0, R4, R8, R0", "warp", 2 * 16 * 8 * 16), ("HMMA.1688.F32.TF32 R0, R4, R8, R0", "warp", 2 * 16 * 8 * 8),
         ("HMMA.1684.F32.TF32 R0, R4, R8, R0", "warp", 2 * 16 * 8 * 4), ("IMMA.16832.S8.S8 R0, R4, R8, R0", "warp", 2 * 16 * 8 * 32),
-        ("IMMA.8816.S8.S8 R0, R4, R8, R0", "warp", 2 * 8 * 8 * 16), ("QMMA.16832.F32.E4M3.E4M3 R0, R4, R8, R0", "warp", 2 * 16 * 8 * 32),
+        ("IMMA.8816.S8.S8 R0, R4, R8, R0", "warp", 2 * 8 * 8 * 16),
+        ("QMMA.16832.F32.E4M3.E4M3 R0, R4, R8, R0", "warp", 2 * 16 * 8 * 32),
         ("DMMA.884 R0, R4, R8, R0", "warp", 2 * 8 * 8 * 4), ("HMMA.884.F32.F32.STEP0 R0, R4, R8, R0", "warp", 512),
         ("HMMA.884.F16.F16.STEP0 R0, R4, R8, R0", "warp", 1024),
         ("HGMMA.64x128x16.F32 R24, gdesc[UR12], R24", "warpgroup", 2 * 64 * 128 * 16),
@@ -37,7 +38,8 @@ def test_flops_follow_from_the_name(words: str, per: str, flops: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["HFMA2.MMA R5, -RZ, RZ, 0, 0", "HFMA2 R5, -RZ, RZ, 0, 2.38e-07", "HADD2.F32 R1, -RZ, R2.H0_H0", "MUFU.RCP R0, R1"]
+    "words",
+    ["HFMA2.MMA R5, -RZ, RZ, 0, 0", "HFMA2 R5, -RZ, RZ, 0, 2.38e-07", "HADD2.F32 R1, -RZ, R2.H0_H0", "MUFU.RCP R0, R1"],
 )
 def test_moves_conversions_and_special_functions_are_no_flops(words: str) -> None:
     found = kind_of(instruction(words))
@@ -45,7 +47,9 @@ def test_moves_conversions_and_special_functions_are_no_flops(words: str) -> Non
     assert found.flops == 0
 
 
-@pytest.mark.parametrize("words", ["MOV R0, R1", "IMAD R0, R1, R2, R3", "LDG.E R0, [R2.64]", "FSETP.GT.AND P0, PT, R0, R1, PT"])
+@pytest.mark.parametrize(
+    "words", ["MOV R0, R1", "IMAD R0, R1, R2, R3", "LDG.E R0, [R2.64]", "FSETP.GT.AND P0, PT, R0, R1, PT"]
+)
 def test_moves_integers_loads_and_comparisons_are_not_counted(words: str) -> None:
     assert kind_of(instruction(words)) is None
 
