@@ -18,8 +18,8 @@ from perfctl.records.sass import Instruction
 _MASK = 0xFFFFFFFF
 _WATCHED = 40
 """Turns after which registers that grew by the same each time are taken to go on so; the exit is then checked."""
-_MOST_TURNS = 20_000
-"""Turns that are carried out one by one."""
+_MOST_STEPS = 100_000
+"""Instructions that are carried out for one loop, turn by turn."""
 
 
 @dataclass(slots=True)
@@ -150,10 +150,13 @@ class _Body:
     def count(self, start: State) -> Turns | None:
         state = {name: number for name, number in start.items() if name in self._needed}
         history = [state]
-        for turn in range(1, _MOST_TURNS):
+        steps = sum(map(len, self._code.values())) + 1
+        for turn in range(1, max(_WATCHED, _MOST_STEPS // steps) + 1):
             again, left = self._turn(state)
             if again is None or left is not None:
                 return None if again is not None or left is None else Turns(turn, left)
+            if again == state:  # what ends the loop is not in the registers that are known
+                return None
             state = again
             if turn <= _WATCHED:
                 history.append(state)
