@@ -8,6 +8,7 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``report(store, out)`` writes the HTML page of a store; ``compare(a, b)`` says what became slower or faster;
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
+``count(code, kernel, grid=..., block=...)`` counts a kernel's instructions from its machine code;
 ``ingest(paths, store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or program under
 a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does so from a recorded sweep.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.compare import compare
+    from perfctl.orchestrator.actions.count.count import count
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
     from perfctl.orchestrator.actions.predict.predict import predict
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
-    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "compare", "counters",
-    "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict", "replay", "report", "runs", "sniff",
+    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "compare", "count",
+    "counters",    "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict", "replay", "report", "runs", "sniff",
     "sweep",
 ]  # fmt: skip
 
@@ -41,6 +43,7 @@ _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "UserHints": f"{_ACTIONS}.ingest.ingest",
     "compare": f"{_ACTIONS}.compare",
+    "count": f"{_ACTIONS}.count.count",
     "estimate": f"{_ACTIONS}.estimate",
     "ingest": f"{_ACTIONS}.ingest.ingest",
     "predict": f"{_ACTIONS}.predict.predict",

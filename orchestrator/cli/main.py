@@ -54,6 +54,7 @@ COMMANDS = {
     "tensorboard": ("read.tensorboard:tensorboard", "Start TensorBoard on the traces of a folder."),
     "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
     "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
+    "count": ("read.count:count", "Count a kernel's instructions from its machine code."),
     "predict": ("estimate.predict:predict", "Predict time, memory and cost of a training."),
     "prices": ("estimate.prices:prices", "List what GPUs cost to rent."),
     "calculator": ("estimate.calculator:calculator", "Write an offline page that predicts a training."),

@@ -17,6 +17,7 @@ from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import shape
 from perfctl.records import report as records
 from perfctl.records.paper import LayerCall, OpShape, read_op_shape
+from perfctl.records.report import CODE, DerivedCount
 from perfctl.records.run import Run
 
 R = TypeVar("R", bound=NamedTuple)
@@ -149,6 +150,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
         families=tuple(family for (family,) in families),
         command=tuple(json.loads(row["command"] or "[]")),
+        code_counts=_code_counts(connection, run_id),
         repeats=tuple(
             tuple(_records(connection, records.Step, "step", other)) for other in repeat_ids(connection, run_id)
         ),
@@ -221,14 +223,24 @@ def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.Op
     yield from map(records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,)))
 
 
-def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[records.DerivedCount]:
+def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[DerivedCount]:
     """What rules say that launches of a run executed, in the order of its launches."""
     sql = (
         "SELECT launch, instruction, value, rule, verified_error FROM kernel_launch"
         " JOIN derived_count ON kernel_id = kernel_launch.id WHERE run_id = ?"
         " ORDER BY kernel_launch.id, derived_count.rowid"
     )
-    return list(map(records.DerivedCount._make, connection.execute(sql, (run_id,))))
+    return list(map(DerivedCount._make, connection.execute(sql, (run_id,))))
+
+
+def _code_counts(connection: sqlite3.Connection, run_id: int) -> tuple[DerivedCount, ...]:
+    """Those that were read from the machine code of kernels, which cannot be worked out again from the rows."""
+    rules = "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ? AND rule LIKE '" + CODE + "%')"
+    try:
+        found = connection.execute(rules, (run_id,)).fetchone()[0]
+    except sqlite3.OperationalError:  # a store of an earlier schema, opened for reading only
+        return ()
+    return tuple(row for row in derived_counts(connection, run_id) if row.rule.startswith(CODE)) if found else ()
 
 
 def _counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:

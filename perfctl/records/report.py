@@ -247,6 +247,10 @@ class Advice(NamedTuple):
     """What it is a share of: "global" (the launch) or "local" (the work of one unit); None when not stated."""
 
 
+CODE = "read from code"
+"""Begins the rule of a derived count that was read from a kernel's machine code."""
+
+
 class DerivedCount(NamedTuple):
     """Executed instructions of one kind in one launch, calculated by a rule because no counter measured them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfctl.records.paper import LayerCall
-from perfctl.records.report import BATCHES_PER_STEP, SAMPLES_PER_STEP, Device, Report, Step, Summary
+from perfctl.records.report import BATCHES_PER_STEP, SAMPLES_PER_STEP, DerivedCount, Device, Report, Step, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Run:
     """The argument list of the profiled process; empty when not known."""
     variant: str | None = None
     """The workload's own options that are not at their default; runs that differ here are never compared."""
+    code_counts: tuple[DerivedCount, ...] = ()
+    """Instructions of launches that were read from the machine code of their kernels."""
     repeats: tuple[tuple[Step, ...], ...] = ()
     """Steps of the other whole runs of the same request in the same sweep (``--repeat``), oldest first."""
 

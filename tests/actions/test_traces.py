@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.estimate import ModelEstimate, Request, estimate_model
+from perfctl.orchestrator.actions.traces import entries as files
 from perfctl.orchestrator.actions.traces import kept
+from perfctl.orchestrator.actions.traces.entries import digest
 from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.workloads.models import find
 from perfctl.workloads.tracing import recorder
@@ -227,12 +229,12 @@ def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
     for place in range(6):
         one.put(str, noise, place)
     for age, place in enumerate((0, 2, 3, 4, 5, 1)):  # as if they had been used in this order
-        os.utime(one._path(f"{one._files} {(place,)}")[0], (LONG_AGO + age,) * 2)
+        os.utime(cache / f"{digest(one._base, f'{one._files} {(place,)}')}.json.gz", (LONG_AGO + age,) * 2)
     assert one.get(str, 0) == noise  # used just now
     (cache / ".left.tmp").touch()
     os.utime(cache / ".left.tmp", (LONG_AGO,) * 2)
     size = max(path.stat().st_size for path in entries(cache))
-    monkeypatch.setattr(kept, "MOST_BYTES", 4 * size)
+    monkeypatch.setattr(files, "MOST_BYTES", 4 * size)
     one.put(str, noise, 6)
     assert sum(path.stat().st_size for path in entries(cache)) <= 4 * size
     assert [place for place in range(7) if one.get(str, place) is not None] == [0, 1, 6]

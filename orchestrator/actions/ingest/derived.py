@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perfctl.orchestrator.actions.count.launches import code_rows
+from perfctl.orchestrator.analyse.counters.flops import compute_capability
 from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION, instructions
-from perfctl.orchestrator.analyse.derived.records import Derived
+from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, Derived
 from perfctl.orchestrator.analyse.derived.rules import verified
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.records.report import DerivedCount
 from perfctl.records.run import Run
-
-TENSOR = "tensor FLOP"
-"""In place of an instruction where no name says how many FLOPs each does."""
 
 
 def derived_rows(run: Run) -> Iterator[DerivedCount]:
@@ -30,6 +29,19 @@ def derived_rows(run: Run) -> Iterator[DerivedCount]:
                 yield DerivedCount(launch, instruction, value, derived.rule, error.within if error else None)
 
 
+def rows_of_this_machine(run: Run) -> Iterator[DerivedCount]:
+    """The same for a run that was made here just now: Triton's kernels are read from its cache on this machine."""
+    ruled = set()
+    for row in derived_rows(run):
+        ruled.add(row.launch)
+        yield row
+    capability = compute_capability(run)
+    arch = f"sm_{capability.replace('.', '')}" if capability else None
+    counted = {one.launch for one in run.report.counters}
+    left = [kernel for kernel in run.report.kernels if kernel.launch not in ruled | counted]
+    yield from (DerivedCount(*row) for row in code_rows(left, arch))
+
+
 def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
     """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says how large one is."""
     for instruction in ("FADD", "FMUL", "FFMA"):
@@ -40,4 +52,4 @@ def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
         return
     algorithm = recognise(name)
     each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
-    yield ("HMMA", derived.tensor / each) if each else (TENSOR, derived.tensor)
+    yield ("HMMA", derived.tensor / each) if each else (TENSOR_FLOP, derived.tensor)

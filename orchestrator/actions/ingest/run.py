@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest.derived import derived_rows
+from perfctl.orchestrator.actions.ingest.derived import derived_rows, rows_of_this_machine
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.kernels.names import family
@@ -57,11 +57,13 @@ def take_run(
     store: Path,
     again: bool,
     features: Callable[[Sequence[LayerCall]], tuple[Feature, ...]] | None = None,
+    made_here: bool = False,
 ) -> Written:
     """Store what run.json, the workload's record and the profiler's report say together. Raises ReportError.
 
     A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features`` works
-    out what is stored about the estimate of the run beside its rows.
+    out what is stored about the estimate of the run beside its rows. ``made_here``: it ran on this machine just now, whose
+    caches still hold the code of its kernels.
     """
     record = run_record(folder)
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
@@ -89,7 +91,8 @@ def take_run(
     calls = estimate_shapes(folder, report) if report else ()
     if report is not None and features is not None:
         report = replace(report, features=features(calls))
-    written = write_run(connection, sweep, own, report, calls, family=family, again=again, derive=derived_rows)
+    derive = rows_of_this_machine if made_here and own.origin == "measured" else derived_rows
+    written = write_run(connection, sweep, own, report, calls, family=family, again=again, derive=derive)
     for rank in others if written.new else ():
         _take_rank(connection, rank, world, facts, sweep, store, shared, only_first)
     return written

@@ -171,7 +171,7 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 
         def finished(result: RunResult) -> None:
             again = request.again and not result.skipped
-            written = take_run(connection, result.folder, facts, store=store, again=again)
+            written = take_run(connection, result.folder, facts, store=store, again=again, made_here=not result.skipped)
             if not written.new and not result.skipped:
                 listener.known(result, written.run_id)
             listener.finished(result)

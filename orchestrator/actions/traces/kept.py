@@ -1,36 +1,25 @@
 """Traces of models by their name, kept as JSON in the user's cache folder, so that a second call needs no torch.
 
-One file an entry, named by a digest of all that it depends on: the request, perfctl's own code, the installed packages, the
-environment of the libraries, and the content of the user's files. An entry is written whole or not at all. One that cannot
-be read, or that somebody else wrote, is as good as none. Nothing is kept where ``PERFCTL_NO_CACHE`` is set.
+One file an entry (``entries``), named by a digest of all that it depends on: the request, perfctl's own code, the installed
+packages, the environment of the libraries, and the content of the user's files. Nothing is kept where ``PERFCTL_NO_CACHE``
+is set.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import stat
-import time
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfctl.orchestrator.actions.files import temporary_name, user_folder
-from perfctl.orchestrator.actions.traces import user_code
-from perfctl.orchestrator.actions.traces.key import digest, surroundings
+from perfctl.orchestrator.actions.files import user_folder
+from perfctl.orchestrator.actions.traces import entries, user_code
+from perfctl.orchestrator.actions.traces.entries import OFF, digest
+from perfctl.orchestrator.actions.traces.key import surroundings
 from perfctl.records import codec
 
-OFF = "PERFCTL_NO_CACHE"
-"""Environment variable: anything but nothing, and no trace is kept or taken."""
-MOST_BYTES = 256 << 20
-"""Of all entries together; the ones that were not used for longest go first."""
-LARGEST = 64 << 20
-"""Bytes of one entry, and 16 times as many of its JSON."""
-_ABANDONED = 3600
-"""Seconds after which a temporary file is nobody's any more."""
 T = TypeVar("T")
 _Listed = tuple[tuple[str, str], ...]
 """Files, each with a digest of its content."""
@@ -67,41 +56,11 @@ class Kept:
         self._files = digest(listed)
         self._write("files", _Listed, listed)
 
-    def _path(self, name: str) -> tuple[Path, str]:
-        key = digest(self._base, name)
-        return self._folder / f"{key}.json.gz", key
-
     def _read(self, name: str, kind: Any) -> Any:
-        path, key = self._path(name)
-        try:
-            data = json.loads(_unpacked(path))
-            if data["key"] != key:
-                return None
-            found = codec.decode(data["value"], kind)
-            os.utime(path)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, zlib.error):
-            return None
-        return found
+        return entries.read(self._folder, digest(self._base, name), kind)
 
     def _write(self, name: str, kind: Any, value: Any) -> None:
-        path, key = self._path(name)
-        try:
-            text = json.dumps({"key": key, "value": codec.encode(value, kind)}, separators=(",", ":"))
-        except (codec.CodecError, RecursionError):
-            return
-        packing = zlib.compressobj(1, wbits=31)
-        packed = packing.compress(text.encode()) + packing.flush()
-        if len(packed) > LARGEST or len(text) > 16 * LARGEST:
-            return
-        partial = temporary_name(path)
-        with suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                partial.write_bytes(packed)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
-            _make_room(self._folder)
+        entries.write(self._folder, digest(self._base, name), kind, value)
 
 
 def kept_for(
@@ -129,36 +88,3 @@ def _content(path: str | Path) -> str:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
         return ""
-
-
-def _unpacked(path: Path) -> bytes:
-    """The JSON of an entry. Raises OSError or ValueError for a file that is not one of this user's, or too large."""
-    with path.open("rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_size > LARGEST:
-            raise ValueError(f"{path} is not an entry")
-        packed = file.read(LARGEST + 1)
-    unpacking = zlib.decompressobj(wbits=31)
-    data = unpacking.decompress(packed, 16 * LARGEST)
-    if not unpacking.eof:
-        raise ValueError(f"{path} is cut off or too large")
-    return data
-
-
-def _make_room(folder: Path) -> None:
-    """Remove what was not used for longest until the rest is small enough, and what a killed process left."""
-    entries, now = [], time.time()
-    with os.scandir(folder) as found:
-        for one in found:
-            with suppress(OSError):  # removed by another process
-                facts = one.stat(follow_symlinks=False)
-                if one.name.endswith(".tmp") and now - facts.st_mtime > _ABANDONED:
-                    Path(one.path).unlink(missing_ok=True)
-                elif one.name.endswith(".json.gz"):
-                    entries.append((facts.st_mtime, facts.st_size, one.path))
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
-        if total <= MOST_BYTES:
-            return
-        Path(path).unlink(missing_ok=True)
-        total -= size

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import perfctl.workloads
+from perfctl.orchestrator.actions.traces.entries import digest
 from perfctl.records import codec, paper
 
 LIBRARIES = ("torch", "torchvision", "torchaudio", "timm", "transformers", "diffusers", "numpy", "einops")
@@ -27,11 +26,6 @@ _OWN = ("CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR")
 _DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 _STATED = (".dist-info", ".egg-info", ".egg-link", ".pth")
 """Ends of the names in a folder of packages that say what is installed: "torch-2.9.1.dist-info"."""
-
-
-def digest(*parts: Any) -> str:
-    """SHA-256 of values that JSON can hold."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def surroundings() -> str | None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, Grid
 
+TENSOR_FLOP = "tensor FLOP"
+"""Name of a derived count that is FLOPs of the tensor cores, not instructions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:

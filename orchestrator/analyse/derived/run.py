@@ -11,14 +11,14 @@ from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.analyse.derived.foreach import over_parameters, parameters_of
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.pooling import pooled
-from perfctl.orchestrator.analyse.derived.records import Derived, Launch
+from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, Derived, Launch
 from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.derived.rules import Verified, derive, error_of, verified
 from perfctl.orchestrator.analyse.derived.works import LayerWork, layer_work
 from perfctl.orchestrator.analyse.figure import Figure, missing
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Kernel
+from perfctl.records.report import CODE, DerivedCount, Kernel
 
 Key = tuple[str, str]
 """Layer and direction."""
@@ -91,6 +91,37 @@ def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | N
         return None
     rows = by_rows(launch, work.rows) or pooled(launch, work.rows)
     return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
+
+
+MACHINE_CODE = "machine code"
+_OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
+
+
+def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
+    """Launch -> instructions that were read from its kernel's code.
+
+    None for a launch with a lower bound, or with arithmetic in other types than fp32 and tensor cores.
+    """
+    launches: dict[int, list[DerivedCount]] = defaultdict(list)
+    for row in rows:
+        launches[row.launch].append(row)
+    found = {}
+    for launch, mine in launches.items():
+        known = {_OF_CODE[row.instruction]: row for row in mine if row.instruction in _OF_CODE}
+        others = {row.instruction for row in mine} - _OF_CODE.keys()
+        if any("at least" in row.rule for row in mine) or any("MMA" not in name for name in others):
+            continue
+        rule = "; ".join(f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in known.items())
+        value = {name: row.value or 0 for name, row in known.items()}
+        found[launch] = Derived(
+            MACHINE_CODE,
+            f"{CODE}: {rule}",
+            value.get("ffma", 0),
+            value.get("fmul", 0),
+            value.get("fadd", 0),
+            value.get("tensor"),
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
 from perfctl.orchestrator.analyse.derived.partial import complete
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
-from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts
+from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code
 from perfctl.orchestrator.analyse.derived.works import layer_work
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
@@ -115,7 +115,8 @@ class DerivedRun(PreparedRun):
     @cached_property
     def derived(self) -> dict[int, Derived]:
         """Launch -> instructions, for launches that have a rule."""
-        return derived_counts(self.launches, self.ops, counters.compute_capability(self.run))
+        ruled = derived_counts(self.launches, self.ops, counters.compute_capability(self.run))
+        return from_code(self.run.code_counts) | ruled
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:

@@ -1,0 +1,1 @@
+"""``perfctl count``: instructions of a kernel, read from its machine code."""

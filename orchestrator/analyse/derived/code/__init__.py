@@ -1,0 +1,1 @@
+"""Instructions that a kernel executes, worked out from its machine code: blocks, loops, turns, bounds."""

@@ -1,0 +1,1 @@
+"""Machine code of GPU kernels: ELF files (cubin), containers in programs (fatbin), text of nvdisasm."""
