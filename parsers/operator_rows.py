@@ -17,7 +17,9 @@ from perfctl.parsers.operators import (
     GRADIENT_OF,
     RUNS_AGAIN,
     Call,
+    Shape,
     label,
+    next_input,
     operator,
     with_mask,
     with_output,
@@ -43,6 +45,8 @@ class Spans:
     """Operators of READERS and GRADIENT_OF -> arguments; None where the trace has no shapes."""
     backward: Collection[int]
     """Nodes of autograd."""
+    taken: Mapping[int, Shape] = field(default_factory=dict)
+    """Operator -> shape of what the operator after it takes."""
 
 
 class Place(NamedTuple):
@@ -110,15 +114,18 @@ class OperatorRows:
         return with_mask(op, mask) if mask is not None and op.op == "aten.convolution_backward" else op
 
     def _learn_outputs(self, every: dict[int, OpShape]) -> None:
-        """A convolution's output has the shape of the gradient that comes back for the same input and weight."""
+        """A convolution's output has the shape of the gradient that comes back for the same input and weight, or of what the
+        next operator takes."""
         told: dict[tuple[object, ...], set[tuple[int, ...] | None]] = defaultdict(set)
         for op in every.values():
             if op.op == "aten.convolution_backward":
                 told[op.inputs[1:3]].add(op.inputs[0])
         for index, op in every.items():
-            if op.op == "aten.convolution" and op.outputs == (None,) and len(told[op.inputs[:2]]) == 1:
-                (output,) = told[op.inputs[:2]]
-                every[index] = op if output is None else with_output(op, output)
+            if op.op != "aten.convolution" or op.outputs != (None,):
+                continue
+            known = told[op.inputs[:2]] or {next_input(op, self.spans.taken.get(index))}
+            output = next(iter(known)) if len(known) == 1 else None
+            every[index] = op if output is None else with_output(op, output)
 
     def named(self, is_free: Callable[[int], bool]) -> Iterator[tuple[int, str]]:
         """(span, row) of the spans inside operators for which ``is_free``: they lie in no other row."""

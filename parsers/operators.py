@@ -136,6 +136,7 @@ _ORDERS = {
     "miopen_convolution": (2, 4, 3, 5, -1, -1, 6), "miopen_convolution_transpose": (2, 5, 3, 6, -2, 4, 7),
     "miopen_depthwise_convolution": (2, 4, 3, 5, -1, -1, 6), "_conv_depthwise2d": (3, 4, 5, 6, -1, -1, -1),
     "mkldnn_convolution": (2, 4, 3, 5, -1, -1, 6),
+    "conv1d": (2, 3, 4, 5, -1, -1, 6), "conv2d": (2, 3, 4, 5, -1, -1, 6), "conv3d": (2, 3, 4, 5, -1, -1, 6),
 }  # fmt: skip
 """Where bias, stride, padding, dilation, transposed, output padding and groups stand; -1: nowhere (transposed: -2 is yes)."""
 
@@ -177,6 +178,13 @@ def _output(
         channels = weight[0]
     batch = data[: len(data) - len(weight) + 1]
     return (*batch, channels, *outer) if min(outer) > 0 else None
+
+
+def next_input(op: OpShape, shape: Shape | None) -> Shape | None:
+    """What the next operator takes, where it can be this convolution's output: same images, its channels, as many dimensions."""
+    data, weight = (op.inputs[place] or () for place in (0, 1))
+    fits = shape is not None and len(shape) == len(data) == len(weight) and (shape[0], shape[1]) == (data[0], weight[0])
+    return shape if fits else None
 
 
 def is_same_convolution(forward: OpShape, backward: OpShape) -> bool:
@@ -266,11 +274,21 @@ def _unread(why: str, name: str, call: Call) -> OpShape:
     return _op(name, call, range(len(call.shapes)), (), missed=why)
 
 
+def _called(name: str, reader: Reader, _: str, call: Call) -> OpShape:
+    """An operator under another name, such as a function of Python."""
+    return reader(name, call)
+
+
+FUNCTIONAL = ("conv1d", "conv2d", "conv3d")
 _A = _Attention
 READERS: dict[str, Reader] = {
     **{f"aten::{name}": partial(_product, 0) for name in ("mm", "bmm", "mv", "dot", "vdot", "_int_mm", "_scaled_mm")},
     **{f"aten::{name}": partial(_product, 1) for name in ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv")},
-    **{f"aten::{name}": _convolution for name in _ORDERS},
+    **{f"aten::{name}": _convolution for name in _ORDERS if name not in FUNCTIONAL},
+    **{f"torch.nn.functional.{name}": partial(_called, name, _convolution) for name in FUNCTIONAL},
+    "torch.nn.functional.linear": partial(_called, "linear", _linear),
+    **{f"torch.{name}": partial(_called, name, partial(_product, name in ("addmm", "baddbmm")))
+       for name in ("mm", "bmm", "addmm", "baddbmm")},
     **{f"aten::{name}": _convolution_backward for name in (
         "convolution_backward", "cudnn_convolution_backward", "cudnn_convolution_transpose_backward",
     )},

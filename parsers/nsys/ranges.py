@@ -128,7 +128,7 @@ def load(database: Database) -> RangeTable:
         return Attribution(spans, on_stack, *said)
 
     found, operators = attribution(), None
-    if not any(label.layer for label in labels) and any(nsys_operators.SIZES in text for text in names):
+    if not any(label.layer for label in labels) and any(map(nsys_operators.has_shapes, names)):
         parents, _ = found.tree()
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
         name = _relabelled(name, names, labels, operators.labels)

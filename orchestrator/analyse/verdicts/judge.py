@@ -209,6 +209,8 @@ def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verd
         for item in verdicts
         if item.factor and is_news(item.factor) and item.explained != 0
     ]
+    if not reasons and any(item.rule == "several algorithms" for item in verdicts):
+        return f"{text}: several algorithms ran, each the whole layer."
     if not reasons:
         rest = "" if left is None else f": {percent(left)} of the gap stays unexplained"
         return f"{text}; no rule explains it{rest}."

@@ -92,7 +92,7 @@ def tile_padding(given: RuleInput) -> Verdict | None:
 def derived_tiles(given: RuleInput) -> Verdict | None:
     """A derived count is made of whole tiles; where no grid was matched beside it, its own rules say which."""
     evidence, row = given.evidence, given.evidence.row
-    if not evidence.derived or given.breakdown.rule or not evidence.paper or not row.counted.reason:
+    if not evidence.derived or not evidence.paper or not row.counted.reason or tile_padding(given) is not None:
         return None
     launches = sum(kernel.launches for kernel in evidence.product_kernels)
     if launches != sum(call.calls for call in row.calls if call.flops):

@@ -97,3 +97,35 @@ def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path: Path, sizes: str) -
     made.launch(120)
     calls = estimate(read(made, tmp_path).ops)
     assert sorted(call.macs or 0 for call in calls) == [0, 24] and any(call.macs is None for call in calls)
+
+
+def pyprof(op: str, *shapes: tuple[int, ...]) -> str:
+    """As PyProf and DLProf's plugin name the range of a function: its tensors, and nothing of its other arguments."""
+    tensors = [{"name": "", "type": "tensor", "shape": shape, "dtype": "float32"} for shape in shapes]
+    return str({"mod": "torch.nn.functional", "op": op, "args": tensors})
+
+
+def pyprof_step(after: tuple[int, ...]) -> NsysBuilder:
+    """A convolution, with PyTorch's own ranges inside, and the function that takes its output."""
+    made = NsysBuilder()
+    made.range(pyprof("conv2d", (8, 3, 32, 32), (6, 3, 5, 5), (6,)), 10, 100)
+    made.range("aten::conv2d, seq = 1", 20, 90)
+    made.range("aten::cudnn_convolution, seq = 1", 30, 80)
+    made.launch(40, name="implicit_convolve_sgemm")
+    made.range(pyprof("relu", after), 110, 130)
+    made.launch(115, name="relu_kernel")
+    return made
+
+
+def test_functions_of_pyprof_give_paper_where_the_next_one_tells_the_output(tmp_path: Path) -> None:
+    found = read(pyprof_step((8, 6, 28, 28)), tmp_path)
+    (op,) = found.ops
+    assert op.layer == "torch.nn.functional.conv2d 8x3x32x32 6x3x5x5"
+    assert totals(estimate(found.ops), ("forward",)).macs == prod((8, 6, 28, 28)) * prod((3, 5, 5))
+    assert [(kernel.layer, kernel.direction) for kernel in found.kernels] == [(op.layer, "forward"), (None, None)]
+
+
+def test_a_convolution_of_pyprof_whose_output_nobody_tells_has_no_paper(tmp_path: Path) -> None:
+    found = read(pyprof_step((8, 6 * 28 * 28)), tmp_path)  # flattened: height and width are not known
+    assert totals(estimate(found.ops), ("forward",)).macs == 0
+    assert "stride" in str(found.ops[0].attributes["missed"])
