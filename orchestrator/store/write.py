@@ -20,7 +20,7 @@ from perfctl.redact import masked, masked_line, masked_words
 
 _NEVER_NEGATIVE = {
     "run": ("duration_ns", "rank", "world_size", "effective_batch"),
-    "range": ("duration_ns",),
+    "range": ("duration_ns", "gpu_ns", "gpu_span_ns"),
     "kernel_launch": (
         *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
         *("registers", "static_shared_bytes", "dynamic_shared_bytes", "duration_ns"),

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
+from perfctl.parsers.nsys.calls import Sums
+from perfctl.parsers.nsys.projection import GpuTime
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
 from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, opened
 from perfctl.parsers.text.sqlite import Database
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Integers
+    from perfctl.parsers.text.sqlite_pages import Column
 
     Indices = npt.NDArray[np.int32]
 
@@ -54,20 +57,44 @@ class Launched(NamedTuple):
     """Rows that no launch call in the report belongs to."""
 
 
-def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> dict[str, Launched]:
-    """Of each table, in the order of its rows. Calls that launched none of it are passed over."""
+class Attributed(NamedTuple):
+    """What the calls of a report launched."""
+
+    launched: dict[str, Launched]
+    """Table -> its rows, in their order."""
+    api: Sums
+    """The calls themselves, by number of their name."""
+    gpu: GpuTime
+    """What all of it took, by range."""
+
+
+class _Work(NamedTuple):
+    """Columns of a table of GPU work; NOBODY where process or correlation id is not said."""
+
+    process: Integers
+    correlation: Integers
+    start: Integers
+    length: Integers
+
+
+def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
+    """Calls that launched none of the work in these tables are only counted."""
     work = {table: _work(database, table) for table in tables}
-    calls = _calls(database, Wanted([correlation for _, correlation in work.values()]), ranges)
-    return {table: _launched(*columns, calls) for table, columns in work.items()}
+    gpu, api = GpuTime(ranges), Sums()
+    calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, api, gpu.keeps_calls)
+    return Attributed({table: _launched(some, calls, gpu) for table, some in work.items()}, api, gpu)
 
 
-def _work(database: Database, table: str) -> tuple[Integers, Integers]:
-    """(process, correlation id) of its rows; NOBODY where it is not said."""
-    process, correlation = (
-        f"coalesce({database.column(table, name)}, {NOBODY})" for name in ("globalPid", "correlationId")
-    )
-    pieces = list(database.pieces(table, process, correlation, few=(process,)))
-    return _same([piece[0] for piece in pieces]), _joined([piece[1] for piece in pieces])
+def _work(database: Database, table: str) -> _Work:
+    names = ("globalPid", "correlationId", "start", "end")
+    pieces = [_work_piece(*some) for some in database.numbers(table, *names, few=("globalPid",))]
+    process, *others = zip(*pieces, strict=True) if pieces else ((), (), (), ())
+    return _Work(_same(list(process)), *(_joined(list(some)) for some in others))
+
+
+def _work_piece(process: Column, correlation: Column, start: Column, end: Column) -> tuple[Integers, ...]:
+    length = (end.values - start.values) * start.where_known() * end.where_known()
+    return process.or_else(NOBODY), correlation.or_else(NOBODY), start.values, length
 
 
 class _Known(NamedTuple):
@@ -75,49 +102,62 @@ class _Known(NamedTuple):
     around: Around
     only: int | None
     """The process, where a single one made all calls."""
+    spans: Spans | None
+    """Of the calls; None where nobody needs them."""
 
 
-def _calls(database: Database, wanted: Wanted, ranges: RangeTable) -> _Known:
+def _calls(database: Database, wanted: Wanted, ranges: RangeTable, api: Sums, keep: bool) -> _Known:
     import numpy as np
 
-    processes, correlations, found = [], [], []
+    processes, correlations, found, kept = [], [], [], []
     callers: set[int] = set()
-    for correlation, spans in _spans(database):
+    for correlation, spans in _spans(database, api):
         callers.update(_extremes(spans.process))
         chosen = wanted.among(correlation).nonzero()[0]
-        in_process = ranges.attribution.of_calls(spans.take(chosen), phases=False)
-        processes.append(spans.process[chosen])
+        calls = spans.take(chosen)
+        in_process = ranges.attribution.of_calls(calls, phases=False)
+        processes.append(calls.process)
         correlations.append(correlation[chosen])
         columns = (in_process.innermost, in_process.layer, in_process.step)
         found.append(Around(*(column.astype(np.int32) for column in columns)))
+        if keep:
+            kept.append(calls)
     only = callers.pop() if len(callers) == 1 else None
-    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only)
+    spans = Spans(*(_joined([getattr(one, name) for one in kept]) for name in Spans.__slots__)) if keep else None
+    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only, spans)
 
 
-def _spans(database: Database) -> Iterator[tuple[Integers, Spans]]:
-    """(correlation ids, spans) of all CUDA API calls, piece by piece; nothing where they were not traced."""
+def _spans(database: Database, api: Sums) -> Iterator[tuple[Integers, Spans]]:
+    """(correlation ids, spans) of all CUDA API calls, piece by piece, counted in ``api``; nothing where they were not
+    traced."""
     if not database.has(RUNTIME, "globalTid", "correlationId", "start"):
         return
-    length = f"coalesce({database.column(RUNTIME, 'end')} - start, 0)"
-    has_values = "correlationId IS NOT NULL AND globalTid IS NOT NULL"
-    columns = ("correlationId", "globalTid", "start", length)
-    pieces = database.pieces(RUNTIME, *columns, where=has_values, few=("globalTid",))
-    for correlation, thread, start, duration in pieces:
-        yield correlation, Spans(thread & PROCESS_BITS, thread, start, start + duration)
+    names = ("correlationId", "globalTid", "start", "end", "nameId")
+    for correlation, thread, start, end, name in database.numbers(RUNTIME, *names, few=("globalTid",)):
+        length = (end.values - start.values) * end.where_known()
+        api.add(name, length, end.known)
+        stated = correlation.where_known() & thread.where_known() & start.where_known()
+        spans = Spans(thread.values & PROCESS_BITS, thread.values, start.values, start.values + length)
+        if stated.all():
+            yield correlation.values, spans
+        else:
+            rows = stated.nonzero()[0]
+            yield correlation.values[rows], spans.take(rows)
 
 
-def _launched(process: Integers, correlation: Integers, known: _Known) -> Launched:
+def _launched(work: _Work, known: _Known, gpu: GpuTime) -> Launched:
     import numpy as np
 
     found, unlaunched = [], 0
-    for first in range(0, len(correlation), SLICE):
+    for first in range(0, len(work.correlation), SLICE):
         part = slice(first, first + SLICE)
-        of_process = process[part]
+        of_process = work.process[part]
         if known.only is not None:  # then it can only be that one
             of_process = np.where(of_process == NOBODY, known.only, of_process)
-        call = known.calls.find(of_process, correlation[part])
+        call = known.calls.find(of_process, work.correlation[part])
         unlaunched += int((call == NOBODY).sum())
         found.append(known.around.at(call))
+        gpu.add(found[-1].innermost, call, known.spans, work.start[part], work.length[part])
     return Launched(_together(found), unlaunched)
 
 
@@ -157,7 +197,25 @@ COLUMNS = (
     *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
     *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
 )
-"""In the order of the last fields of Kernel."""
+"""In the order of Kernel's fields from device_index on; the duration follows, then ``_last``."""
+
+
+def _last(database: Database) -> list[str]:
+    """SQL of Kernel's fields from process to cluster_z. nsys writes 0 for "no graph" and "no cluster"."""
+    process = f"({database.column(KERNEL, 'globalPid')} >> 24) & {PROCESS_NUMBER}"
+    zeros = [f"nullif({name}, 0)" if database.has(KERNEL, name) else "NULL" for name in GRAPH_COLUMNS]
+    clusters = [f"nullif({name}, 0)" if database.has(KERNEL, name) else "NULL" for name in CLUSTER_COLUMNS]
+    context, correlation = (database.column(KERNEL, name) for name in ("contextId", "correlationId"))
+    columns = [process, context, *zeros, correlation, *clusters]
+    while columns[-1] == "NULL":
+        columns.pop()
+    return columns
+
+
+PROCESS_NUMBER = 0xFFFFFF
+"""Bits of a process id, above the thread's."""
+GRAPH_COLUMNS = ("graphId", "graphNodeId")
+CLUSTER_COLUMNS = ("clusterX", "clusterY", "clusterZ")
 
 
 def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -> Iterable[Kernel]:
@@ -226,7 +284,8 @@ def _used(numbers: Integers, which: Indices) -> list[int]:
 def _expressions(database: Database) -> tuple[list[str], list[str]]:
     """SQL of the two names' ids, and of Kernel's fields from device_index on."""
     names, columns = ([database.column(KERNEL, name) for name in some] for some in (NAMES, COLUMNS))
-    return names, [*columns, f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"]
+    duration = f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"
+    return names, [*columns, duration, *_last(database)]
 
 
 def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
