@@ -26,6 +26,7 @@ NVTX_LIBRARIES = {"nccl": "nccl", "cublas": "cublas", "cublaslt": "cublas", "cud
 """NVTX domain, in lower case -> domain of the calls that its ranges are."""
 SYNCS = {1: "event synchronize", 2: "stream wait event", 3: "stream synchronize", 4: "context synchronize"}
 """CUpti_ActivitySynchronizationType; exports since 3.0.0 have ENUM_CUPTI_SYNC_TYPE."""
+_OF_NCCL = re.compile(r"nccl[A-Z]")
 _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
 """Of a CUDA function ("cudaLaunchKernel_v7000"): nsys stats cuts it off."""
 
@@ -151,17 +152,20 @@ def _of_ranges(ranges: RangeTable) -> Iterator[ApiCall]:
     sums: dict[tuple[str | None, str, int], Sum] = {}
     for row, *figures in zip(first_rows.tolist(), *(column.tolist() for column in columns), strict=True):
         number = int(domain[row])
-        of = ranges.domains.get((int(process[row]), number)) if number else None
-        key = of, ranges.names[int(ranges.name[chosen[row]])], int(ranges.kind[chosen[row]])
-        sums[key] = _added(sums[key], Sum(*figures)) if key in sums else Sum(*figures)
+        of = ranges.domains.get((int(process[row]), number), "") if number else None
+        place = of, ranges.names[int(ranges.name[chosen[row]])], int(ranges.kind[chosen[row]])
+        sums[place] = _added(sums[place], Sum(*figures)) if place in sums else Sum(*figures)
     found = [ApiCall("nvtx", f"{of}:{name}" if of else name, *some) for (of, name, _), some in sums.items()]
-    libraries = [
-        ApiCall(NVTX_LIBRARIES[of.lower()], name, *some)
-        for (of, name, _), some in sums.items()
-        if of is not None and of.lower() in NVTX_LIBRARIES
-    ]
+    libraries = [ApiCall(_library(*place), place[1], *some) for place, some in sums.items() if _library(*place)]
     yield from sorted(found, key=_rank)
     yield from sorted(libraries, key=lambda call: (call.domain, *_rank(call)))
+
+
+def _library(domain: str | None, name: str, _: int) -> str:
+    """The domain of calls that a range belongs to; empty for other ranges. NCCL's own domain may have no name."""
+    if domain is None:
+        return ""
+    return "nccl" if not domain and _OF_NCCL.match(name) else NVTX_LIBRARIES.get(domain.lower(), "")
 
 
 def _synchronisation(database: Database) -> list[ApiCall]:

@@ -55,6 +55,8 @@ class Launched(NamedTuple):
     around: Around
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
+    process: int | None
+    """The process that launched all of them; None when there are several, or not all rows say so."""
 
 
 class Attributed(NamedTuple):
@@ -66,6 +68,8 @@ class Attributed(NamedTuple):
     """The calls themselves, by number of their name."""
     gpu: GpuTime
     """What all of it took, by range."""
+    threads: set[int]
+    """Threads that made the calls."""
 
 
 class _Work(NamedTuple):
@@ -80,9 +84,17 @@ class _Work(NamedTuple):
 def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
     """Calls that launched none of the work in these tables are only counted."""
     work = {table: _work(database, table) for table in tables}
-    gpu, api = GpuTime(ranges), Sums()
-    calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, api, gpu.keeps_calls)
-    return Attributed({table: _launched(some, calls, gpu) for table, some in work.items()}, api, gpu)
+    gpu, counted = GpuTime(ranges), _Counted(Sums(), set())
+    calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, counted, gpu.keeps_calls)
+    launched = {table: _launched(some, calls, gpu) for table, some in work.items()}
+    return Attributed(launched, counted.api, gpu, counted.threads)
+
+
+class _Counted(NamedTuple):
+    """What is counted of all calls while they are read."""
+
+    api: Sums
+    threads: set[int]
 
 
 def _work(database: Database, table: str) -> _Work:
@@ -106,12 +118,12 @@ class _Known(NamedTuple):
     """Of the calls; None where nobody needs them."""
 
 
-def _calls(database: Database, wanted: Wanted, ranges: RangeTable, api: Sums, keep: bool) -> _Known:
+def _calls(database: Database, wanted: Wanted, ranges: RangeTable, counted: _Counted, keep: bool) -> _Known:
     import numpy as np
 
     processes, correlations, found, kept = [], [], [], []
     callers: set[int] = set()
-    for correlation, spans in _spans(database, api):
+    for correlation, spans in _spans(database, counted):
         callers.update(_extremes(spans.process))
         chosen = wanted.among(correlation).nonzero()[0]
         calls = spans.take(chosen)
@@ -123,19 +135,20 @@ def _calls(database: Database, wanted: Wanted, ranges: RangeTable, api: Sums, ke
         if keep:
             kept.append(calls)
     only = callers.pop() if len(callers) == 1 else None
-    spans = Spans(*(_joined([getattr(one, name) for one in kept]) for name in Spans.__slots__)) if keep else None
-    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only, spans)
+    fields = ("process", "thread", "start", "end")
+    every = Spans(*(_joined([getattr(one, name) for one in kept]) for name in fields)) if keep else None
+    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only, every)
 
 
-def _spans(database: Database, api: Sums) -> Iterator[tuple[Integers, Spans]]:
-    """(correlation ids, spans) of all CUDA API calls, piece by piece, counted in ``api``; nothing where they were not
-    traced."""
+def _spans(database: Database, counted: _Counted) -> Iterator[tuple[Integers, Spans]]:
+    """(correlation ids, spans) of all CUDA API calls, piece by piece; nothing where they were not traced."""
     if not database.has(RUNTIME, "globalTid", "correlationId", "start"):
         return
     names = ("correlationId", "globalTid", "start", "end", "nameId")
     for correlation, thread, start, end, name in database.numbers(RUNTIME, *names, few=("globalTid",)):
         length = (end.values - start.values) * end.where_known()
-        api.add(name, length, end.known)
+        counted.api.add(name, length, end.known)
+        counted.threads.update(different(thread.or_else(NOBODY)))
         stated = correlation.where_known() & thread.where_known() & start.where_known()
         spans = Spans(thread.values & PROCESS_BITS, thread.values, start.values, start.values + length)
         if stated.all():
@@ -158,7 +171,10 @@ def _launched(work: _Work, known: _Known, gpu: GpuTime) -> Launched:
         unlaunched += int((call == NOBODY).sum())
         found.append(known.around.at(call))
         gpu.add(found[-1].innermost, call, known.spans, work.start[part], work.length[part])
-    return Launched(_together(found), unlaunched)
+    processes = _extremes(work.process)
+    return Launched(
+        _together(found), unlaunched, next(iter(processes)) if len(processes) == 1 and NOBODY not in processes else None
+    )
 
 
 def _together(found: Sequence[Around]) -> Around:
@@ -185,6 +201,17 @@ def _same(pieces: list[Integers]) -> Integers:
     return _joined(pieces)
 
 
+def different(values: Integers) -> set[int]:
+    """The values, each once: quickly where the same stands in many rows after one another."""
+    import numpy as np
+
+    return (
+        set(values[np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)].tolist())
+        if len(values)
+        else set()
+    )
+
+
 def _extremes(values: Integers) -> set[int]:
     return {int(values.min()), int(values.max())} if len(values) else set()
 
@@ -197,31 +224,21 @@ COLUMNS = (
     *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
     *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
 )
-"""In the order of Kernel's fields from device_index on; the duration follows, then ``_last``."""
-
-
-def _last(database: Database) -> list[str]:
-    """SQL of Kernel's fields from process to cluster_z. nsys writes 0 for "no graph" and "no cluster"."""
-    process = f"({database.column(KERNEL, 'globalPid')} >> 24) & {PROCESS_NUMBER}"
-    zeros = [f"nullif({name}, 0)" if database.has(KERNEL, name) else "NULL" for name in GRAPH_COLUMNS]
-    clusters = [f"nullif({name}, 0)" if database.has(KERNEL, name) else "NULL" for name in CLUSTER_COLUMNS]
-    context, correlation = (database.column(KERNEL, name) for name in ("contextId", "correlationId"))
-    columns = [process, context, *zeros, correlation, *clusters]
-    while columns[-1] == "NULL":
-        columns.pop()
-    return columns
-
-
+"""In the order of Kernel's fields from device_index on; the duration follows."""
 PROCESS_NUMBER = 0xFFFFFF
-"""Bits of a process id, above the thread's."""
-GRAPH_COLUMNS = ("graphId", "graphNodeId")
-CLUSTER_COLUMNS = ("clusterX", "clusterY", "clusterZ")
+"""Bits of a process id, above those of the thread's."""
+OFTEN_ZERO = {
+    "graph_id": "graphId", "graph_node_id": "graphNodeId",
+    "cluster_x": "clusterX", "cluster_y": "clusterY", "cluster_z": "clusterZ",
+}  # fmt: skip
+"""Field of Kernel -> its column, where nsys writes 0 for "no graph" and "no cluster"."""
 
 
-def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -> Iterable[Kernel]:
+def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTable) -> Iterable[Kernel]:
     """All kernels in the order of their table."""
     import numpy as np
 
+    found = launched.around
     records = Columns(Kernel, partial(_columns, path, found, ranges))
     if KERNEL not in database.tables or not len(found.innermost):
         return ()
@@ -237,13 +254,19 @@ def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -
     digits = {name: _Digits(numbers, which, first) for name, (numbers, which) in of_range.items()}
     parameters = {name: some for name, some in digits.items() if some.text}
     attributed = [parameters[name].sql(name) if name in parameters else "NULL" for name in digits]
-    names, rest = _expressions(database)
-    columns = [f"rowid - {first}", *names, *attributed, *rest]
+    names, rest, more = _expressions(database, launched.process)
+    columns = [f"rowid - {first}", *names, *attributed, *rest, *more.values()]
+    fields = (*_TO_DURATION, *more)
     select = f"SELECT {', '.join(columns)} FROM report.{KERNEL} NOT INDEXED"
     given = {name: numbers.text for name, numbers in parameters.items()}
     used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
     layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
-    return SqlKernels(path, select, given, layers, partial(_texts, path), records)
+    return SqlKernels(path, select, fields, given, layers, partial(_texts, path), records)
+
+
+_DURATION = Kernel._fields.index("duration_ns")
+_TO_DURATION = Kernel._fields[Kernel._fields.index("range_number") : _DURATION + 1]
+_AFTER_DURATION = Kernel._fields[_DURATION + 1 :]
 
 
 class _Digits:
@@ -281,11 +304,19 @@ def _used(numbers: Integers, which: Indices) -> list[int]:
     return list(map(int, np.unique(numbers[is_used[:-1]])))
 
 
-def _expressions(database: Database) -> tuple[list[str], list[str]]:
-    """SQL of the two names' ids, and of Kernel's fields from device_index on."""
+def _expressions(database: Database, process: int | None = None) -> tuple[list[str], list[str], dict[str, str]]:
+    """SQL of the two names' ids, of Kernel's fields from device_index to duration_ns, and of the fields behind these; what
+    is not in this version's table is not among the last. ``process``: the only one, where that is known."""
     names, columns = ([database.column(KERNEL, name) for name in some] for some in (NAMES, COLUMNS))
     duration = f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"
-    return names, [*columns, duration, *_last(database)]
+    of_process = f"(globalPid >> 24) & {PROCESS_NUMBER}" if process is None else str(process >> 24 & PROCESS_NUMBER)
+    more = {
+        "process": ("globalPid", of_process), "context": ("contextId", "contextId"),
+        "correlation": ("correlationId", "correlationId"),
+        **{field: (name, f"nullif({name}, 0)") for field, name in OFTEN_ZERO.items()},
+    }  # fmt: skip
+    last = {field: more[field][1] for field in Kernel._fields if field in more and database.has(KERNEL, more[field][0])}
+    return names, [*columns, duration], last
 
 
 def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
@@ -300,8 +331,9 @@ def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence
     numbers = objects([*range(len(ranges.kind)), None])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        names, rest = _expressions(database)
-        cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest])} FROM {KERNEL} NOT INDEXED")
+        names, rest, last = _expressions(database)
+        more = [last.get(field, "NULL") for field in _AFTER_DURATION]
+        cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest, *more])} FROM {KERNEL} NOT INDEXED")
         first = 0
         while rows := cursor.fetchmany(CHUNK):
             part = slice(first, first + len(rows))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, Strings
+from perfctl.parsers.nsys.tables import KERNEL, Strings
 from perfctl.parsers.text.numbers import iso_utc
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.report import Device, Diagnostic, Gap, Thread
@@ -43,16 +43,10 @@ def driver_version(database: Database) -> str | None:
     return text
 
 
-def threads(database: Database) -> tuple[Thread, ...]:
-    """Names of the threads that made ranges or CUDA calls; those of all other processes are in the file, too."""
+def threads(database: Database, seen: set[int]) -> tuple[Thread, ...]:
+    """Names of these threads (globalTid); the file holds those of all other programs, too."""
     if not database.has("ThreadNames", "nameId", "globalTid"):
         return ()
-    seen = {
-        number
-        for table in (NVTX, RUNTIME)
-        for some in database.numbers(table, "globalTid", few=("globalTid",))
-        for number in set(some[0].or_else(0).tolist())
-    }
     strings = Strings(database)
     found = {
         number: strings[name]

@@ -40,7 +40,7 @@ def samples(path: Path, database: Database) -> Iterable[Sample]:
     """One Sample a reading of a GPU: its utilisation and clock. The means of all metrics are summaries."""
     names = _metrics(database)
     active = {key for key, name in names.items() if name.startswith(ACTIVE)}
-    clock = {}
+    clock: dict[int, tuple[int, int]] = {}
     for start in reversed(CLOCKS):
         clock |= {key[0]: key for key, name in names.items() if name.startswith(start)}
     if not database.filled(GPU_METRICS) or not (active or clock):
@@ -90,7 +90,7 @@ def _counts(database: Database) -> Iterator[Summary]:
         if database.has(table, "numberOfPageFaults"):
             query = f"SELECT sum(numberOfPageFaults) FROM {table}"
             yield Summary(name, database.connection.execute(query).fetchone()[0], None)
-            yield Summary(name.replace("page faults", "groups of page faults"), database.count(table), None)
+            yield Summary(f"{name}, groups", database.count(table), None)
         else:
             yield Summary(name, database.count(table), None)
 

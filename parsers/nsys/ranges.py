@@ -60,10 +60,10 @@ class RangeTable:
         """Count the ranges that never ended."""
         return int((self.spans.end == NEVER).sum())
 
-    def records(self, gpu: Times) -> Columns[Range]:
+    def records(self, gpu: Times | None = None) -> Columns[Range]:
         """One Range a range, numbered from 0 in this order; a parent comes before its children. ``gpu``: GPU time and span
         of each."""
-        return Columns(Range, partial(self._columns, gpu))
+        return Columns(Range, partial(self._columns, gpu or ([None] * len(self.kind), [None] * len(self.kind))))
 
     def _columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
         parent, depth = self.attribution.tree()

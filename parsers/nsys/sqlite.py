@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
-from perfctl.parsers.nsys import kernels as nsys_launches
 from perfctl.parsers.nsys import calls, machine, metrics, tables
+from perfctl.parsers.nsys import kernels as nsys_launches
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.kernels import Around, Launched
 from perfctl.parsers.nsys.machine import versions
@@ -184,13 +184,13 @@ def parse(path: Path) -> Report:
             tool_version=version,
             devices=devices,
             environment=machine.environment(database),
-            kernels=nsys_launches.kernels(path, database, kernels.around, ranges),
+            kernels=nsys_launches.kernels(path, database, kernels, ranges),
             copies=_copies(path, copies, ranges),
             ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
             samples=metrics.samples(path, database),
             summaries=metrics.summaries(database),
             api_calls=calls.api_calls(database, work.api, ranges),
-            threads=machine.threads(database),
+            threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
             gaps=(*device_gaps, *find_gaps(database, ranges, kernels), *unread(database)),
             diagnostics=(*machine.diagnostics(database), *unknown(database)),
             started_at=machine.started_at(database),

@@ -137,9 +137,7 @@ class Database:
             missing = sqlite_pages.Column(np.zeros(rows, np.int64), np.zeros(rows, bool))
             yield [found.get(name, missing) for name in names]
 
-    def _numbers(
-        self, table: str, names: Sequence[str], few: Collection[str]
-    ) -> Iterator[list[sqlite_pages.Column]]:
+    def _numbers(self, table: str, names: Sequence[str], few: Collection[str]) -> Iterator[list[sqlite_pages.Column]]:
         """From the file's pages; from SQLite where these are not plain."""
         done = 0
         if not names:

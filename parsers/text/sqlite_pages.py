@@ -31,7 +31,7 @@ SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)
 LONGEST_TREE = 20
 
 
-class Unplain(Exception):  # noqa: N818, not an error: SQLite reads it instead
+class Unplain(Exception):
     """This table is not plain enough to be read from its pages."""
 
 
@@ -61,21 +61,18 @@ def columns(path: Path, root: int, wanted: Sequence[int]) -> Iterator[list[Colum
     at a time, in the order of rowid. Raises Unplain, also in the middle of it."""
     import numpy as np
 
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        whole = np.frombuffer(mapped, np.uint8)
-        try:
-            file_pages = _Pages(whole)
-            leaves = file_pages.leaves(root)
-            rows_before = np.cumsum(file_pages.cells(leaves))
-            first, last = 0, 0
-            while first < len(leaves):
-                done = int(rows_before[first - 1]) if first else 0
-                last = max(first + 1, int(np.searchsorted(rows_before, done + SLICE_ROWS, side="right")))
-                yield file_pages.read(leaves[first:last], wanted)
-                first = last
-                mapped.madvise(mmap.MADV_DONTNEED)  # or the whole file counts as this process's memory
-        finally:
-            del whole, file_pages
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last array that lies on it
+    file_pages = _Pages(np.frombuffer(mapped, np.uint8))
+    leaves = file_pages.leaves(root)
+    rows_before = np.cumsum(file_pages.cells(leaves))
+    first = 0
+    while first < len(leaves):
+        done = int(rows_before[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(rows_before, done + SLICE_ROWS, side="right")))
+        yield file_pages.read(leaves[first:last], wanted)
+        first = last
+        mapped.madvise(mmap.MADV_DONTNEED)  # or the whole file counts as this process's memory
 
 
 class _Pages:
@@ -89,7 +86,9 @@ class _Pages:
             raise Unplain
         self._whole = whole
         self._count = len(whole) // self._size
-        self._eight = np.ndarray((len(whole) - 7,), ">i8", buffer=whole.data, strides=(1,))  # those that begin at each byte
+        self._eight = np.ndarray(
+            (len(whole) - 7,), ">i8", buffer=whole.data, strides=(1,)
+        )  # those that begin at each byte
         self._sizes = np.array(SIZES, np.int64)
 
     def _pair(self, at: Integers) -> Integers:
@@ -102,7 +101,7 @@ class _Pages:
         """Where the header of each page begins; pages count from 1."""
         import numpy as np
 
-        if len(pages) and not (1 <= pages.min() and pages.max() <= self._count):
+        if len(pages) and not (pages.min() >= 1 and pages.max() <= self._count):
             raise Unplain
         return (pages - 1) * self._size + np.where(pages == 1, FILE_HEADER, 0)
 
@@ -122,7 +121,9 @@ class _Pages:
                 return pages
             if kinds != {INTERIOR} or len(pages) > self._count:
                 raise Unplain
-            pages = np.concatenate([self._children(int(page), int(header)) for page, header in zip(pages, headers, strict=True)])
+            pages = np.concatenate(
+                [self._children(int(page), int(header)) for page, header in zip(pages, headers, strict=True)]
+            )
         raise Unplain
 
     def _children(self, page: int, header: int) -> Integers:
@@ -146,7 +147,10 @@ class _Pages:
             raise Unplain
         before = np.cumsum(counts) - counts
         pointers = np.arange(counts.sum()) * 2 + np.repeat(headers + 8 - 2 * before, counts)
-        begin, end = np.repeat((pages - 1) * self._size, counts), np.repeat((pages - 1) * self._size + self._usable, counts)
+        begin, end = (
+            np.repeat((pages - 1) * self._size, counts),
+            np.repeat((pages - 1) * self._size + self._usable, counts),
+        )
         at = begin + self._pair(pointers)
         if (at + 4 > end).any():
             raise Unplain
