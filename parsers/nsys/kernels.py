@@ -277,22 +277,24 @@ class _Digits:
         """``numbers[which]`` of the rows from ``first_row`` on; NULL where either is negative. No text where all are."""
         import numpy as np
 
-        self._first_row = first_row
-        self._width = len(str(numbers.max(initial=NOBODY) + 1))
-        left = np.append(np.maximum(numbers, NOBODY), NOBODY) + 1
+        is_whole = bool(np.append(numbers >= 0, False)[which].all())
+        shift = 0 if is_whole else 1  # then 0 stands for NULL
+        self._width = len(str(numbers.max(initial=NOBODY) + shift))
+        self._before = self._width * first_row - 1
+        self._is_whole = is_whole
+        left = np.append(np.maximum(numbers, NOBODY), NOBODY) + shift
+        left[left < 0] = 0
         digits = np.empty((len(left), self._width), np.uint8)
         for place in reversed(range(self._width)):
             left, digits[:, place] = np.divmod(left, 10)
         words = (digits + ord("0")).view(f"V{self._width}")[:, 0]
         parts = (which[first : first + SLICE] for first in range(0, len(which), SLICE))
         self.text = b"".join(words[part].tobytes() for part in parts) if (which >= 0).any() else b""
-        self._is_whole = bool(np.append(numbers >= 0, False)[which].all())
 
     def sql(self, name: str) -> str:
         """The number of the row at hand, where ``name`` is the parameter that the text is bound to."""
-        at = f"(rowid - {self._first_row}) * {self._width} + 1"
-        number = f"CAST(substr(:{name}, {at}, {self._width}) AS INTEGER)"
-        return f"{number} - 1" if self._is_whole else f"nullif({number}, 0) - 1"
+        number = f"CAST(substr(:{name}, rowid * {self._width} - {self._before}, {self._width}) AS INTEGER)"
+        return number if self._is_whole else f"nullif({number}, 0) - 1"
 
 
 def _used(numbers: Integers, which: Indices) -> list[int]:
