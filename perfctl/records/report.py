@@ -434,7 +434,7 @@ class Report:
     """Empty in a run that was read from the store: ``store.read.op_calls`` reads them one by one."""
     collectives: Iterable[Collective] = ()
     advice: Iterable[Advice] = ()
-    threads: Iterable[Thread] = ()
+    threads: tuple[Thread, ...] = ()
     rank: int | None = None
     """Of the process among ``world_size`` that worked together, from 0; None when the file cannot say."""
     world_size: int | None = None
