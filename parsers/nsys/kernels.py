@@ -79,6 +79,7 @@ class _Work(NamedTuple):
     correlation: Integers
     start: Integers
     length: Integers
+    """Negative where start or end is not known."""
 
 
 def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
@@ -105,7 +106,10 @@ def _work(database: Database, table: str) -> _Work:
 
 
 def _work_piece(process: Column, correlation: Column, start: Column, end: Column) -> tuple[Integers, ...]:
-    length = (end.values - start.values) * start.where_known() * end.where_known()
+    import numpy as np
+
+    known = start.where_known() & end.where_known()
+    length = np.where(known, end.values - start.values, NOBODY)
     return process.or_else(NOBODY), correlation.or_else(NOBODY), start.values, length
 
 
@@ -149,7 +153,8 @@ def _spans(database: Database, counted: _Counted) -> Iterator[tuple[Integers, Sp
         length = (end.values - start.values) * end.where_known()
         counted.api.add(name, length, end.known)
         counted.threads.update(different(thread.or_else(NOBODY)))
-        stated = correlation.where_known() & thread.where_known() & start.where_known()
+        stated = correlation.where_known() & thread.where_known()
+        start.check_known(RUNTIME, stated)
         spans = Spans(thread.values & PROCESS_BITS, thread.values, start.values, start.values + length)
         if stated.all():
             yield correlation.values, spans

@@ -62,6 +62,9 @@ class GpuTime:
         self, innermost: npt.NDArray[Any], call: Integers, calls: Spans | None, start: Integers, length: Integers
     ) -> None:
         """Operations: the innermost range around each, the number of its launch call, when it began and how long it took."""
+        if (length < 0).any():  # of these nobody knows when they ran
+            timed = length >= 0
+            innermost, call, start, length = innermost[timed], call[timed], start[timed], length[timed]
         if self._nest is None or calls is None:
             self._add(innermost, start, length)
             return

@@ -136,7 +136,9 @@ def _numbers(database: Database) -> list[Integers]:
     names = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
     few = ("globalTid", "endGlobalTid")
     for start, end, kind, thread, domain, other in database.numbers(NVTX, *names, few=few):
-        chosen = np.isin(kind.values, list(KINDS)).nonzero()[0]
+        wanted = np.isin(kind.values, list(KINDS))
+        start.check_known(NVTX, wanted)
+        chosen = wanted.nonzero()[0]
         threads = thread.or_else(NOBODY)
         ends = np.where(kind.values == MARK, start.values, end.or_else(NEVER))
         same = ~other.where_known() | (other.values == threads)

@@ -8,6 +8,7 @@ pages, anything that does not add up): then SQLite reads the table, and says wha
 from __future__ import annotations
 
 import mmap
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,6 +49,11 @@ class Column(NamedTuple):
         import numpy as np
 
         return self.values if self.known is None else np.where(self.known, self.values, instead)
+
+    def check_known(self, table: str, rows: Flags) -> None:
+        """Raises sqlite3.DatabaseError where one of these rows is NULL."""
+        if self.known is not None and not self.known[rows].all():
+            raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
 
     def where_known(self) -> Flags:
         """The flags, also where it is never NULL."""

@@ -218,3 +218,13 @@ def test_a_range_that_launched_nothing_has_no_gpu_time_and_without_calls_it_is_n
     builder.call(1, 20, 22)
     (idle,) = read(builder, tmp_path).ranges
     assert idle == Range(0, "idle", None, 0, 10, 7, 0, None, gpu_ns=0)
+
+
+def test_a_kernel_that_never_ended_adds_no_gpu_time(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("step", 0, 100)
+    builder.launch(10)
+    builder.call(9, 20, 22)
+    builder.kernel(9, 5, end=None)
+    (step,) = read(builder, tmp_path).ranges
+    assert (step.gpu_ns, step.gpu_span_ns) == (10, 10)
