@@ -52,6 +52,9 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
         yield Gap("range:duration", "not_available", reason)
     if count:
         yield from _layer_gaps(database, ranges, kernels)
+    if database.has(tables.NVTX, "binaryData") and database.holds(tables.NVTX, "binaryData"):
+        reason = "programs gave values in a binary form (NVTX_PAYLOAD_SCHEMAS), which is not read"
+        yield Gap("range:payload", "not_available", reason)
     if len(ranges.kind) and not database.filled(RUNTIME):
         reason = "CUDA calls were not recorded, so no GPU time can be assigned to a range"
         yield Gap("range:gpu_ns", "not_collected", reason)

@@ -228,3 +228,11 @@ def test_a_kernel_that_never_ended_adds_no_gpu_time(tmp_path: Path) -> None:
     builder.kernel(9, 5, end=None)
     (step,) = read(builder, tmp_path).ranges
     assert (step.gpu_ns, step.gpu_span_ns) == (10, 10)
+
+
+def test_a_binary_payload_is_not_read_and_says_so(tmp_path: Path) -> None:
+    builder = NsysBuilder("2026.1")
+    builder.range("ncclSend", 0, 100, binaryData=b"\x01\x00")
+    report = read(builder, tmp_path)
+    assert [one.payload for one in report.ranges] == [None]
+    assert gap(report, "range:payload").startswith("not_available: programs gave values in a binary form")
