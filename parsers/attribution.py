@@ -153,9 +153,15 @@ class Attribution:
         self._process = on_stack.process
         self._marks = {"layer": layer[self._stack], "step": step[self._stack], "phase": phase[self._stack]}
         self._only = {name: self._nest.only(mark) for name, mark in self._marks.items()}
+        self._tree: tuple[Integers, Integers] | None = None
 
     def tree(self) -> tuple[Integers, Integers]:
         """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
+        if self._tree is None:
+            self._tree = self._found_tree()
+        return self._tree
+
+    def _found_tree(self) -> tuple[Integers, Integers]:
         parent = np.full(len(self._ranges.start), NOBODY)
         depth = parent.copy()
         parent[self._stack] = _pick(self._stack, self._nest.parents())

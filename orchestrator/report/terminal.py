@@ -60,6 +60,7 @@ def run_details(run: Run) -> list[RenderableType]:
     used = [item.usage for item in prepared]
     views = (
         *inference_tables([run]), kernels.summary(prepared, paths=False), page_study.operators([run]),
+        page_study.ranges([run]), page_study.api_calls([run]),
         usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
         page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, count, islice
 from typing import Any
@@ -26,7 +26,6 @@ _AS_RECORDED = Kernel._fields[Kernel._fields.index("device_index") :]
 """Fields of a kernel that the store keeps as they are; a new last field of ``Kernel`` needs a migration, and nothing here."""
 _LAUNCH_KEYS = ("id", "name_id", "launch", "layer_id", "step", "range_id")
 _LAUNCH_COLUMNS = ", ".join((*_LAUNCH_KEYS, *_AS_RECORDED))
-_FROM_RANGE_NUMBER = Kernel._fields[Kernel._fields.index("range_number") :]
 
 Column = Sequence[Any]
 CHUNK = 1000
@@ -173,6 +172,11 @@ def write_kernels(
     return rows, base
 
 
+def written_fields(kernels: Iterable[Kernel]) -> Collection[str]:
+    """Fields of these kernels that may have values: what is NULL in all of them needs no second look."""
+    return kernels.fields if isinstance(kernels, SqlKernels) else _AS_RECORDED
+
+
 def _launch_columns(
     names: _Numbers,
     layers: _Numbers,
@@ -200,11 +204,9 @@ def _copy_kernels(
     real report seen, a name's number is made of it: asking Python for each row takes a fifth of the whole time.
     """
     base, first_range, first_name, first_layer = first_ids
-    keys_first = ("launch", "name_key", "short_key", "layer", "step")
+    columns = ("launch", "name_key", "short_key", "layer", "step", *kernels.fields)
+    as_recorded = kernels.fields[1:]
     try:
-        width = len(connection.execute(f"SELECT * FROM ({kernels.select}) LIMIT 0", kernels.parameters).description)
-        columns = (*keys_first, *_FROM_RANGE_NUMBER)[:width]
-        as_recorded = columns[len(keys_first) + 1 :]
         source = f"WITH k({', '.join(columns)}) AS ({kernels.select})"
         keys = connection.execute(f"{source} SELECT DISTINCT name_key, short_key FROM k", kernels.parameters).fetchall()
         plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)

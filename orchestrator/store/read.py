@@ -35,6 +35,7 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "api_calls": ("api_call", records.ApiCall),
     "collectives": ("collective", records.Collective),
     "advice": ("advice", records.Advice),
+    "threads": ("thread", records.Thread),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
 COUNTED = ("copies", "operations", "samples")

@@ -21,7 +21,7 @@ from perfctl.redact import masked, masked_line, masked_words
 
 _NEVER_NEGATIVE = {
     "run": ("duration_ns", "rank", "world_size", "effective_batch"),
-    "range": ("duration_ns",),
+    "range": ("duration_ns", "gpu_ns", "gpu_span_ns"),
     "kernel_launch": (
         *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
         *("registers", "static_shared_bytes", "dynamic_shared_bytes", "duration_ns"),
@@ -259,7 +259,7 @@ def _large_tables(
     copies, operations, samples = _tables_of_report(connection, run_id, report, COUNTED)
     new_rows = {table: f"run_id = {run_id:d}" for table in _NEVER_NEGATIVE if table != "derived_value"}
     new_rows |= {"run": f"id = {run_id:d}", "range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"}
-    _refuse_impossible(connection, run_id, new_rows)
+    _refuse_impossible(connection, run_id, new_rows, bulk.written_fields(report.kernels))
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, op_calls)
 
 
@@ -293,14 +293,19 @@ def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[De
     return written
 
 
-def _refuse_impossible(connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str]) -> None:
+def _refuse_impossible(
+    connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str], of_kernels: Collection[str] = ()
+) -> None:
     """Times and counts of this run that are below 0 or no numbers become NULL, each column with a gap that says so.
 
-    ``new_rows``: table -> SQL that finds its new rows, without its index where there are many. Starts (``start_ns``,
+    ``new_rows``: table -> SQL that finds its new rows, without its index where there are many. ``of_kernels``: columns of
+    kernels that may have values. Starts (``start_ns``,
     ``at_ns``) may be negative, as they lie on a report's own clock; so may the memory that an operation gave back.
     """
     for table, mine in new_rows.items():
-        candidates = _NEVER_NEGATIVE[table]
+        candidates: Sequence[str] = _NEVER_NEGATIVE[table]
+        if table == "kernel_launch":
+            candidates = [column for column in candidates if column in of_kernels]
         types = {row[1].lower(): row[2] for row in connection.execute(f"PRAGMA main.table_info({table})")}
         checked = [column for column in candidates if shape.affinity(types[column]) != "TEXT"]
         wrong = [f"{column} NOT BETWEEN 0 AND {_LARGEST}" for column in checked]  # text is larger than any number

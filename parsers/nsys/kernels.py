@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
+from perfctl.parsers.nsys.calls import Sums
+from perfctl.parsers.nsys.projection import GpuTime
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
 from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, opened
 from perfctl.parsers.text.sqlite import Database
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Integers
+    from perfctl.parsers.text.sqlite_pages import Column
 
     Indices = npt.NDArray[np.int32]
 
@@ -52,22 +55,62 @@ class Launched(NamedTuple):
     around: Around
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
+    process: int | None
+    """The process that launched all of them; None when there are several, or not all rows say so."""
 
 
-def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> dict[str, Launched]:
-    """Of each table, in the order of its rows. Calls that launched none of it are passed over."""
+class Attributed(NamedTuple):
+    """What the calls of a report launched."""
+
+    launched: dict[str, Launched]
+    """Table -> its rows, in their order."""
+    api: Sums
+    """The calls themselves, by number of their name."""
+    gpu: GpuTime
+    """What all of it took, by range."""
+    threads: set[int]
+    """Threads that made the calls."""
+
+
+class _Work(NamedTuple):
+    """Columns of a table of GPU work; NOBODY where process or correlation id is not said."""
+
+    process: Integers
+    correlation: Integers
+    start: Integers
+    length: Integers
+    """Negative where start or end is not known."""
+
+
+def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
+    """Calls that launched none of the work in these tables are only counted."""
     work = {table: _work(database, table) for table in tables}
-    calls = _calls(database, Wanted([correlation for _, correlation in work.values()]), ranges)
-    return {table: _launched(*columns, calls) for table, columns in work.items()}
+    gpu, counted = GpuTime(ranges), _Counted(Sums(), set())
+    calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, counted, gpu.keeps_calls)
+    launched = {table: _launched(some, calls, gpu) for table, some in work.items()}
+    return Attributed(launched, counted.api, gpu, counted.threads)
 
 
-def _work(database: Database, table: str) -> tuple[Integers, Integers]:
-    """(process, correlation id) of its rows; NOBODY where it is not said."""
-    process, correlation = (
-        f"coalesce({database.column(table, name)}, {NOBODY})" for name in ("globalPid", "correlationId")
-    )
-    pieces = list(database.pieces(table, process, correlation, few=(process,)))
-    return _same([piece[0] for piece in pieces]), _joined([piece[1] for piece in pieces])
+class _Counted(NamedTuple):
+    """What is counted of all calls while they are read."""
+
+    api: Sums
+    threads: set[int]
+
+
+def _work(database: Database, table: str) -> _Work:
+    names = ("globalPid", "correlationId", "start", "end")
+    pieces = [_work_piece(*some) for some in database.numbers(table, *names, few=("globalPid",))]
+    process, *others = zip(*pieces, strict=True) if pieces else ((), (), (), ())
+    return _Work(_same(list(process)), *(_joined(list(some)) for some in others))
+
+
+def _work_piece(process: Column, correlation: Column, start: Column, end: Column) -> tuple[Integers, ...]:
+    import numpy as np
+
+    known = start.where_known() & end.where_known()
+    length = np.where(known, end.values - start.values, NOBODY)
+    return process.or_else(NOBODY), correlation.or_else(NOBODY), start.values, length
 
 
 class _Known(NamedTuple):
@@ -75,50 +118,68 @@ class _Known(NamedTuple):
     around: Around
     only: int | None
     """The process, where a single one made all calls."""
+    spans: Spans | None
+    """Of the calls; None where nobody needs them."""
 
 
-def _calls(database: Database, wanted: Wanted, ranges: RangeTable) -> _Known:
+def _calls(database: Database, wanted: Wanted, ranges: RangeTable, counted: _Counted, keep: bool) -> _Known:
     import numpy as np
 
-    processes, correlations, found = [], [], []
+    processes, correlations, found, kept = [], [], [], []
     callers: set[int] = set()
-    for correlation, spans in _spans(database):
+    for correlation, spans in _spans(database, counted):
         callers.update(_extremes(spans.process))
         chosen = wanted.among(correlation).nonzero()[0]
-        in_process = ranges.attribution.of_calls(spans.take(chosen), phases=False)
-        processes.append(spans.process[chosen])
+        calls = spans.take(chosen)
+        in_process = ranges.attribution.of_calls(calls, phases=False)
+        processes.append(calls.process)
         correlations.append(correlation[chosen])
         columns = (in_process.innermost, in_process.layer, in_process.step)
         found.append(Around(*(column.astype(np.int32) for column in columns)))
+        if keep:
+            kept.append(calls)
     only = callers.pop() if len(callers) == 1 else None
-    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only)
+    fields = ("process", "thread", "start", "end")
+    every = Spans(*(_joined([getattr(one, name) for one in kept]) for name in fields)) if keep else None
+    return _Known(Calls(_same(processes), _joined(correlations)), _together(found), only, every)
 
 
-def _spans(database: Database) -> Iterator[tuple[Integers, Spans]]:
+def _spans(database: Database, counted: _Counted) -> Iterator[tuple[Integers, Spans]]:
     """(correlation ids, spans) of all CUDA API calls, piece by piece; nothing where they were not traced."""
     if not database.has(RUNTIME, "globalTid", "correlationId", "start"):
         return
-    length = f"coalesce({database.column(RUNTIME, 'end')} - start, 0)"
-    has_values = "correlationId IS NOT NULL AND globalTid IS NOT NULL"
-    columns = ("correlationId", "globalTid", "start", length)
-    pieces = database.pieces(RUNTIME, *columns, where=has_values, few=("globalTid",))
-    for correlation, thread, start, duration in pieces:
-        yield correlation, Spans(thread & PROCESS_BITS, thread, start, start + duration)
+    names = ("correlationId", "globalTid", "start", "end", "nameId")
+    for correlation, thread, start, end, name in database.numbers(RUNTIME, *names, few=("globalTid",)):
+        length = (end.values - start.values) * end.where_known()
+        counted.api.add(name, length, end.known)
+        counted.threads.update(different(thread.or_else(NOBODY)))
+        stated = correlation.where_known() & thread.where_known()
+        start.check_known(RUNTIME, stated)
+        spans = Spans(thread.values & PROCESS_BITS, thread.values, start.values, start.values + length)
+        if stated.all():
+            yield correlation.values, spans
+        else:
+            rows = stated.nonzero()[0]
+            yield correlation.values[rows], spans.take(rows)
 
 
-def _launched(process: Integers, correlation: Integers, known: _Known) -> Launched:
+def _launched(work: _Work, known: _Known, gpu: GpuTime) -> Launched:
     import numpy as np
 
     found, unlaunched = [], 0
-    for first in range(0, len(correlation), SLICE):
+    for first in range(0, len(work.correlation), SLICE):
         part = slice(first, first + SLICE)
-        of_process = process[part]
+        of_process = work.process[part]
         if known.only is not None:  # then it can only be that one
             of_process = np.where(of_process == NOBODY, known.only, of_process)
-        call = known.calls.find(of_process, correlation[part])
+        call = known.calls.find(of_process, work.correlation[part])
         unlaunched += int((call == NOBODY).sum())
         found.append(known.around.at(call))
-    return Launched(_together(found), unlaunched)
+        gpu.add(found[-1].innermost, call, known.spans, work.start[part], work.length[part])
+    processes = _extremes(work.process)
+    return Launched(
+        _together(found), unlaunched, next(iter(processes)) if len(processes) == 1 and NOBODY not in processes else None
+    )
 
 
 def _together(found: Sequence[Around]) -> Around:
@@ -145,6 +206,17 @@ def _same(pieces: list[Integers]) -> Integers:
     return _joined(pieces)
 
 
+def different(values: Integers) -> set[int]:
+    """The values, each once: quickly where the same stands in many rows after one another."""
+    import numpy as np
+
+    return (
+        set(values[np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)].tolist())
+        if len(values)
+        else set()
+    )
+
+
 def _extremes(values: Integers) -> set[int]:
     return {int(values.min()), int(values.max())} if len(values) else set()
 
@@ -157,13 +229,21 @@ COLUMNS = (
     *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
     *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
 )
-"""In the order of the last fields of Kernel."""
+"""In the order of Kernel's fields from device_index on; the duration follows."""
+PROCESS_NUMBER = 0xFFFFFF
+"""Bits of a process id, above those of the thread's."""
+OFTEN_ZERO = {
+    "graph_id": "graphId", "graph_node_id": "graphNodeId",
+    "cluster_x": "clusterX", "cluster_y": "clusterY", "cluster_z": "clusterZ",
+}  # fmt: skip
+"""Field of Kernel -> its column, where nsys writes 0 for "no graph" and "no cluster"."""
 
 
-def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -> Iterable[Kernel]:
+def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTable) -> Iterable[Kernel]:
     """All kernels in the order of their table."""
     import numpy as np
 
+    found = launched.around
     records = Columns(Kernel, partial(_columns, path, found, ranges))
     if KERNEL not in database.tables or not len(found.innermost):
         return ()
@@ -179,13 +259,19 @@ def kernels(path: Path, database: Database, found: Around, ranges: RangeTable) -
     digits = {name: _Digits(numbers, which, first) for name, (numbers, which) in of_range.items()}
     parameters = {name: some for name, some in digits.items() if some.text}
     attributed = [parameters[name].sql(name) if name in parameters else "NULL" for name in digits]
-    names, rest = _expressions(database)
-    columns = [f"rowid - {first}", *names, *attributed, *rest]
+    names, rest, more = _expressions(database, launched.process)
+    columns = [f"rowid - {first}", *names, *attributed, *rest, *more.values()]
+    fields = (*_TO_DURATION, *more)
     select = f"SELECT {', '.join(columns)} FROM report.{KERNEL} NOT INDEXED"
     given = {name: numbers.text for name, numbers in parameters.items()}
     used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
     layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
-    return SqlKernels(path, select, given, layers, partial(_texts, path), records)
+    return SqlKernels(path, select, fields, given, layers, partial(_texts, path), records)
+
+
+_DURATION = Kernel._fields.index("duration_ns")
+_TO_DURATION = Kernel._fields[Kernel._fields.index("range_number") : _DURATION + 1]
+_AFTER_DURATION = Kernel._fields[_DURATION + 1 :]
 
 
 class _Digits:
@@ -196,22 +282,24 @@ class _Digits:
         """``numbers[which]`` of the rows from ``first_row`` on; NULL where either is negative. No text where all are."""
         import numpy as np
 
-        self._first_row = first_row
-        self._width = len(str(numbers.max(initial=NOBODY) + 1))
-        left = np.append(np.maximum(numbers, NOBODY), NOBODY) + 1
+        is_whole = bool(np.append(numbers >= 0, False)[which].all())
+        shift = 0 if is_whole else 1  # then 0 stands for NULL
+        self._width = len(str(numbers.max(initial=NOBODY) + shift))
+        self._before = self._width * first_row - 1
+        self._is_whole = is_whole
+        left = np.append(np.maximum(numbers, NOBODY), NOBODY) + shift
+        left[left < 0] = 0
         digits = np.empty((len(left), self._width), np.uint8)
         for place in reversed(range(self._width)):
             left, digits[:, place] = np.divmod(left, 10)
         words = (digits + ord("0")).view(f"V{self._width}")[:, 0]
         parts = (which[first : first + SLICE] for first in range(0, len(which), SLICE))
         self.text = b"".join(words[part].tobytes() for part in parts) if (which >= 0).any() else b""
-        self._is_whole = bool(np.append(numbers >= 0, False)[which].all())
 
     def sql(self, name: str) -> str:
         """The number of the row at hand, where ``name`` is the parameter that the text is bound to."""
-        at = f"(rowid - {self._first_row}) * {self._width} + 1"
-        number = f"CAST(substr(:{name}, {at}, {self._width}) AS INTEGER)"
-        return f"{number} - 1" if self._is_whole else f"nullif({number}, 0) - 1"
+        number = f"CAST(substr(:{name}, rowid * {self._width} - {self._before}, {self._width}) AS INTEGER)"
+        return number if self._is_whole else f"nullif({number}, 0) - 1"
 
 
 def _used(numbers: Integers, which: Indices) -> list[int]:
@@ -223,10 +311,19 @@ def _used(numbers: Integers, which: Indices) -> list[int]:
     return list(map(int, np.unique(numbers[is_used[:-1]])))
 
 
-def _expressions(database: Database) -> tuple[list[str], list[str]]:
-    """SQL of the two names' ids, and of Kernel's fields from device_index on."""
+def _expressions(database: Database, process: int | None = None) -> tuple[list[str], list[str], dict[str, str]]:
+    """SQL of the two names' ids, of Kernel's fields from device_index to duration_ns, and of the fields behind these; what
+    is not in this version's table is not among the last. ``process``: the only one, where that is known."""
     names, columns = ([database.column(KERNEL, name) for name in some] for some in (NAMES, COLUMNS))
-    return names, [*columns, f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"]
+    duration = f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"
+    of_process = f"(globalPid >> 24) & {PROCESS_NUMBER}" if process is None else str(process >> 24 & PROCESS_NUMBER)
+    more = {
+        "process": ("globalPid", of_process), "context": ("contextId", "contextId"),
+        "correlation": ("correlationId", "correlationId"),
+        **{field: (name, f"nullif({name}, 0)") for field, name in OFTEN_ZERO.items()},
+    }  # fmt: skip
+    last = {field: more[field][1] for field in Kernel._fields if field in more and database.has(KERNEL, more[field][0])}
+    return names, [*columns, duration], last
 
 
 def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
@@ -241,8 +338,9 @@ def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence
     numbers = objects([*range(len(ranges.kind)), None])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        names, rest = _expressions(database)
-        cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest])} FROM {KERNEL} NOT INDEXED")
+        names, rest, last = _expressions(database)
+        more = [last.get(field, "NULL") for field in _AFTER_DURATION]
+        cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest, *more])} FROM {KERNEL} NOT INDEXED")
         first = 0
         while rows := cursor.fetchmany(CHUNK):
             part = slice(first, first + len(rows))

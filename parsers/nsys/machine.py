@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from perfctl.parsers.nsys.tables import KERNEL
+from perfctl.parsers.nsys.tables import KERNEL, Strings
 from perfctl.parsers.text.numbers import iso_utc
 from perfctl.parsers.text.sqlite import Database
-from perfctl.records.report import Device, Diagnostic, Gap
+from perfctl.records.report import Device, Diagnostic, Gap, Thread
 
 MIB = 1 << 20
 HOST_FACTS = {
@@ -41,6 +41,21 @@ def driver_version(database: Database) -> str | None:
     if text and text.isdecimal() and len(text) == 7:
         return f"{text[:3]}.{text[3:5]}.{text[5:]}"
     return text
+
+
+def threads(database: Database, seen: set[int]) -> tuple[Thread, ...]:
+    """Names of these threads (globalTid); the file holds those of all other programs, too."""
+    if not database.has("ThreadNames", "nameId", "globalTid"):
+        return ()
+    strings = Strings(database)
+    found = {
+        number: strings[name]
+        for name, number in database.rows("ThreadNames", "nameId", "globalTid")
+        if isinstance(number, int) and number in seen
+    }
+    return tuple(
+        Thread(number >> 24 & 0xFFFFFF, number & 0xFFFFFF, name) for number, name in sorted(found.items()) if name
+    )
 
 
 def started_at(database: Database) -> str | None:

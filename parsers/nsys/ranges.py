@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Spans
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from perfctl.parsers.attribution import Flags, Integers
 
     Objects = npt.NDArray[np.object_]
+    Times = tuple[list[int | None], list[int | None]]
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
@@ -44,6 +46,10 @@ class RangeTable:
     domains: dict[tuple[int, int], str]
     """(process, domain id) -> name."""
     attribution: Attribution
+    on_one_thread: Flags
+    """Start/end ranges that ended on the thread where they began."""
+    payloads: dict[int, str]
+    """Number of a range -> its payload."""
     operators: OperatorRanges | None = None
     """Where the ranges are PyTorch's operators, with their shapes."""
 
@@ -58,11 +64,12 @@ class RangeTable:
         """Count the ranges that never ended."""
         return int((self.spans.end == NEVER).sum())
 
-    def records(self) -> Columns[Range]:
-        """One Range a range, numbered from 0 in this order; a parent comes before its children."""
-        return Columns(Range, self._columns)
+    def records(self, gpu: Times | None = None) -> Columns[Range]:
+        """One Range a range, numbered from 0 in this order; a parent comes before its children. ``gpu``: GPU time and span
+        of each."""
+        return Columns(Range, partial(self._columns, gpu or ([None] * len(self.kind), [None] * len(self.kind))))
 
-    def _columns(self) -> Iterator[Sequence[Sequence[Any]]]:
+    def _columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
         parent, depth = self.attribution.tree()
         step_range, phase_range = self.attribution.of_ranges()
         steps, phases = self.label_of("step"), self.label_of("phase")
@@ -77,15 +84,17 @@ class RangeTable:
                 list(map(self.names.__getitem__, names)),
                 self._domains(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
-                _blanked(spans.end[part] - spans.start[part], never[part]),
-                _blanked(spans.thread[part] & ~PROCESS_BITS, spans.thread[part] == NOBODY),
-                _blanked(depth[part], depth[part] == NOBODY),
-                _blanked(parent[part], parent[part] == NOBODY),
+                blanked(spans.end[part] - spans.start[part], never[part]),
+                blanked(spans.thread[part] & ~PROCESS_BITS, spans.thread[part] == NOBODY),
+                blanked(depth[part], depth[part] == NOBODY),
+                blanked(parent[part], parent[part] == NOBODY),
                 list(map(KINDS.__getitem__, self.kind[part].tolist())),
                 list(map(layers.__getitem__, names)),
                 list(map(directions.__getitem__, names)),
                 steps[step_range[part]].tolist(),
                 phases[phase_range[part]].tolist(),
+                *(column[part] for column in gpu),
+                *([list(map(self.payloads.get, range(first, first + len(names))))] if self.payloads else []),
             )
 
     def _domains(self, process: Integers, domain: Integers) -> list[str | None]:
@@ -100,21 +109,13 @@ def load(database: Database) -> RangeTable:
     import numpy as np
 
     wanted = f"eventType IN ({MARK}, {PUSH_POP}, {START_END})"
-    columns = database.integers(
-        NVTX,
-        "start",
-        f"CASE eventType WHEN {MARK} THEN start ELSE coalesce(end, {NEVER}) END",
-        "eventType",
-        f"coalesce({database.column(NVTX, 'globalTid')}, {NOBODY})",
-        f"coalesce({database.column(NVTX, 'domainId')}, 0)",
-        where=wanted,
-    )
+    columns = _numbers(database)
     codes: defaultdict[str, int] = defaultdict()
     codes.default_factory = codes.__len__
     texts = database.texts(NVTX, _text(database), where=wanted)
     name = np.fromiter(map(codes.__getitem__, texts), np.int64, len(columns[0]))
     order = np.lexsort((np.negative(columns[1]), columns[0]))
-    start, end, kind, thread, domain, name = (column[order] for column in (*columns, name))
+    start, end, kind, thread, domain, one_thread, name = (column[order] for column in (*columns, name))
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
     spans = Spans(process, thread, start, np.maximum(start, end))
     names, labels = list(codes), [read_range_name(text) for text in codes]
@@ -133,7 +134,10 @@ def load(database: Database) -> RangeTable:
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
         name = _relabelled(name, names, labels, operators.labels)
         found = attribution()
-    return RangeTable(spans, kind, domain, name, names, labels, _domains(database), found, operators)
+    on_one_thread = (kind == START_END) & (one_thread != 0)
+    payloads = _payloads(database, wanted, order)
+    domains = _domains(database)
+    return RangeTable(spans, kind, domain, name, names, labels, domains, found, on_one_thread, payloads, operators)
 
 
 def _relabelled(name: Integers, names: list[str], labels: list[RangeName], rows: Mapping[int, RangeName]) -> Integers:
@@ -147,6 +151,40 @@ def _relabelled(name: Integers, names: list[str], labels: list[RangeName], rows:
             labels.append(label)
         changed[index] = numbers[key]
     return changed
+
+
+def _numbers(database: Database) -> list[Integers]:
+    """Of every range and mark: start, end, kind, thread, domain, and whether it ended on the thread where it began."""
+    import numpy as np
+
+    found: list[list[Integers]] = []
+    names = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
+    few = ("globalTid", "endGlobalTid")
+    for start, end, kind, thread, domain, other in database.numbers(NVTX, *names, few=few):
+        wanted = np.isin(kind.values, list(KINDS))
+        start.check_known(NVTX, wanted)
+        chosen = wanted.nonzero()[0]
+        threads = thread.or_else(NOBODY)
+        ends = np.where(kind.values == MARK, start.values, end.or_else(NEVER))
+        same = ~other.where_known() | (other.values == threads)
+        columns = (start.values, ends, kind.values, threads, domain.values, same.astype(np.int64))
+        found.append([column[chosen] for column in columns])
+    return list(map(np.concatenate, zip(*found, strict=True))) if found else [np.empty(0, np.int64)] * 6
+
+
+PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue", "jsonText")
+"""A range has at most one of them."""
+
+
+def _payloads(database: Database, wanted: str, order: Integers) -> dict[int, str]:
+    """Range -> the value that the program gave with it. Few programs do."""
+    names = [name for name in PAYLOADS if database.has(NVTX, name) and database.holds(NVTX, name)]
+    if not names:
+        return {}
+    value = f"coalesce({', '.join(f'CAST({name} AS TEXT)' for name in names)})"
+    rows = database.connection.execute(f"SELECT {value} FROM {NVTX} NOT INDEXED WHERE {wanted} ORDER BY rowid")
+    texts = [text for (text,) in rows]
+    return {number: texts[row] for number, row in enumerate(order.tolist()) if texts[row] is not None}
 
 
 def _text(database: Database) -> str:
@@ -174,7 +212,7 @@ def objects(values: Sequence[object]) -> Objects:
     return array
 
 
-def _blanked(values: Integers, blank: Flags) -> list[int | None]:
+def blanked(values: Integers, blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
     import numpy as np
 

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.nsys import calls, machine, metrics, tables
 from perfctl.parsers.nsys import kernels as nsys_launches
-from perfctl.parsers.nsys import machine, tables
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.kernels import Around, Launched
@@ -54,6 +54,12 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
         yield Gap("range:duration", "not_available", reason)
     if count:
         yield from _layer_gaps(database, ranges, kernels)
+    if database.has(tables.NVTX, "binaryData") and database.holds(tables.NVTX, "binaryData"):
+        reason = "programs gave values in a binary form (NVTX_PAYLOAD_SCHEMAS), which is not read"
+        yield Gap("range:payload", "not_available", reason)
+    if len(ranges.kind) and not database.filled(RUNTIME):
+        reason = "CUDA calls were not recorded, so no GPU time can be assigned to a range"
+        yield Gap("range:gpu_ns", "not_collected", reason)
 
 
 def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
@@ -126,6 +132,25 @@ def unknown(database: Database) -> tuple[Diagnostic, ...]:
     return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))
 
 
+READ = {
+    KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH, tables.NVTX, STRINGS, tables.OSRT, tables.SYNC, tables.GPU_METRICS,
+    *calls.OF_LIBRARIES, *calls.OF_MPI, *metrics.COUNTED, "MemcpyOperationStrings", "DomainStrings",
+}  # fmt: skip
+"""Tables whose rows are in the report's records, one by one or summed."""
+BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
+BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
+"""Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
+
+
+def unread(database: Database) -> Iterator[Gap]:
+    """One Gap for each table with rows that are not read."""
+    for table in sorted(database.tables.keys() - READ):
+        if table in BOOKKEEPING or table.startswith(BOOKKEEPING_FAMILIES) or not (count := database.count(table)):
+            continue
+        rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        yield Gap(f"table:{table}", "not_available", f"{table}: {rows} not read")
+
+
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
 """StringIds and any one of these make an SQLite file an nsys export."""
 
@@ -155,8 +180,8 @@ def parse(path: Path) -> Report:
         version, schema = machine.versions(database)
         devices, device_gaps = machine.devices(database)
         ranges = nsys_ranges.load(database)
-        work = nsys_launches.attribute(database, (KERNEL, MEMCPY, MEMSET), ranges)
-        kernels, copies = work[KERNEL], {table: work[table].around for table in (MEMCPY, MEMSET)}
+        work = nsys_launches.attribute(database, (KERNEL, MEMCPY, MEMSET, GRAPH), ranges)
+        kernels, copies = work.launched[KERNEL], {table: work.launched[table].around for table in (MEMCPY, MEMSET)}
         operators = _operators(ranges, kernels)
         return Report(
             tool=TOOL,
@@ -165,11 +190,15 @@ def parse(path: Path) -> Report:
             tool_version=version,
             devices=devices,
             environment={**machine.environment(database), **operators.environment},
-            kernels=nsys_launches.kernels(path, database, kernels.around, ranges),
+            kernels=nsys_launches.kernels(path, database, kernels, ranges),
             copies=_copies(path, copies, ranges),
-            ranges=ranges.records(),
+            ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
+            samples=metrics.samples(path, database),
+            summaries=metrics.summaries(database),
+            api_calls=calls.api_calls(database, work.api, ranges),
+            threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
             ops=operators.ops,
-            gaps=(*device_gaps, *find_gaps(database, ranges, kernels), *operators.gaps),
+            gaps=(*device_gaps, *find_gaps(database, ranges, kernels), *unread(database), *operators.gaps),
             diagnostics=(*machine.diagnostics(database), *unknown(database)),
             started_at=machine.started_at(database),
             duration_ns=machine.duration_ns(database),
@@ -187,16 +216,29 @@ def _operators(ranges: RangeTable, kernels: Launched) -> Operators:
 def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterator[Copy]:
     layers = ranges.label_of("layer")
     with opened(path) as database:
-        words = _copy_words(database)
+        words, kinds = _copy_words(database), _memory_words(database)
         for table in (MEMCPY, MEMSET):
             if table not in database.tables:
                 continue
             names = ("bytes", "start", "end", "deviceId", "streamId")
             size, start, end, *place = (database.column(table, name) for name in names)
-            columns = [database.column(table, "copyKind", "'memset'"), size, start, f"{end} - {start}", *place]
+            target = "dstKind" if table == MEMCPY else "memKind"
+            more = (database.column(table, name) for name in ("srcKind", target, "srcDeviceId", "dstDeviceId"))
+            columns = [database.column(table, "copyKind", "'memset'"), size, start, f"{end} - {start}", *more, *place]
             rows = database.connection.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
-            for (code, size, start, length, *where), layer in zip(rows, found[table].layer.tolist(), strict=True):
-                yield Copy(words.get(code, str(code)), size, start, length, layers[layer], *where)
+            for row, layer in zip(rows, found[table].layer.tolist(), strict=True):
+                code, size, start, length, of, to, source, target, device, stream = row
+                yield Copy(
+                    words.get(code, str(code)), size, start, length, layers[layer], device, stream,
+                    kinds.get(of), kinds.get(to), _peer(device, source, target),
+                )  # fmt: skip
+
+
+def _peer(device: object, source: object, target: object) -> int | None:
+    """The GPU at the other end of a copy between two."""
+    if not isinstance(source, int) or not isinstance(target, int) or source == target:
+        return None
+    return target if device == source else source
 
 
 def _copy_words(database: Database) -> dict[object, str]:
@@ -205,3 +247,15 @@ def _copy_words(database: Database) -> dict[object, str]:
     for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):
         words[number] = tables.COPY_LABELS.get(str(label), str(label))
     return words
+
+
+MEMORY_KINDS = {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device", "managed": "managed",
+                "device static": "device", "managed static": "managed"}  # fmt: skip
+"""Kind of memory as nsys spells it, in lower case -> the word of the record; CUDA arrays and __device__ variables are
+memory of the device."""
+
+
+def _memory_words(database: Database) -> dict[object, str]:
+    """srcKind, dstKind, memKind -> word. nsys numbers them as in ENUM_CUDA_MEM_KIND (3.0.0 on) in all versions seen."""
+    labels = database.rows("ENUM_CUDA_MEM_KIND", "id", "label") or list(enumerate(MEMORY_KINDS))
+    return {number: MEMORY_KINDS[str(label).lower()] for number, label in labels if str(label).lower() in MEMORY_KINDS}

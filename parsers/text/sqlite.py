@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from perfctl.parsers.text import sqlite_pages
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
@@ -38,10 +39,12 @@ SLICE_ROWS = 1 << 18
 class Database:
     """A read-only connection and the tables and columns it has."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+        """``path``: the file, where it may also be read page by page."""
         # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
+        self._path = path
         self.tables = {
             table: frozenset(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
             for (table,) in connection.execute(_TABLES).fetchall()
@@ -59,6 +62,10 @@ class Database:
         """Return whether the table, of any name, has a row, or the column a value."""
         where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
         return self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone() is not None
+
+    def count(self, table: str) -> int:
+        """How many rows the table, of any name, has."""
+        return int(self.connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
 
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """The column for use in SQL, or ``default`` where this version does not have it."""
@@ -116,6 +123,55 @@ class Database:
                 raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
             yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
 
+    def numbers(self, table: str, *names: str, few: Collection[str] = ()) -> Iterator[list[sqlite_pages.Column]]:
+        """Columns of integers, some rows at a time, in the order of the table; nothing without the table. What this
+        version does not have is NULL throughout. ``few``: as in ``integers``."""
+        import numpy as np
+
+        there = [name for name in names if self.has(table, name)]
+        for some in self._numbers(table, there, few):
+            rows = len(some[0].values) if some else 0
+            if rows == 0:
+                continue
+            found = dict(zip(there, some, strict=True))
+            missing = sqlite_pages.Column(np.zeros(rows, np.int64), np.zeros(rows, bool))
+            yield [found.get(name, missing) for name in names]
+
+    def _numbers(self, table: str, names: Sequence[str], few: Collection[str]) -> Iterator[list[sqlite_pages.Column]]:
+        """From the file's pages; from SQLite where these are not plain."""
+        done = 0
+        if not names:
+            return
+        try:
+            if self._path is not None and (place := self._place(table, names)):
+                root, positions = place
+                order = sorted(range(len(names)), key=positions.__getitem__)
+                for some in sqlite_pages.columns(self._path, root, sorted(positions)):
+                    done += len(some[0].values)
+                    yield [some[order.index(number)] for number in range(len(names))]
+                return
+        except sqlite_pages.Unplain:
+            pass
+        given = [f"coalesce({name}, 0)" for name in names]
+        often = {f"coalesce({name}, 0)" for name in few if name in names}
+        for pieces in self.pieces(table, *given, *(f"{name} IS NOT NULL" for name in names), few=often):
+            skipped = min(done, len(pieces[0]))
+            done -= skipped
+            values, known = pieces[: len(names)], pieces[len(names) :]
+            yield [
+                sqlite_pages.Column(value[skipped:], None if is_known.all() else is_known[skipped:] != 0)
+                for value, is_known in zip(values, known, strict=True)
+            ]
+
+    def _place(self, table: str, names: Sequence[str]) -> tuple[int, list[int]] | None:
+        """The table's first page, and where its records hold these columns; None where SQL has to find out."""
+        rows = self.connection.execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
+        if any(hidden or (key and kind.upper() == "INTEGER") for _, _, kind, _, _, key, hidden in rows):
+            return None  # computed, or another name of the rowid
+        order = [row[1] for row in rows]
+        found = self.connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        return int(found[0]), [order.index(name) for name in names]
+
     def _first(self, table: str, expression: str, where: str) -> int:
         query = f"SELECT CAST({expression} AS INTEGER) FROM {table} NOT INDEXED WHERE {where} ORDER BY rowid LIMIT 1"
         row = self.connection.execute(query).fetchone()
@@ -167,7 +223,7 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
     ``remedy``, for every SQLite error inside the block."""
     try:
         with closing(connect(path)) as connection:
-            yield Database(connection)
+            yield Database(connection, path)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a message about a damaged schema need not be UTF-8
         reason = f"the database is damaged or cut off ({' '.join(str(error).split())[:200]})"
         raise ReportError(path, tool, reason, remedy) from error

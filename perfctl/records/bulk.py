@@ -62,7 +62,9 @@ class SqlKernels:
     """The report. A store attaches it, read-only, as the schema ``report``."""
     select: str
     """One SELECT: launch, a number for the name, a number for the short name, a number for the layer (from 0), step,
-    then Kernel's fields from range_number on. Last fields may be left out: they are NULL then."""
+    then ``fields``."""
+    fields: Sequence[str]
+    """Kernel's fields from range_number on, in its order; those left out are NULL."""
     parameters: Mapping[str, bytes]
     """Values of the named parameters in ``select``."""
     layers: Mapping[int, tuple[str | None, str | None, str | None]]

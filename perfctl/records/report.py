@@ -156,6 +156,14 @@ class Range(NamedTuple):
     step: int | None = None
     phase: str | None = None
     """forward, backward, optimizer, inference, data or copy, from the enclosing perfctl phase range."""
+    gpu_ns: int | None = None
+    """Time of the kernels, copies and memsets that were launched inside it, added up; ``duration_ns`` is time on the host.
+    0 when it launched none, None when the report does not say."""
+    gpu_span_ns: int | None = None
+    """From the start of the first of these to the end of the last, as nsys projects a range onto the GPU; None when there
+    are none."""
+    payload: str | None = None
+    """The value that the program gave with it, as text; None when it gave none, or in a form that is not read."""
 
 
 class Operation(NamedTuple):
@@ -182,13 +190,22 @@ class ApiCall(NamedTuple):
     """All calls of one function of a runtime, driver or operating system, summed over the run."""
 
     domain: str
-    """cuda, osrt, nvtx, mpi, nccl, cudnn, cublas."""
+    """cuda, osrt, nvtx, mpi, nccl, cudnn, cublas; sync for waiting on the GPU, by kind."""
     name: str
     calls: int | None
     total_ns: int | None
     """On the host, all calls together; ``min_ns`` and ``max_ns`` are of the shortest and the longest one."""
     min_ns: int | None = None
     max_ns: int | None = None
+
+
+class Thread(NamedTuple):
+    """One thread of the host that made calls or ranges."""
+
+    process: int
+    thread: int
+    """Ids of the operating system."""
+    name: str
 
 
 class OpCall(NamedTuple):
@@ -426,6 +443,7 @@ class Report:
     """Empty in a run that was read from the store: ``store.read.op_calls`` reads them one by one."""
     collectives: Iterable[Collective] = ()
     advice: Iterable[Advice] = ()
+    threads: tuple[Thread, ...] = ()
     rank: int | None = None
     """Of the process among ``world_size`` that worked together, from 0; None when the file cannot say."""
     world_size: int | None = None

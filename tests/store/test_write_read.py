@@ -33,7 +33,8 @@ def full_report() -> Report:
         tool_version="2025.3",
         devices=(Device("NVIDIA H200", "gpu", 0, "9.0", 132, 1 << 37, None, None, "580"), Device("CPU", "cpu", 1)),
         environment={"torch": "2.15", "tf32_conv": "off"},
-        ranges=[Range(0, "perfctl:step:0", None, -5, 100, 7, 0, None, step=0), Range(1, "conv1:forward", None, 0, 10, 7, 1, 0)],
+        ranges=[Range(0, "perfctl:step:0", None, -5, 100, 7, 0, None, step=0),
+                Range(1, "conv1:forward", None, 0, 10, 7, 1, 0, gpu_ns=8, gpu_span_ns=9, payload="-3")],
         kernels=[
             Kernel(0, "gemm<float>", "gemm", "conv1", "forward", 0, "range", 1, 0, 7, 1, 2, 3, 4, 5, 6, 32, 64, 128, 10, 20),
             Kernel(1, "other", process=4711, context=1, graph_id=2, graph_node_id=3, correlation=99, cluster_x=2, cluster_y=1,
@@ -58,6 +59,7 @@ def full_report() -> Report:
         op_calls=[records.OpCall("aten::conv2d", 0, 5, 3, "[[1, 2]]", '["float"]', "conv1", "forward", 0, 7, "a.py(1)"),
                   records.OpCall("aten::relu", None, None)],
         collectives=[records.Collective("all_reduce", "tp", 8, 4096, "bfloat16", 1, 20, 0), records.Collective("barrier")],
+        threads=(records.Thread(4711, 7, "python"),),
         advice=[records.Advice(0, "Occupancy", "OPT", "a text", 0.25, "local"), records.Advice(None, "whole")],
         rank=3, world_size=8, host="node7", phase="train", effective_batch=64,
     )  # fmt: skip

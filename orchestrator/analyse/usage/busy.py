@@ -237,7 +237,8 @@ def _nvml(run: Run) -> UsageShare:
     found = [_mean(run, group, "gpu_utilisation") for group in groups]
     known = [value for value, _ in found if value is not None]
     over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
-    return UsageShare(sum(known) / len(known) if known else None, found[0][1] + over)
+    sampled = "GR Active as nsys sampled it, " if known and run.profiler == "nsys" and run.origin == "ingested" else ""
+    return UsageShare(sum(known) / len(known) if known else None, sampled + found[0][1] + over)
 
 
 def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None, str]:

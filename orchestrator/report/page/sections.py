@@ -26,7 +26,7 @@ from perfctl.records.run import Run
 
 NUMBERS = (
     "charts", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
-    "ranges", "utilisation", "memory", "summaries",
+    "ranges", "api", "utilisation", "memory", "summaries",
 )  # fmt: skip
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
@@ -102,6 +102,7 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
     folded = not study.foreign
     yield from _tables("operators", "Operators", page_study.operators(some), folded=folded)
     yield from _tables("ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=folded)
+    yield from _tables("api", "API calls", page_study.api_calls(some), folded=True)
     used = [item.usage for item in found.prepared.runs]
     known = (
         *_some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.report import cells
@@ -11,7 +12,7 @@ from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell,
 from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import RUN, Column, Grid, Table, listing, long_table
-from perfctl.records.report import Copy, Summary
+from perfctl.records.report import Copy, Range, Summary
 from perfctl.records.run import Run
 
 COUNTER_ROWS = 50_000
@@ -86,20 +87,57 @@ def operators(runs: Sequence[Run]) -> Table | None:
 
 
 def ranges(runs: Sequence[Run]) -> Table | None:
-    """Ranges by name: how often, how long. Nested ranges overlap, so there is no share."""
-    sums: dict[tuple[str, str, str | None], list[int]] = defaultdict(list)
+    """Ranges by name: how often, how long on the host, and the GPU time of what they launched. Nested ranges overlap, so
+    there is no share."""
+    sums: dict[tuple[str, str, str | None], list[Range]] = defaultdict(list)
     for run in runs:
         for item in run.report.ranges:
             if item.duration_ns is not None:
-                sums[run_label(run), item.name, item.domain].append(item.duration_ns)
+                sums[run_label(run), item.name, item.domain].append(item)
     columns = [
         RUN, Column("range", style="code"), Column("domain", style="text"), Column("times"),
-        Column("time", base="ns", note="sum, ranges inside included: rows overlap"), Column("mean", base="ns"),
+        Column("time on host", base="ns", note="sum, ranges inside included: rows overlap"), Column("mean", base="ns"),
         Column("longest", base="ns"),
+        Column("GPU time", base="ns", note="sum of the kernels, copies and memsets that the range launched on its own thread"),
+        Column("GPU span", base="ns", note="sum, from the first start to the last end of these in each range"),
     ]  # fmt: skip
-    ranked = sorted(sums.items(), key=lambda pair: (-sum(pair[1]), pair[0][1]))
-    rows = [[*key, len(times), sum(times), sum(times) / len(times), max(times)] for key, times in ranked]
-    return listing("Ranges by name", columns, rows)
+    rows = []
+    for key, items in sums.items():
+        times = [item.duration_ns or 0 for item in items]
+        gpu, span = (_sum_known(item[place] for item in items) for place in _GPU_TIMES)
+        rows.append([*key, len(times), sum(times), sum(times) / len(times), max(times), gpu, span])
+    return listing("Ranges by name", columns, sorted(rows, key=lambda row: (-row[4], row[1])))
+
+
+_GPU_TIMES = (Range._fields.index("gpu_ns"), Range._fields.index("gpu_span_ns"))
+
+
+def _sum_known(values: Iterable[Any]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def api_calls(runs: Sequence[Run]) -> Table | None:
+    """Calls of the CUDA API, the operating system and libraries, summed over each run. NVTX ranges have a table of their
+    own."""
+    found = [(run, item) for run in runs for item in run.report.api_calls if item.domain != "nvtx"]
+    totals: dict[tuple[str, str], int] = defaultdict(int)
+    for run, item in found:
+        totals[run_label(run), item.domain] += item.total_ns or 0
+    columns = [
+        RUN, Column("domain", style="text"), Column("name", style="code"), Column("calls"),
+        Column("total", base="ns", note="time on the host, calls of all threads added up"),
+        Column("share", note="of its domain's total"),
+        Column("mean", base="ns"), Column("shortest", base="ns"), Column("longest", base="ns"),
+    ]  # fmt: skip
+    rows = []
+    for run, item in found:
+        whole = totals[run_label(run), item.domain]
+        share = item.total_ns / whole if item.total_ns is not None and whole else None
+        mean = item.total_ns / item.calls if item.total_ns is not None and item.calls else None
+        rows.append([run_label(run), item.domain, item.name, item.calls, item.total_ns, share_cell(share), mean,
+                     item.min_ns, item.max_ns])  # fmt: skip
+    return listing("Calls of the CUDA API, the operating system and libraries", columns, rows)
 
 
 def copies(runs: Sequence[Run]) -> Table | None:

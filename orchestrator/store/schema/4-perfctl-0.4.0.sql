@@ -51,12 +51,15 @@ SELECT
     l.occupancy,                  -- share of a multiprocessor's warp slots in use, as the report states it; 0..1; NULL: not stated
     l.source                      -- of its executed instructions, counted or derived; -; NULL: neither
 FROM kernel_launch AS l LEFT JOIN kernel_name AS n ON n.id = l.name_id LEFT JOIN kernel_layer AS p ON p.id = l.layer_id;
+ALTER TABLE range ADD COLUMN gpu_ns INTEGER; -- of the kernels, copies and memsets launched inside it, added up (duration_ns is time on the host); ns; NULL: not known
+ALTER TABLE range ADD COLUMN gpu_span_ns INTEGER; -- from the start of the first of these to the end of the last; ns; NULL: none were launched inside it, or not known
+ALTER TABLE range ADD COLUMN payload TEXT; -- value that the program gave with it; -; NULL: none given, or not read
 ALTER TABLE copy ADD COLUMN source_memory TEXT; -- memory that it reads, pageable, pinned, device or managed; -; NULL: not stated, or a memset
 ALTER TABLE copy ADD COLUMN destination_memory TEXT; -- memory that it writes, pageable, pinned, device or managed; -; NULL: not stated
 ALTER TABLE copy ADD COLUMN peer_device INTEGER; -- CUDA ordinal of the other GPU; -; NULL: not between two GPUs, or not stated
 CREATE TABLE api_call (           -- all calls of one function of a runtime, driver or operating system in a run
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    domain TEXT NOT NULL,         -- cuda, osrt, nvtx, mpi, nccl, cudnn, cublas; -; NULL: never
+    domain TEXT NOT NULL,         -- cuda, osrt, nvtx, mpi, nccl, cudnn, cublas, sync (waiting on the GPU, by kind); -; NULL: never
     name TEXT NOT NULL,           -- name of the function; -; NULL: never
     calls INTEGER,                -- how often; count; NULL: not stated
     total_ns INTEGER,             -- of all calls together, on the host; ns; NULL: not stated
@@ -64,6 +67,13 @@ CREATE TABLE api_call (           -- all calls of one function of a runtime, dri
     max_ns INTEGER                -- of the longest call; ns; NULL: not stated
 );
 CREATE INDEX api_call_by_run ON api_call(run_id);
+CREATE TABLE thread (             -- one thread of the host that made calls or ranges, and its name
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    process INTEGER NOT NULL,     -- id of its process; -; NULL: never
+    thread INTEGER NOT NULL,      -- its own id, as in range.thread; -; NULL: never
+    name TEXT NOT NULL            -- its name; -; NULL: never
+);
+CREATE INDEX thread_by_run ON thread(run_id);
 CREATE TABLE stack (              -- one call stack of a run; op_call.stack_id refers to it
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never

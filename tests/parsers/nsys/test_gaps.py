@@ -122,7 +122,8 @@ def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -
     assert isinstance(report.kernels, SqlKernels)
     assert [(k.launch, k.name, k.short_name, k.layer, k.step, k.range_number) for k in report.kernels] == expected
     place, shape = ("backward", 0, "range", 1), (0, 7, 2, 3, 4, 32, 2, 1, 40, 16, 0, 120, 10)
-    assert next(iter(report.kernels)) == Kernel(0, "kernel0(int)", "kernel0", "layer0", *place, *shape)
+    launched = {"process": 7, "context": 1, "correlation": 1}
+    assert next(iter(report.kernels)) == Kernel(0, "kernel0(int)", "kernel0", "layer0", *place, *shape, **launched)
     assert [(r.number, r.parent, r.depth, r.step) for r in report.ranges] == [
         (number, None if number % 2 == 0 else number - 1, number % 2, number // 2) for number in range(2 * count)
     ]

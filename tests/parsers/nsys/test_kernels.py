@@ -28,7 +28,8 @@ def copied(path: Path) -> list[Kernel]:
     found = []
     for launch, name, short, number, step, *rest in rows:
         layer, direction, source = (None, None, None) if number is None else kernels.layers[number]
-        found.append(Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, *rest))
+        more = dict(zip(kernels.fields, rest, strict=True))
+        found.append(Kernel(launch, texts[name] or NO_NAME, texts[short], layer, direction, step, source, **more))
     assert found == list(kernels)
     return found
 

@@ -18,7 +18,7 @@ def test_every_generation_gives_the_same_kernels_and_ranges(generation: str, tmp
         launch=0, name="gemm(int)", short_name="gemm", layer="conv1", direction="forward", step=4,
         layer_source="range", range_number=3, device_index=0, stream=7, grid_x=2, grid_y=3, grid_z=4,
         block_x=32, block_y=2, block_z=1, registers=40, static_shared_bytes=16, dynamic_shared_bytes=0,
-        start_ns=140, duration_ns=10,
+        start_ns=140, duration_ns=10, process=7, context=1, correlation=1,
     )  # fmt: skip
     assert [(k.layer, k.direction, k.step, k.layer_source, k.range_number) for k in kernels[1:]] == [
         ("conv1", "forward", 4, "range", 2), (None, None, 4, None, 1), ("conv1", "backward", 4, "range", 5),
@@ -26,13 +26,15 @@ def test_every_generation_gives_the_same_kernels_and_ranges(generation: str, tmp
     ]  # fmt: skip
     ranges = list(report.ranges)
     assert ranges[:4] == [
-        Range(0, "perfctl:step:4", None, 0, 1000, 7, 0, None, step=4),
-        Range(1, "perfctl:phase:forward", None, 10, 390, 7, 1, 0, step=4, phase="forward"),
-        Range(2, "conv1:forward", None, 20, 80, 7, 2, 1, "push_pop", "conv1", "forward", 4, "forward"),
-        Range(3, "cudnnConvolutionForward", "cudnn", 30, 60, 7, 3, 2, step=4, phase="forward"),
+        Range(0, "perfctl:step:4", None, 0, 1000, 7, 0, None, step=4, gpu_ns=30, gpu_span_ns=170),
+        Range(1, "perfctl:phase:forward", None, 10, 390, 7, 1, 0, step=4, phase="forward", gpu_ns=30, gpu_span_ns=170),
+        Range(2, "conv1:forward", None, 20, 80, 7, 2, 1, "push_pop", "conv1", "forward", 4, "forward", 20, 65),
+        Range(
+            3, "cudnnConvolutionForward", "cudnn", 30, 60, 7, 3, 2, step=4, phase="forward", gpu_ns=10, gpu_span_ns=10
+        ),
     ]
     assert ranges[5] == Range(
-        5, "conv1:backward", None, 500, 100, 8, 0, None, "push_pop", "conv1", "backward", 4, "backward"
+        5, "conv1:backward", None, 500, 100, 8, 0, None, "push_pop", "conv1", "backward", 4, "backward", 10, 10
     )
     assert report.tool_version == GENERATIONS[generation].get("version")
     assert bool(gap(report, "profiler_version")) == (report.tool_version is None)

@@ -1,0 +1,44 @@
+"""Tables of API calls and of ranges: shares of a domain, and GPU time beside the time on the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from perfctl.orchestrator.report.page import study
+from perfctl.records.report import ApiCall, Range, Report
+from perfctl.records.run import Run
+from tests.analyse.synthetic import make_run
+
+
+def run(report: Report) -> Run:
+    return replace(make_run(), report=report)
+
+
+def rows(table: object) -> list[dict[str, str]]:
+    labels = [column.label for column in table.columns]  # type: ignore[attr-defined]
+    return [dict(zip(labels, (cell.text for cell in row), strict=True)) for row in table.rows]  # type: ignore[attr-defined]
+
+
+def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
+    calls = [
+        ApiCall("cuda", "cudaLaunchKernel", 4, 3000, 500, 1000), ApiCall("cuda", "cudaMalloc", 1, 1000, 1000, 1000),
+        ApiCall("osrt", "poll", 2, 5000, 2000, 3000), ApiCall("nvtx", "step", 1, 9, 9, 9),
+    ]  # fmt: skip
+    found = rows(study.api_calls([run(Report("nsys", Path("r"), "f", api_calls=calls))]))
+    assert [(row["name"], row["share"]) for row in found] == [
+        ("cudaLaunchKernel", "75.0 %"), ("cudaMalloc", "25.0 %"), ("poll", "100.0 %"),
+    ]  # fmt: skip
+    assert float(found[0]["mean"]) == 3000 / 4
+
+
+def test_ranges_show_time_on_the_host_and_gpu_time_and_a_dash_where_that_is_not_known() -> None:
+    ranges = [
+        Range(0, "fc:forward", None, 0, 100, 7, 0, None, gpu_ns=40, gpu_span_ns=60),
+        Range(1, "fc:forward", None, 200, 300, 7, 0, None, gpu_ns=0),
+        Range(2, "other", None, 600, 50, 7, 0, None),
+    ]
+    first, second = rows(study.ranges([run(Report("nsys", Path("r"), "f", ranges=ranges))]))
+    shown = [float(first[label]) for label in ("time on host", "GPU time", "GPU span")]
+    assert shown == [100 + 300, 40 + 0, 60]
+    assert (second["GPU time"], second["GPU span"]) == ("–", "–")
