@@ -11,11 +11,11 @@ from perfctl.parsers.ncu import csv_pages
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.csv_pages import VALUE, Columns
 from perfctl.parsers.ncu.launches import Finished, Table
-from perfctl.parsers.ncu.log import EXPORT, Rows, Rules, first_words, has_header, header_at, skip_to_header, why_no_csv
+from perfctl.parsers.ncu.log import EXPORT, Rows, has_header, header_at, skip_to_header, why_no_csv
 from perfctl.parsers.text.doubts import joined, not_understood, repeated
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Report
+from perfctl.records.report import Report
 
 _TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
 _PIVOTED = re.compile(r'\ufeff*"?Metric Name"?,"?[a-z0-9]+__')
@@ -33,7 +33,7 @@ def _is_ncu(text: str) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
-    log, rules, table = Log(), Rules(), Table(path)
+    log, table = Log(), Table(path)
     with readable(path, "ncu"), open_text(path) as file:
         source = Lines(file, log)
         first = skip_to_header(source, log)
@@ -45,18 +45,14 @@ def parse(path: Path) -> Report:
         reader = Rows(source, log, quoted=first.startswith('"'))
         if csv_pages.is_summary(header):
             return _summary_report(path, reader, header, log)
-        unknown = _read_tables(path, reader, header, table, rules, log)
+        unknown = _read_tables(path, reader, header, table, log)
         further = _further(path, table)
     if not table.launches:
         reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {'long' if VALUE in header else 'wide'}, {len(header)} columns"
-    said = [
-        Diagnostic("info", f"ncu rule {rule}", f"{kind} in {count} launches; the first: {first_words(text)}")
-        for (rule, kind), (count, text) in rules.items()
-    ]
     notes = (*not_understood({"columns": unknown}), *joined("further tables of ncu", further))
-    return Finished(table).report(form, log, said, notes)
+    return Finished(table).report(form, log, notes)
 
 
 def _further(path: Path, table: Table) -> list[int]:
@@ -91,14 +87,14 @@ def _header(path: Path, line: str) -> list[str]:
     return header
 
 
-def _read_tables(path: Path, reader: Rows, header: list[str], table: Table, rules: Rules, log: Log) -> list[str]:
+def _read_tables(path: Path, reader: Rows, header: list[str], table: Table, log: Log) -> list[str]:
     """Read all tables of the file (several when runs were appended to it): the unknown columns of all."""
     unknown: list[str] = []
     number, following = 0, header
     while True:
         unknown += Columns(following).unknown()
         if VALUE in following:
-            found = csv_pages.read_long(reader, following, table, rules, log, number)
+            found = csv_pages.read_long(reader, following, table, log, number)
         else:
             found = csv_pages.read_wide(reader, following, table, log, number)
         if found is None:
