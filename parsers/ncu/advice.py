@@ -31,14 +31,20 @@ class Rules:
         self._left_out = 0
 
     def add(
-        self, launch: int, rule: str, kind: str | None, text: str, speedup: float | None = None, scope: str | None = None
+        self,
+        launch: int,
+        rule: str,
+        kind: str | None,
+        text: str,
+        speedup: float | None = None,
+        scope: str | None = None,
     ) -> None:
         """Take in one result; ``speedup`` in percent, ``scope`` global or local."""
         if len(self._kept) >= MOST:
             self._left_out += 1
             return
         shown = plain(text)[:LONGEST]
-        share = speedup / 100 if speedup is not None and 0 <= speedup <= 100 else None
+        share = round(speedup / 100, 12) if speedup is not None and 0 <= speedup <= 100 else None
         one = self._texts.setdefault(shown, shown) or None
         self._kept.append(Advice(launch, rule, kind or None, one, share, scope or None))
 

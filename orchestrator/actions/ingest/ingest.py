@@ -54,6 +54,8 @@ class UserHints:
     """train or infer."""
     precision: str | None = None
     """fp32, tf32, bf16 or fp16."""
+    source: bool = False
+    """Store what each machine instruction did, too, where the report holds it (.ncu-rep)."""
     guess_layers: bool = False
     """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and shape. Needs torch."""
 
@@ -259,7 +261,11 @@ def take_report(
     """
     if not again and holds_artifacts(connection) and (known := find_artifact(connection, digest())) is not None:
         return Written(known, new=False)
-    report = _with_hints(parsers.parse(path), hints, path)
+    report = _with_hints(parsers.parse(path, source=hints.source), hints, path)
+    if hints.source and report.tool != "workload" and not report.source_counters:
+        known = any(gap.quantity == "source_counter" for gap in report.gaps)
+        gap = Gap("source_counter", "not_available", "only .ncu-rep files hold counters of each instruction")
+        report = replace(report, gaps=report.gaps if known else (*report.gaps, gap))
     # A report made elsewhere may list its devices in any order: where there is a GPU, the GPU did the work.
     report = replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
     if hints.guess_layers:
