@@ -39,7 +39,9 @@ class Rules:
         speedup: float | None = None,
         scope: str | None = None,
     ) -> None:
-        """Take in one result; ``speedup`` in percent, ``scope`` global or local."""
+        """Take in one result; ``speedup`` in percent, ``scope`` global or local. One that says nothing is left out."""
+        if not text and speedup is None:
+            return
         if len(self._kept) >= MOST:
             self._left_out += 1
             return

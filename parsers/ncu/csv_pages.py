@@ -179,7 +179,7 @@ class _Launches:
             identity = self._columns.launch(row, self._table_number)
             if is_rule:
                 self._unfilled.add(launch)
-                identity = identity._replace(stream="")
+                identity = identity._replace(stream="", context="")
             self._table.launches.append(identity)
         elif launch in self._unfilled and not is_rule:
             self._unfilled.discard(launch)
