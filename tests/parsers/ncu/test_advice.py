@@ -106,7 +106,7 @@ def by_package(path: Path) -> Iterator[Said]:
     for part in map(context.range_by_idx, range(context.num_ranges())):
         for action in map(part.action_by_idx, range(part.num_actions())):
             for rule in action.rule_results_as_dicts():
-                if message := rule.get("rule_message"):
+                if (message := rule.get("rule_message")) and message["message"]:
                     text = re.sub(r"@section:\w+:(.*?)@", r"\1", message["message"])
                     text = re.sub(r"@url:(.*?):(http.*?)@", r"\1 (\2)", text)
                     share = (rule.get("speedup_estimation") or {}).get("speedup")
