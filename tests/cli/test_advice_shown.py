@@ -51,6 +51,7 @@ def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_sa
     ]
     assert places == sorted(places)
     assert text.count("Limit, gemm") == 1
+    assert {one["estimated_speedup"] for one in perfctl("show", 1, "--json").json["advice"]} == {0.25, 0.1, 0.4, None}
     assert "gemm 2 100 FFMA 75.0 %, MOV 20.0 %, LDG 5.0 %" in text
 
 
