@@ -37,15 +37,18 @@ class Parser:
     name: str
     module: str
     """In perfctl.parsers; it has ``sniff(path, head) -> bool`` and ``parse(path) -> Report``."""
+    has_source: bool = False
+    """Whether ``parse`` takes ``source``: such files may hold counters of each instruction."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a folder. Never raises."""
         return bool(self._load().sniff(path, head))
 
-    def parse(self, path: Path) -> Report:
+    def parse(self, path: Path, *, source: bool = False) -> Report:
         """Raises ReportError when the file is broken."""
+        options = {"source": True} if source and self.has_source else {}
         with no_collection():
-            report: Report = self._load().parse(path)
+            report: Report = self._load().parse(path, **options)
         return report
 
     def leader(self, path: Path) -> Path:
@@ -61,7 +64,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("perfctl workload record", "own.workload_record"),
     Parser("nsys SQLite", "nsys.sqlite"),
     Parser("nsys report", "nsys.rep"),
-    Parser("ncu report", "ncu.rep"),
+    Parser("ncu report", "ncu.rep", has_source=True),
     Parser("rocprofv3 database", "rocm.rocpd"),
     Parser("rocprof", "rocm.rocprof"),
     Parser("rocprofv3 JSON", "rocm.json"),
@@ -105,8 +108,9 @@ def sniff(path: Path | str) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
-def parse(path: Path | str) -> Report:
-    """Read one report. Raises ReportError when it is missing, not recognised, or broken."""
+def parse(path: Path | str, *, source: bool = False) -> Report:
+    """Read one report; ``source``: with counters of each instruction, where the file holds them and they are not
+    always read. Raises ReportError when it is missing, not recognised, or broken."""
     path = Path(path)
     if not path.exists():
         raise ReportError(path, "unknown", "no such file or folder", "Check the path")
@@ -116,10 +120,10 @@ def parse(path: Path | str) -> Report:
     parser = sniff(path)
     if parser is None:
         raise ReportError(path, "unknown", *_why_unknown(path))
-    return parser.parse(path)
+    return parser.parse(path, source=source)
 
 
-def reports(path: Path | str) -> Iterator[Part]:
+def reports(path: Path | str, *, source: bool = False) -> Iterator[Part]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
 
     Use each report before the next: the text it was read from is kept until then. An output that stands in the file
@@ -129,7 +133,7 @@ def reports(path: Path | str) -> Iterator[Part]:
 
     path = Path(path)
     try:
-        report = parse(path)
+        report = parse(path, source=source)
     except Joined as joined:
         parser = sniff(path)
         assert parser is not None

@@ -17,22 +17,26 @@ from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
+from perfctl.orchestrator.report.page.ncu import advice_table, mix_table, source_table
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.text_tables import add_rows
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
+from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-ROWS = 12
+ROWS, SOURCE_ROWS = 12, 20
 """Rows of a table before "and N more"."""
 
 
 LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run", "batches", "images", "loss", "problems"}
 """Columns of the page that do not fit 80 columns; problems are among the findings."""
+_OF_SOURCE = {"instructions", "opcode", "by threads"}
+"""Columns of source lines that do not fit."""
 NAME_WIDTH = 24
 """Columns for the name of a layer, which continues beside its other batch sizes."""
 
@@ -59,13 +63,20 @@ def run_details(run: Run) -> list[RenderableType]:
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
     views = (
-        *inference_tables([run]), kernels.summary(prepared, paths=False), page_study.operators([run]),
-        page_study.ranges([run]), page_study.api_calls([run]),
+        *inference_tables([run]), kernels.summary(prepared, paths=False), advice_table([run], brief=True), mix_table([run]),
+        page_study.operators([run]), page_study.ranges([run]), page_study.api_calls([run]),
         usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
         page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
     )  # fmt: skip
     shown = [from_view(view) for view in views if view is not None]
     return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
+
+
+def source_lines(lines: Sequence[SourceLine]) -> RenderableType:
+    """The source lines of a run with the most samples, for ``perfctl show RUN --source``."""
+    view = source_table(lines)
+    assert view is not None
+    return from_view(view, SOURCE_ROWS, "perfctl show RUN --source --json has all", left_out=_OF_SOURCE)
 
 
 def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:

@@ -1,4 +1,4 @@
-"""The tables of millions of rows: ranges, kernels, counters, operators, derived counts.
+"""The tables of millions of rows: ranges, kernels, counters (also by instruction), operators, derived counts.
 
 Names and the like, which many rows share, are written once, after the rows: their number is known as soon as they
 are seen. What lies in an SQLite report already goes from file to file inside SQLite.
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from perfctl.orchestrator.store import clean_text
 from perfctl.records.bulk import NO_NAME, Columns, NumberedCounters, SqlKernels
-from perfctl.records.report import Counter, DerivedCount, Kernel, OpCall, Range, Report
+from perfctl.records.report import Counter, DerivedCount, Kernel, OpCall, Range, Report, SourceCounter
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
@@ -300,6 +300,22 @@ def write_derived(
     rows = insert(connection, into, [], [f"? + {first_kernel}", "?", "?"], columns)
     shared = ((number, *key) for key, number in rules.items())
     _write_shared(connection, "derived_rule", run_id, ("instruction", "rule", "verified_error"), shared)
+    return rows
+
+
+def write_source(
+    connection: sqlite3.Connection, run_id: int, first_kernel: int, counters: Iterable[SourceCounter]
+) -> int:
+    """How many. Kernels have to be there already; ``first_kernel`` is the id of launch 0."""
+    files = _counted_from(next_id(connection, "source_file"))
+    columns = (
+        (launch, address, opcode, [None if name is None else files[name,] for name in file], *others)
+        for launch, address, opcode, file, *others in columns_of(counters)
+    )
+    names = ", ".join("file_id" if field == "file" else field for field in SourceCounter._fields[1:])
+    values = [f"? + {first_kernel}", *["?"] * (len(SourceCounter._fields) - 1)]
+    rows = insert(connection, f"source_counter (kernel_id, {names})", [], values, columns)
+    _write_shared(connection, "source_file", run_id, ("name",), ((number, *key) for key, number in files.items()))
     return rows
 
 

@@ -109,6 +109,7 @@ _WHERE = {
     " UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
     "counter": _OF_LAUNCHES,
     "derived_count": _OF_LAUNCHES,
+    "source_counter": _OF_LAUNCHES,
 }
 
 FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")

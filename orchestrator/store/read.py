@@ -244,6 +244,26 @@ def _code_counts(connection: sqlite3.Connection, run_id: int) -> tuple[DerivedCo
     return tuple(row for row in derived_counts(connection, run_id) if row.rule.startswith(CODE)) if found else ()
 
 
+_SOURCE_LINES = """
+SELECT name, short_name, file, line, min(address), count(*), sum(inst_executed), sum(thread_inst_executed), sum(samples),
+       opcode, stall, max(coalesce(samples, inst_executed, 0))
+FROM (SELECT n.name, n.short_name, f.name AS file, c.line, c.address, c.opcode, sum(c.inst_executed) AS inst_executed,
+             sum(c.thread_inst_executed) AS thread_inst_executed, sum(c.samples) AS samples, c.stall,
+             max(coalesce(c.samples, c.inst_executed, 0))
+      FROM kernel_launch AS l JOIN source_counter AS c ON c.kernel_id = l.id JOIN kernel_name AS n ON n.id = l.name_id
+      LEFT JOIN source_file AS f ON f.id = c.file_id
+      WHERE l.run_id = ? GROUP BY n.id, f.id, c.line, c.address)
+GROUP BY name, short_name, file, line, CASE WHEN line IS NULL THEN address END
+ORDER BY coalesce(sum(samples), 0) DESC, coalesce(sum(inst_executed), 0) DESC, name, min(address)
+"""
+"""SQLite takes the columns without an aggregate from the row of max()."""
+
+
+def source_lines(connection: sqlite3.Connection, run_id: int) -> list[records.SourceLine]:
+    """The source lines of a run, those with the most samples first, then those with the most instructions."""
+    return [records.SourceLine(*row[:-1]) for row in connection.execute(_SOURCE_LINES, (run_id,))]
+
+
 def _counters(connection: sqlite3.Connection, run_id: int) -> list[records.Counter]:
     sql = (
         "SELECT kernel.launch, counter.name, counter.value, counter.unit, counter.section, counter.text"

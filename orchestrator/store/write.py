@@ -37,6 +37,7 @@ _NEVER_NEGATIVE = {
     "op_instance": ("duration_ns", "device_ns"),
     "collective": ("group_size", "bytes", "duration_ns", "exposed_ns"),
     "derived_value": ("value",),
+    "source_counter": ("address", "inst_executed", "thread_inst_executed", "samples"),
 }
 """Times, sizes and counts by table."""
 _LARGEST = 2**63 - 1
@@ -255,10 +256,13 @@ def _large_tables(
     ranges, first_range = bulk.write_ranges(connection, run_id, report.ranges)
     kernels, first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
     counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
+    first_source = bulk.next_id(connection, "source_counter")
+    bulk.write_source(connection, run_id, first_kernel, report.source_counters)
     op_calls = bulk.write_op_calls(connection, run_id, report.op_calls)
     copies, operations, samples = _tables_of_report(connection, run_id, report, COUNTED)
     new_rows = {table: f"run_id = {run_id:d}" for table in _NEVER_NEGATIVE if table != "derived_value"}
     new_rows |= {"run": f"id = {run_id:d}", "range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"}
+    new_rows["source_counter"] = f"id >= {first_source}"
     _refuse_impossible(connection, run_id, new_rows, bulk.written_fields(report.kernels))
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, op_calls)
 

@@ -15,8 +15,6 @@ from perfctl.parsers.ncu.log import (
     CONNECTED,
     EXPORT,
     Rows,
-    Rules,
-    first_words,
     has_header,
     header_at,
     skip_to_header,
@@ -25,7 +23,7 @@ from perfctl.parsers.ncu.log import (
 from perfctl.parsers.text.doubts import not_understood, repeated, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Report
+from perfctl.records.report import Report
 
 _TOOL_LINE = re.compile(r"^==(?:PROF|ERROR|WARNING)== ", re.MULTILINE)
 _PIVOTED = re.compile(r'\ufeff*"?Metric Name"?,"?[a-z0-9]+__')
@@ -43,7 +41,7 @@ def _is_ncu(text: str) -> bool:
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
-    log, rules, table = Log(), Rules(), Table(path)
+    log, table = Log(), Table(path)
     with readable(path, "ncu"), open_text(path) as file:
         source = Lines(file, log)
         first = skip_to_header(source, log)
@@ -56,7 +54,7 @@ def parse(path: Path) -> Report:
         if csv_pages.is_summary(header):
             return _summary_report(path, reader, header, log)
         if VALUE in header:
-            is_whole = csv_pages.read_long(reader, header, table, rules, log)
+            is_whole = csv_pages.read_long(reader, header, table, log)
         else:
             is_whole = csv_pages.read_wide(reader, header, table, log)
         if not is_whole:
@@ -65,12 +63,8 @@ def parse(path: Path) -> Report:
         reason, remedy = why_no_csv(log) if log.tool_lines else ("the CSV ends after its header", "Profile again")
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {'long' if VALUE in header else 'wide'}, {len(header)} columns"
-    said = [
-        Diagnostic("info", f"ncu rule {rule}", f"{kind} in {count} launches; the first: {first_words(text)}")
-        for (rule, kind), (count, text) in rules.items()
-    ]
     notes = not_understood({"columns": Columns(header).unknown()})
-    return Finished(table).report(form, log, said, notes)
+    return Finished(table).report(form, log, notes)
 
 
 def _starts(path: Path) -> list[int]:

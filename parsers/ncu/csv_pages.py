@@ -8,9 +8,10 @@ from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from perfctl.parsers.ncu.advice import percent
 from perfctl.parsers.ncu.facts import PUSH_POP, START_END
 from perfctl.parsers.ncu.launches import Launch, Table
-from perfctl.parsers.ncu.log import Rows, Rules, cells, diagnostics, gaps
+from perfctl.parsers.ncu.log import Rows, cells, diagnostics, gaps
 from perfctl.parsers.text.doubts import others
 from perfctl.parsers.text.lines import Log
 from perfctl.parsers.text.numbers import AmbiguousNumber, DecimalStyle, StyleEvidence, base_unit, read_number, to_base
@@ -20,15 +21,17 @@ VALUE = "Metric Value"
 _NEVER = "\n"
 """A text that no row begins with."""
 NOT_USED = frozenset((
-    "Process Name", "Host Name", "Kernel Time", "Context", "Device Id", "Invocations", "Rule Type", "Rule Description",
-    "Estimated Speedup Type", "Estimated Speedup",
+    "Process Name", "Host Name", "Kernel Time", "Device Id", "Invocations",
 ))  # fmt: skip
-"""Known columns that are skipped, or read by their position beside another."""
+"""Known columns that are skipped."""
 _NEEDED = ("ID", "Process ID", "Kernel Name")
-_IDENTITY = ("Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", PUSH_POP, START_END)
+_IDENTITY = (
+    "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Process ID", "Context", PUSH_POP, START_END,
+)  # fmt: skip
 """In the order of the fields of Launch."""
 _VARYING = ("Section Name", "Body Item Label", "Metric Name", "Metric Unit", VALUE)
-USED = frozenset((*_NEEDED, *_IDENTITY[:-2], *_VARYING, "Rule Name"))
+_OF_RULE = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup", "Estimated Speedup Type")
+USED = frozenset((*_NEEDED, *_IDENTITY[:-2], *_VARYING, *_OF_RULE))
 LONGEST_ID = 18
 """Digits that a launch ID may have."""
 
@@ -72,13 +75,13 @@ def _is_range(name: str) -> bool:
     return PUSH_POP in name or START_END in name
 
 
-def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: Log) -> bool:
+def read_long(reader: Rows, header: list[str], table: Table, log: Log) -> bool:
     """Read one long table to its end; False where the header of a further table follows. Files of a million rows are
     common: the rows of a launch begin with the same identity cells, so that what follows these comes many rows at a time
     (``Lines.run``), and where all of it has been seen before, or ends with a plain value, no more is looked at."""
     columns = Columns(header)
     at = columns.first_of_metric()
-    launches, metrics = _Launches(columns, table), _Metrics(columns, at, table, rules, log)
+    launches, metrics = _Launches(columns, table), _Metrics(columns, at, table, log)
     launch, start = -1, _NEVER
     for line in reader.source:
         row = reader.feed(line)
@@ -107,13 +110,13 @@ def read_long(reader: Rows, header: list[str], table: Table, rules: Rules, log: 
 
 
 class _Metrics:
-    def __init__(self, columns: Columns, at: int, table: Table, rules: Rules, log: Log) -> None:
+    def __init__(self, columns: Columns, at: int, table: Table, log: Log) -> None:
         self._name, self._unit, self._value = (columns[name] - at for name in _VARYING[2:])
-        self._section, self._label, self._rule = (
-            columns[name] - at if name in columns else -1 for name in (*_VARYING[:2], "Rule Name")
+        self._section, self._label, *self._rule = (
+            columns[name] - at if name in columns else -1 for name in (*_VARYING[:2], *_OF_RULE)
         )
         self._last = columns.last - at
-        self._table, self._rules, self._log = table, rules, log
+        self._table, self._log = table, log
         self._known: dict[str, int] = {}
         """Text of a row from the section up to the value -> number of the metric."""
 
@@ -144,8 +147,9 @@ class _Metrics:
             return -1
         name = tail[self._name]
         if not name:
-            if 0 <= (at := self._rule) < len(tail) - 2:
-                self._rules.count((tail[at], tail[at + 1]), tail[at + 2])
+            rule, kind, text, speedup, scope = (tail[at] if 0 <= at < len(tail) else "" for at in self._rule)
+            if rule:
+                self._table.rules.add(launch, rule, kind, text, percent(speedup), scope)
             return -1
         section: str | None = tail[self._section] if self._section >= 0 else None
         if self._label >= 0 and tail[self._label]:
@@ -172,7 +176,7 @@ class _Launches:
             identity = self._columns.launch(row)
             if is_rule:
                 self._unfilled.add(launch)
-                identity = identity._replace(stream="")
+                identity = identity._replace(stream="", context="")
             self._table.launches.append(identity)
         elif launch in self._unfilled and not is_rule:
             self._unfilled.discard(launch)

@@ -22,7 +22,10 @@ KERNEL_FACTS: dict[str, tuple[str, ...]] = {
     "dynamic_shared_bytes": ("launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block"),
     "grid_x": ("launch__grid_dim_x",), "grid_y": ("launch__grid_dim_y",), "grid_z": ("launch__grid_dim_z",),
     "block_x": ("launch__block_dim_x",), "block_y": ("launch__block_dim_y",), "block_z": ("launch__block_dim_z",),
-    "device_index": ("launch__device_id",), "stream": ("launch__stream_id",),
+    "device_index": ("launch__device_id",), "stream": ("launch__stream_id",), "context": ("launch__context_id",),
+    "cluster_x": ("launch__cluster_dim_x",), "cluster_y": ("launch__cluster_dim_y",),
+    "cluster_z": ("launch__cluster_dim_z",),
+    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
 }  # fmt: skip
 """Field of Kernel -> metric names, the most exact first; display names are those of the details page."""
 
@@ -34,31 +37,56 @@ _ATTRIBUTE = "device__attribute_"
 FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), (_ATTRIBUTE + name for name in _DEVICE_FACTS)))
 
 _AXES = ("grid_", "block_")
-_UNITS = {"duration_ns": "ns", "static_shared_bytes": "byte/block", "dynamic_shared_bytes": "byte/block"}
+_UNITS = {
+    "duration_ns": "ns", "static_shared_bytes": "byte/block", "dynamic_shared_bytes": "byte/block", "occupancy": "%",
+}  # fmt: skip
+_FRACTIONS = ("duration_ns", "occupancy")
+"""Fields that need not be whole numbers."""
+_CLUSTER = ("cluster_x", "cluster_y", "cluster_z")
+_MAKES_FLOPS = re.compile(
+    r"(?:sm|smsp)__(?:sass_thread_inst_executed_op_[dfh](?:add|mul|fma)2?_pred_on|inst_executed_pipe_tensor\w*"
+    r"|ops_path_tensor_\w+)\.sum"
+)
+
+
+def counts_flops(metric: str) -> bool:
+    """Return whether a metric is a whole count of instructions or operations that FLOPs are made from. Rates are not."""
+    return _MAKES_FLOPS.fullmatch(metric) is not None
 
 
 def kernel_fields(facts: Facts) -> dict[str, int | float]:
     """Fields of Kernel from a launch's facts. A missing unit means the base unit: ncu prints none for metrics of a
     report that a different version wrote (values stay in base units there). A value in another unit than the field's is
-    left out."""
+    left out. Occupancy is 0..1; clusters are left out where the launch had none."""
     found: dict[str, int | float] = {}
     for field, names in KERNEL_FACTS.items():
-        kinds = int | float if field == "duration_ns" else int
+        kinds = int | float if field in _FRACTIONS else int
         for value, unit in (facts.get(name, (None, None)) for name in names):
             if value == 0 and field.startswith(_AXES):  # a launch that failed
                 continue
             if isinstance(value, kinds) and (field not in _UNITS or unit in (None, "byte", _UNITS[field])):
                 found[field] = value
                 break
+    if not any(found.get(field) for field in _CLUSTER):  # sizes of 0: launched without clusters
+        for field in _CLUSTER:
+            found.pop(field, None)
+    if "occupancy" in found and not 0 <= (share := found.pop("occupancy") / 100) > 1:
+        found["occupancy"] = share
     return found
 
 
 def kernel_of(
-    launch: int, name: str, place: Place, fields: Mapping[str, int | float], short_name: str | None = None
+    launch: int,
+    name: str,
+    place: Place,
+    fields: Mapping[str, int | float],
+    short_name: str | None = None,
+    *,
+    counted: bool = False,
 ) -> Kernel:
-    """A launch with its ``kernel_fields``."""
-    source = "range" if place.layer is not None else None
-    return Kernel(launch, name, short_name, *place, source)._replace(**fields)  # type: ignore[arg-type]
+    """A launch with its ``kernel_fields``; ``counted``: a metric that ``counts_flops`` has a value."""
+    by_range, source = "range" if place.layer is not None else None, "counted" if counted else None
+    return Kernel(launch, name, short_name, *place, by_range, source=source)._replace(**fields)  # type: ignore[arg-type]
 
 
 def device_of(index: int, capability: str | None, facts: Facts) -> Device:

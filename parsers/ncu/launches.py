@@ -14,10 +14,12 @@ from itertools import repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from perfctl.parsers.ncu.advice import Rules
 from perfctl.parsers.ncu.facts import (
     FACT_NAMES,
     KERNEL_FACTS,
     Facts,
+    counts_flops,
     device_of,
     kernel_fields,
     kernel_of,
@@ -153,6 +155,9 @@ CHUNK = 1024
 NO_VALUE = frozenset({"", "n/a", "N/A", "no data", "nan", "-nan", "inf", "-inf"})
 """Texts that ncu prints instead of a missing value."""
 
+_NUMBERED = ("stream", "device_index", "process", "context")
+"""Fields of Kernel that are numbers in the identity cells."""
+
 Read = tuple[int | float | None, str | None]
 """A number, or None and the state of the gap where a number was expected."""
 
@@ -177,6 +182,8 @@ class Launch(NamedTuple):
     grid: str = ""
     device: str = ""
     capability: str = ""
+    process: str = ""
+    context: str = ""
     push_pop: str = ""
     start_end: str = ""
 
@@ -189,6 +196,10 @@ class Table:
         self.keys: list[tuple[str, str, str | None]] = []
         self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self.cells = Cells(path)
+        self.rules = Rules()
+        self.counted: set[int] = set()
+        """Launches for which a metric that FLOPs are made from has a number."""
+        self._flops: set[int] = set()
         self.facts: dict[int, dict[int, str]] = {}
         """Of the cells in FACT_NAMES: key -> launch -> printed text, the first where there are several."""
 
@@ -200,12 +211,18 @@ class Table:
             self.keys.append(key)
             if name in FACT_NAMES:
                 self.facts[number] = {}
+            if counts_flops(name):
+                self._flops.add(number)
         return number
 
     def add(self, launch: int, keys: Sequence[int], texts: Sequence[int]) -> None:
         """Take in cells of a launch: the numbers of their metrics, and of their texts in ``cells``."""
         self.cells.key.extend(keys)
         self.cells.text.extend(texts)
+        if launch not in self.counted and not self._flops.isdisjoint(keys):
+            pairs = zip(keys, texts, strict=True)
+            if any(key in self._flops and self.cells.texts[text][:1].isdigit() for key, text in pairs):
+                self.counted.add(launch)
         if self.facts.keys().isdisjoint(keys):
             return
         for key, text in zip(keys, texts, strict=True):
@@ -248,9 +265,7 @@ class Finished:
             self._kept = found
         return found
 
-    def report(
-        self, form: str, log: Log, rules: Iterable[Diagnostic], notes: Iterable[Diagnostic], printed: str = "CSV"
-    ) -> Report:
+    def report(self, form: str, log: Log, notes: Iterable[Diagnostic], printed: str = "CSV") -> Report:
         """The whole report; ``printed`` says what a file of this form is called."""
         kernels = self.kernels()
         no_grid = f"the {printed} has no Grid Size for a launch (ncu before 2023 prints none)"
@@ -266,8 +281,9 @@ class Finished:
             devices=self.devices(),
             kernels=kernels,
             counters=self.counters(),
-            gaps=(*missing, *gaps(log, printed)),
-            diagnostics=(*diagnostics(log), *rules, *self._rounding(), *notes),
+            gaps=(*missing, *gaps(log, printed), *self._table.rules.gaps()),
+            diagnostics=(*diagnostics(log), *self._rounding(), *notes),
+            advice=self._table.rules.ordered(self._order),
         )
 
     def counters(self) -> NumberedCounters:
@@ -302,7 +318,13 @@ class Finished:
     def kernels(self) -> list[Kernel]:
         """The launches in the order of their IDs."""
         numbered = enumerate(zip(self._order, self._table.launches, strict=True))
-        return with_steps(sorted(_kernel(*launch, self._facts.get(index, {})) for index, launch in numbered))
+        counted = self._table.counted
+        return with_steps(
+            sorted(
+                (_kernel(*launch, self._facts.get(index, {}), index in counted) for index, launch in numbered),
+                key=lambda kernel: kernel.launch,
+            )
+        )
 
     def devices(self) -> tuple[Device, ...]:
         """The devices the launches ran on, as far as the file tells them apart."""
@@ -374,15 +396,15 @@ class Finished:
             yield Diagnostic("info", "perfctl", text)
 
 
-def _kernel(rank: int, launch: Launch, facts: Facts) -> Kernel:
+def _kernel(rank: int, launch: Launch, facts: Facts, counted: bool) -> Kernel:
     fields = kernel_fields(facts)
     for prefix, text in (("grid", launch.grid), ("block", launch.block)):
         if not _is_failed(text) and (dimensions := _dimensions(text)):
             fields.update(zip((f"{prefix}_x", f"{prefix}_y", f"{prefix}_z"), dimensions, strict=True))
-    for field, text in (("stream", launch.stream), ("device_index", launch.device)):
-        if _is_whole(text):
-            fields[field] = int(text)
-    return kernel_of(rank, launch.name, place_of(launch.push_pop, launch.start_end, launch.name), fields)
+    named = zip(_NUMBERED, (launch.stream, launch.device, launch.process, launch.context), strict=True)
+    fields.update((field, int(text)) for field, text in named if _is_whole(text))
+    place = place_of(launch.push_pop, launch.start_end, launch.name)
+    return kernel_of(rank, launch.name, place, fields, counted=counted)
 
 
 @lru_cache(maxsize=4096)

@@ -190,21 +190,6 @@ def gaps(log: Log, form: str = "CSV") -> list[Gap]:
     return found
 
 
-class Rules(dict[tuple[str, ...], tuple[int, str]]):
-    """Messages of ncu's rules: what tells them apart -> how often, and the text of the first."""
-
-    def count(self, rule: tuple[str, ...], text: str) -> None:
-        """Count one message."""
-        times, first = self.get(rule, (0, text))
-        self[rule] = times + 1, first
-
-
-def first_words(text: str, limit: int = 300) -> str:
-    """One line of at most ``limit`` characters from a text of several."""
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
 def kernel_gaps(
     kernels: Sequence[Kernel],
     no_grid: str,

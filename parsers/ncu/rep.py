@@ -19,11 +19,13 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO
 
+from perfctl.parsers.ncu.advice import Rules
 from perfctl.parsers.ncu.facts import (
     FACT_NAMES,
     KERNEL_FACTS,
     Facts,
     Value,
+    counts_flops,
     device_of,
     innermost,
     kernel_fields,
@@ -35,7 +37,7 @@ from perfctl.parsers.text.doubts import newer, not_understood
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.numbers import Number, Unit, base_unit, to_base
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report
+from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report, SourceCounter
 
 MAGIC = b"NVR\0"
 _KNOWN_LAYOUT = 7
@@ -55,6 +57,8 @@ class Outline:
     versions: dict[str, str] = field(default_factory=dict)
     """Provider -> version: "CUDA Version", "Display Driver Version", "Nsight Compute Target ...", ..."""
     created: int | None = None
+    processes: set[int] = field(default_factory=set)
+    """Ids of the processes that the results are of; empty in files of 2019."""
 
     @property
     def tool_version(self) -> str | None:
@@ -112,7 +116,11 @@ def _block(header: bytes, found: Outline) -> int:
         elif key == 8 and isinstance(value, bytes):
             pair = {part: text.decode("utf-8", "replace") for part, text in _fields(value) if isinstance(text, bytes)}
             found.versions[pair.get(1, "")] = pair.get(2, "")
-    found.results += block.get((2, int), 0)
+    results = block.get((2, int), 0)
+    found.results += results
+    if results:  # field 6: process id, host and program
+        own = (value for key, value in _fields(block.get((6, bytes), b"")) if key == 1 and isinstance(value, int))
+        found.processes.update(own)
     payload: int = block.get((5, int), 0)
     return payload
 
@@ -157,8 +165,9 @@ def sniff(path: Path, head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def parse(path: Path) -> Report:
-    """Read the report. Raises ReportError when it is damaged, holds nothing, or ``ncu_report`` is not installed."""
+def parse(path: Path, *, source: bool = False) -> Report:
+    """Read the report; ``source``: with counters of each instruction. Raises ReportError when it is damaged, holds
+    nothing, or ``ncu_report`` is not installed."""
     with readable(path, "ncu"):
         shape = outline(path)
     if shape.known and shape.cut_at is not None:
@@ -168,7 +177,7 @@ def parse(path: Path) -> Report:
         remedy = f"Install it with pip install 'perfctl[ncu]'. Or: {_EXPORT.format(path=path)}"
         raise ReportError(path, "ncu", "reading .ncu-rep files needs NVIDIA's ncu_report package", remedy)
     results = _Results()
-    for record in _read(path):
+    for record in _read(path, source=source):
         results.add(record)
     if not results.kernels:
         raise ReportError(path, "ncu", *_why_empty(path, shape))
@@ -180,21 +189,23 @@ def parse(path: Path) -> Report:
         tool_version=shape.tool_version,
         devices=tuple(replace(device, driver_version=driver) for _, device in sorted(results.devices.items())),
         environment={"cuda": shape.versions["CUDA Version"]} if "CUDA Version" in shape.versions else {},
-        kernels=with_steps(results.kernels),
+        kernels=with_steps(_of_process(results.kernels, shape.processes)),
         counters=results,
-        gaps=tuple(_gaps(results, shape)),
+        gaps=(*_gaps(results, shape), *_not_stored(results, shape, source=source)),
         diagnostics=(
             *results.diagnostics,
             *not_understood({"metrics with a new type of value": results.unknown_metrics}),
             *newer("ncu", shape.tool_version, NEWEST),
         ),
         started_at=shape.created_at,
+        advice=results.rules.ordered(range(len(results.kernels))),
+        source_counters=results.source,
     )
 
 
-def _read(path: Path) -> Iterator[dict[str, Any]]:
+def _read(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
     """Every result of the report, from the reading process; ReportError when that fails."""
-    command = [sys.executable, "-P", "-m", READER, str(path.absolute())]
+    command = [sys.executable, "-P", "-m", READER, str(path.absolute()), *(["source"] if source else [])]
     with subprocess.Popen(command, stdout=PIPE, stderr=DEVNULL, stdin=DEVNULL) as process:
         watchdog = threading.Timer(READER_SECONDS, process.kill)
         watchdog.daemon = True
@@ -236,6 +247,40 @@ def _gaps(results: _Results, shape: Outline) -> Iterator[Gap]:
     yield from no_values(*results.counts(), "no value")
 
 
+def _of_process(kernels: list[Kernel], processes: set[int]) -> list[Kernel]:
+    """The launches with their process, where the report is of one."""
+    if len(processes) != 1:
+        return kernels
+    (process,) = processes
+    return [kernel._replace(process=process) for kernel in kernels]
+
+
+def _not_stored(results: _Results, shape: Outline, *, source: bool) -> Iterator[Gap]:
+    """What the report holds besides, and what it lacks."""
+    yield from results.rules.gaps()
+    if count := len(shape.processes) - 1:
+        held = (
+            f"{count + 1} processes, and NVIDIA's ncu_report does not tell their launches apart"
+            if count > 0
+            else "none"
+        )
+        yield Gap("kernel.process", "not_available", f"process ids in the report: {held}")
+    if results.series:
+        some = ", ".join(list(results.series)[:3])
+        reason = (
+            f"{len(results.series)} metrics have a curve or a series of samples in the report, which are not stored: "
+        )
+        yield Gap("counter:instances", "not_collected", f"{reason}{some}{', ...' if len(results.series) > 3 else ''}")
+    if source and not results.source:
+        reason = "the report has no values by instruction; profile with --set full, or with --section SourceCounters"
+        yield Gap("source_counter", "not_available", reason)
+    elif results.addresses and not source:
+        reason = (
+            f"the report has values of {results.addresses:,} instructions; perfctl ingest --source --again stores them"
+        )
+        yield Gap("source_counter", "not_collected", reason)
+
+
 class _Results:
     """Launches and metric values of one report; iterating gives the counters, as often as wanted."""
 
@@ -251,8 +296,12 @@ class _Results:
         """Kernels whose launch failed: their grid has 0 blocks."""
         self.damaged = 0
         """Results without any metric, which is how the package returns a damaged one."""
-        self._keys: list[tuple[str, Unit]] = []
-        self._key_ids: dict[tuple[str, str], int] = {}
+        self.rules = Rules()
+        self.source: list[SourceCounter] = []
+        self.addresses = 0
+        self.series: dict[str, None] = {}
+        self._keys: list[tuple[str, Unit, str | None]] = []
+        self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self._launch, self._key = array("L"), array("L")
         self._value: list[Value] = []
 
@@ -263,9 +312,18 @@ class _Results:
             return
         launch = len(self.kernels)
         self.unknown_metrics.update(dict.fromkeys(record["strange"]))
-        facts = self._metrics(launch, record["metrics"])
+        facts, counted = self._metrics(launch, record["metrics"], record["sections"])
+        for name, unit, instance, value in record["instances"]:
+            self._value_of(launch, f"{name}[{instance}]", unit, record["sections"].get(name), value)
+        for rule in record["rules"]:
+            self.rules.add(launch, *rule)
+        for offset, opcode, file, *others in record["source"]:
+            code, place = opcode and sys.intern(opcode), file and sys.intern(file)
+            self.source.append(SourceCounter(launch, offset, code, place, *others))
+        self.addresses += record["addresses"]
+        self.series.update(dict.fromkeys(record["series"]))
         place, fields = innermost(record["ranges"]), kernel_fields(facts)
-        kernel = kernel_of(launch, record["name"], place, fields, record["short"] or None)
+        kernel = kernel_of(launch, record["name"], place, fields, record["short"] or None, counted=counted)
         self.kernels.append(kernel)
         if facts.get("launch__grid_dim_x", (None, None))[0] == 0:
             self.failed.append(kernel.name)
@@ -276,25 +334,34 @@ class _Results:
             text = f"result {launch} is not a single kernel but a range, graph or command list: {kernel.name}"
             self.diagnostics.append(Diagnostic("warning", "ncu", text))
 
-    def _metrics(self, launch: int, metrics: list[tuple[str, str, Value]]) -> Facts:
+    def _metrics(
+        self, launch: int, metrics: list[tuple[str, str, Value]], sections: dict[str, str]
+    ) -> tuple[Facts, bool]:
+        """The launch's facts, and whether instructions were counted that FLOPs are made from."""
         facts: Facts = {}
-        for name, unit, value in metrics:
-            key = self._key_ids.setdefault((name, unit), len(self._keys))
-            if key == len(self._keys):
-                self._keys.append((name, base_unit(unit)))
-            base = self._keys[key][1]
-            if isinstance(value, int):
-                value = to_base(Number(value, 0), base.scale)
-            elif isinstance(value, float):
-                value *= base.scale
-            elif value is None:
+        counted = False
+        for name, unit, printed in metrics:
+            value, base = self._value_of(launch, name, unit, sections.get(name), printed)
+            if value is None:
                 self.missing[name] += 1
             if name in FACT_NAMES:
                 facts[name] = (value, base.name)
-            self._launch.append(launch)
-            self._key.append(key)
-            self._value.append(value)
-        return facts
+            counted = counted or (value is not None and counts_flops(name))
+        return facts, counted
+
+    def _value_of(self, launch: int, name: str, unit: str, section: str | None, value: Value) -> tuple[Value, Unit]:
+        key = self._key_ids.setdefault((name, unit, section), len(self._keys))
+        if key == len(self._keys):
+            self._keys.append((name, base_unit(unit), section))
+        base = self._keys[key][1]
+        if isinstance(value, int):
+            value = to_base(Number(value, 0), base.scale)
+        elif isinstance(value, float):
+            value *= base.scale
+        self._launch.append(launch)
+        self._key.append(key)
+        self._value.append(value)
+        return value, base
 
     def counts(self) -> tuple[int, int]:
         """(metric values of all launches, how many of them are missing)"""
@@ -302,6 +369,6 @@ class _Results:
 
     def __iter__(self) -> Iterator[Counter]:
         for launch, key, value in zip(self._launch, self._key, self._value, strict=True):
-            name, unit = self._keys[key]
+            name, unit, section = self._keys[key]
             number, text = (None, value) if isinstance(value, str) else (value, None)
-            yield Counter(launch, name, number, unit.name, None, text)
+            yield Counter(launch, name, number, unit.name, section, text)

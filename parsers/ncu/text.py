@@ -11,11 +11,11 @@ from pathlib import Path
 from perfctl.parsers.ncu import csv_pages
 from perfctl.parsers.ncu.facts import cell_of
 from perfctl.parsers.ncu.launches import NO_VALUE, Finished, Launch, Table
-from perfctl.parsers.ncu.log import CONNECTED, EXPORT, Rules, first_words, has_header, why_no_csv
+from perfctl.parsers.ncu.log import CONNECTED, EXPORT, has_header, why_no_csv
 from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
 from perfctl.parsers.text.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, Report
+from perfctl.records.report import Report
 
 METRIC_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
 SUMMARY_COLUMNS = ("Metric Name", "Metric Unit", "Minimum", "Maximum", "Average")
@@ -119,7 +119,7 @@ def _joined(old: str, new: str, *, words: bool) -> str:
 _LAUNCH = re.compile(
     r" {1,8}(?P<name>\S.*?)(?: \((?P<grid>\d+, \d+, \d+)\)x\((?P<block>\d+, \d+, \d+)\))?"
     r"(?:, \d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d)?"
-    r", Context \d+(?:, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<capability>[\d.]+))?"
+    r", Context (?P<context>\d+)(?:, Stream (?P<stream>\d+))?(?:, Device (?P<device>\d+))?(?:, CC (?P<capability>[\d.]+))?"
     r"(?:, (?:Series ID|Combination) [^,]{1,100})*\s*"
 )
 _SUMMARY = re.compile(
@@ -127,7 +127,7 @@ _SUMMARY = re.compile(
     r"| \((?P<new_grid>\d+, \d+, \d+)\)x\((?P<new_block>\d+, \d+, \d+)\))"
     r"(?:, Device \d+)?(?:, CC [\d.]+)?(?:, (?P<count>\d+) invocations?|, Invocations (?P<new_count>\d+))\s*"
 )
-_PROCESS = re.compile(r"\[\d+\] \S.*@\S+\s*")
+_PROCESS = re.compile(r"\[(\d+)\] \S.*@\S+\s*")
 _SECTION = re.compile(r" {0,8}Section: (\S.*)")
 _RULE = re.compile(r" {2,8}([A-Z]{3}) {1,3}(\S.*)")
 _RULE_MORE = re.compile(r" {8,14}\S")
@@ -141,12 +141,9 @@ _SIGNATURE = re.compile(
     r"^ +Metric Name +Metric Unit +Metric Value\s*$",
     re.MULTILINE,
 )
-_SPEEDUP = re.compile(r"^Est\. (?:Local )?Speedup: \S+ ")
-_DIGITS = re.compile(r"\d[\d.,]*")
-_ABOUT = 80
 _ADVICE_COLUMNS = 2
 """Some rules put their advice into a box of two columns: kind and text."""
-_MOST_RANGES, _MOST_RULES, _MOST_RULE_LINES = 200, 2000, 200
+_MOST_RANGES, _MOST_RULE_LINES = 200, 200
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -182,21 +179,17 @@ def parse(path: Path) -> Report:
         reason = "ncu's console text has no launch (it is cut off, or from the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
     reader.table.cells.end(len(launches) - 1)
-    rules = [
-        Diagnostic("info", f"ncu rule of section {section}", f"{kind} {count} times; the first: {first_words(example)}")
-        for (section, kind, _), (count, example) in reader.rules.items()
-    ]
     form = f"ncu console text, {'with grids' if reader.headed else 'up to 2022.3'}"
-    return Finished(reader.table).report(form, reader.log, rules, notes, "text")
+    return Finished(reader.table).report(form, reader.log, notes, "text")
 
 
 class _Reader:
     def __init__(self, path: Path) -> None:
         self.log, self.table = Log(), Table(path)
-        self.rules = Rules()
         self.summary_rows: list[dict[str, str]] = []
         self.processes: dict[str, int] = {}
         """Line that names a process before its launches -> its number in the file."""
+        self._process = ""
         self.starts: list[int] = []
         """Lines at which ncu began again, after the launches of an output."""
         self.is_again = False
@@ -265,14 +258,16 @@ class _Reader:
             self.log.add(f"==WARNING== {line.strip().removeprefix('Warning: ')}")
         elif line.rstrip() == _STATES:
             self.unknown.append("NVTX states of a summary (its kernels are separated by name only)")
-        elif not _PROCESS.fullmatch(line):
+        elif (match := _PROCESS.fullmatch(line)) is None:
             if line.startswith(CONNECTED) and self._has_read():
                 self._begin_output()
             self.log.add(line)
-        elif self.processes.setdefault(line.strip(), self._line) != self._line and self._has_read():
-            self.is_again |= not self.starts
-            self._begin_output()
-            self.processes[line.strip()] = self._line
+        else:
+            self._process = match[1]
+            if self.processes.setdefault(line.strip(), self._line) != self._line and self._has_read():
+                self.is_again |= not self.starts
+                self._begin_output()
+                self.processes[line.strip()] = self._line
         self._before = line
 
     def _has_read(self) -> bool:
@@ -290,7 +285,8 @@ class _Reader:
         self._section = self._summary = None
         self.headed |= match["grid"] is not None
         self.table.cells.end(len(self.table.launches) - 1)
-        self.table.launches.append(Launch(len(self.table.launches), **match.groupdict("")))
+        number = len(self.table.launches)
+        self.table.launches.append(Launch(number, process=self._process, **match.groupdict("")))
 
     def _end_stack(self) -> None:
         ranges, self._ranges = self._ranges, None
@@ -322,10 +318,8 @@ class _Reader:
         self.log.cut_rows += body.broken if body else 0
 
     def _end_rule(self) -> None:
-        """Count a rule: the text does not name it, so its section and first words identify it."""
+        """Keep a rule's result. The text does not name the rule, so its section stands for it."""
         if self._rule:
             (kind, *texts), self._rule = self._rule, []
-            text = " ".join(texts)
-            rule = (self._section or "", kind, _DIGITS.sub("#", _SPEEDUP.sub("", text))[:_ABOUT])
-            if rule in self.rules or len(self.rules) < _MOST_RULES:
-                self.rules.count(rule, text)
+            if self._summary is None:
+                self.table.rules.add_printed(len(self.table.launches) - 1, self._section or "", kind, " ".join(texts))

@@ -264,6 +264,47 @@ class Advice(NamedTuple):
     """What it is a share of: "global" (the launch) or "local" (the work of one unit); None when not stated."""
 
 
+class SourceCounter(NamedTuple):
+    """What one machine instruction of a launch did."""
+
+    launch: int
+    """``Kernel.launch`` in the same report."""
+    address: int
+    """Bytes from the first instruction of the kernel."""
+    opcode: str | None = None
+    """With its modifiers, such as ISETP.GE.AND; never the operands."""
+    file: str | None = None
+    """Source file that it was compiled from; None without line information. Likewise ``line``."""
+    line: int | None = None
+    inst_executed: int | None = None
+    """Times that a warp executed it; ``thread_inst_executed``: that a thread did."""
+    thread_inst_executed: int | None = None
+    samples: int | None = None
+    """Samples of warps that were at it."""
+    stall: str | None = None
+    """The reason why most of those that stalled did; None where none did, or the report does not say."""
+
+
+class SourceLine(NamedTuple):
+    """What a source line did in all launches of one kernel; a machine instruction where the line is not known."""
+
+    kernel: str
+    short_name: str | None
+    file: str | None
+    line: int | None
+    address: int
+    """Bytes from the kernel's first instruction to the line's first one."""
+    instructions: int
+    """Machine instructions of it."""
+    inst_executed: int | None
+    """By warps; ``thread_inst_executed``: by threads. Likewise ``samples``: None when not collected."""
+    thread_inst_executed: int | None
+    samples: int | None
+    opcode: str | None
+    """Of the instruction with the most samples; likewise ``stall``."""
+    stall: str | None
+
+
 CODE = "read from code"
 """Begins the rule of a derived count that was read from a kernel's machine code."""
 
@@ -444,6 +485,8 @@ class Report:
     collectives: Iterable[Collective] = ()
     advice: Iterable[Advice] = ()
     threads: tuple[Thread, ...] = ()
+    source_counters: Iterable[SourceCounter] = ()
+    """Empty in a run that was read from the store: ``store.read.source_lines`` sums them by source line."""
     rank: int | None = None
     """Of the process among ``world_size`` that worked together, from 0; None when the file cannot say."""
     world_size: int | None = None

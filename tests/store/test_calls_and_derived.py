@@ -13,7 +13,7 @@ import pytest
 from perfctl.orchestrator.store import database, query, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, forget, write_derived, write_run
 from perfctl.records.bulk import Columns
-from perfctl.records.report import Collective, DerivedCount, Kernel, OpCall, Report
+from perfctl.records.report import Collective, DerivedCount, Kernel, OpCall, Report, SourceCounter, SourceLine
 
 SWEEP = SweepFacts("a sweep", "sweep", None, None)
 EMPTY = Report("torch", Path("r"), "made")
@@ -111,6 +111,35 @@ def test_a_derived_count_below_0_is_not_known_and_says_so(writing: sqlite3.Conne
     write_derived(writing, run_id, [DerivedCount(0, "FFMA", -1, RULE), DerivedCount(1, "FFMA", 0, RULE)])
     assert [count.value for count in read.derived_counts(writing, run_id)] == [None, 0]
     assert [gap.quantity for gap in read.load(writing, [run_id])[0].report.gaps] == ["derived_count.value"]
+
+
+def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_by_address(
+    writing: sqlite3.Connection,
+) -> None:
+    """Two launches of one kernel and one of another; the line's opcode and stall are those of its hottest instruction."""
+    launches = [Kernel(0, "gemm(int)", "gemm"), Kernel(1, "gemm(int)", "gemm"), Kernel(2, "relu")]
+    counters = [
+        SourceCounter(launch, *rest)
+        for launch in (0, 1)
+        for rest in ((0, "MOV", "a.cu", 4, 10, 320, 1, "wait"), (16, "FFMA", "a.cu", 4, 10, 310, 7, "barrier"),
+                     (32, "EXIT", "b.cu", 4, 10, 320, 0, None))
+    ]  # fmt: skip
+    counters += [SourceCounter(2, 0, "MOV", None, None, 5), SourceCounter(2, 16, None, None, None, 6)]
+    run_id = write(writing, replace(EMPTY, kernels=launches, source_counters=counters))
+    assert read.source_lines(writing, run_id) == [
+        SourceLine("gemm(int)", "gemm", "a.cu", 4, 0, 2, 40, 2 * 630, 16, "FFMA", "barrier"),
+        SourceLine("gemm(int)", "gemm", "b.cu", 4, 32, 1, 20, 640, 0, "EXIT", None),
+        SourceLine("relu", None, None, None, 16, 1, 6, None, None, None, None),
+        SourceLine("relu", None, None, None, 0, 1, 5, None, None, "MOV", None),
+    ]
+    assert (rows(writing, "source_counter"), rows(writing, "source_file")) == (8, 2)
+    assert query.count_rows(writing, "source_counter", [run_id + 1]) == 0
+    odd = [SourceCounter(0, 0, "MOV", None, None, -1, 5)]
+    second = write(writing, replace(EMPTY, kernels=launches[:1], source_counters=odd))
+    assert [line.inst_executed for line in read.source_lines(writing, second)] == [None]
+    assert [gap.quantity for gap in read.load(writing, [second])[0].report.gaps] == ["source_counter.inst_executed"]
+    forget(writing, "run", "id = ?", [run_id])
+    assert (rows(writing, "source_counter"), rows(writing, "source_file")) == (1, 0)
 
 
 @pytest.mark.parametrize("by_perfctl", [True, False])

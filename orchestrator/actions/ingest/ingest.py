@@ -62,6 +62,8 @@ class UserHints:
     """train or infer."""
     precision: str | None = None
     """fp32, tf32, bf16 or fp16."""
+    source: bool = False
+    """Store what each machine instruction did, too, where the report holds it (.ncu-rep)."""
     guess_layers: bool = False
     """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and shape. Needs torch."""
     batch_pattern: str | None = None
@@ -267,7 +269,7 @@ class Take:
         if known is not None:
             yield Written(known, new=False)
             return
-        for part in parsers.reports(source.path):
+        for part in parsers.reports(source.path, source=self.hints.source):
             facts = RunFacts(
                 "unknown", "ok", "ingested", artifact=relative(source.shown, self.store),
                 artifact_sha256=f"{digest()}#{part.number}" if part.is_of_several else digest(),
@@ -285,6 +287,10 @@ class Take:
         report = _with_hints(report, self.hints, batch, source.shown)
         # A report made elsewhere may list its devices in any order: where there is a GPU, the GPU did the work.
         report = replace(report, devices=tuple(sorted(report.devices, key=lambda device: device.kind != "gpu")))
+        if self.hints.source and report.tool != "workload" and not report.source_counters:
+            known = any(gap.quantity == "source_counter" for gap in report.gaps)
+            gap = Gap("source_counter", "not_available", "only .ncu-rep files hold counters of each instruction")
+            report = replace(report, gaps=report.gaps if known else (*report.gaps, gap))
         if self.hints.guess_layers:
             report = _with_guesses(report)
         reason = _errors(report)

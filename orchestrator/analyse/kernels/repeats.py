@@ -137,7 +137,7 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
         for kernel in measured:
             own = kernel._replace(
                 launch=next(number), layer=site.layer, direction=site.direction, range_number=None, start_ns=None,
-                duration_ns=None,
+                duration_ns=None, source=None, correlation=None, graph_id=None, graph_node_id=None,
             )  # fmt: skip
             kernels.append(own)
             counters += [

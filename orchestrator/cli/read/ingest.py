@@ -44,6 +44,12 @@ def ingest(
             help="Where a report has no ranges, guess which layer of --workload launched what, from order and shape.",
         ),
     ] = False,
+    source: Annotated[
+        bool,
+        typer.Option(
+            "--source", help="Store what each machine instruction did, too (.ncu-rep): 'perfctl show RUN --source'."
+        ),
+    ] = False,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,
     as_json: options.Json = False,
@@ -63,7 +69,7 @@ def ingest(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.actions.ingest import ingest as actions
 
-    hints = actions.UserHints(batch, workload, device_name, mode, precision, guess_layers, batch_pattern)
+    hints = actions.UserHints(batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern)
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with reading() as progress:
         done = actions.ingest(

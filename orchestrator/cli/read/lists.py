@@ -12,7 +12,7 @@ import typer
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.read.report import Peaks
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
@@ -30,6 +30,10 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
 
 def show(
     run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
+    source: Annotated[
+        bool,
+        typer.Option("--source", help="Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
+    ] = False,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -40,6 +44,20 @@ def show(
 
     with database.reading(store or DEFAULT) as connection:
         (found,) = read.load(connection, [run])
+        lines = read.source_lines(connection, run) if source else []
+    if source and not lines:
+        why = next(
+            (gap.reason for gap in found.report.gaps if gap.quantity == "source_counter"), "it was not asked for"
+        )
+        raise PerfctlError(
+            f"run {run} has no counters of source lines: {why}", "perfctl ingest FILE.ncu-rep --source --again"
+        )
+    if source and as_json:
+        console.as_json([line._asdict() for line in lines])
+        return
+    if source:
+        console.show(terminal.source_lines(lines))
+        return
     if as_json:
         console.as_json(export.run_json(found))
         return

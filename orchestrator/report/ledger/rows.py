@@ -22,7 +22,7 @@ _ROOFS = (
     "mfu_refused", "hfu", "bound", "bound_why",
 )  # fmt: skip
 BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
-SMALL = ("steps", "memory", "summaries", "gaps", "diagnostics")
+SMALL = ("steps", "memory", "summaries", "gaps", "diagnostics", "advice")
 FACTS = (
     "id", "sweep_id", "sweep_name", "sweep_command", "host", "profiler", "profiler_version", "workload", "batch_size",
     "mode", "precision", "status", "origin", "exit_code", "reason", "started_at", "duration_ns", "artifact",

@@ -20,6 +20,7 @@ from perfctl.orchestrator.report.page.bench import apart, bench_views
 from perfctl.orchestrator.report.page.derived import derived_table
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
+from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
 from perfctl.orchestrator.report.page.records import PageView, Section, StudyView
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
@@ -95,6 +96,7 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
     long = (kernels.launches(found.prepared.runs), page_study.counters(some))
     if grids := tuple(grid for grid in long if grid):
         yield Section("kernels", "Kernels", tables=by_name, grids=grids)
+    yield from _tables("advice", "Advice and instructions of ncu", advice_table(some), mix_table(some), folded=True)
     if views := tuple(timeline.timelines(some, colours)):
         yield Section("timeline", "Timeline", timelines=views)
     else:

@@ -164,3 +164,22 @@ SELECT
     r.verified_error,             -- relative error that 95 % of counted launches stayed within; 0.01 is 1 %; NULL: never compared
     v.id AS rowid                 -- number of the row; -; NULL: never
 FROM derived_value AS v LEFT JOIN derived_rule AS r ON r.id = v.rule_id;
+CREATE TABLE source_file (        -- one source file that kernels of a run were compiled from; source_counter.file_id refers to it
+    id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    name TEXT NOT NULL            -- path, as the compiler noted it; -; NULL: never
+);
+CREATE INDEX source_file_by_run ON source_file(run_id);
+CREATE TABLE source_counter (     -- what one machine instruction of a launch did; only with perfctl ingest --source
+    id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
+    kernel_id INTEGER NOT NULL REFERENCES kernel_launch(id) ON DELETE CASCADE, -- the launch; -; NULL: never
+    address INTEGER NOT NULL,     -- offset from the kernel's first instruction; byte; NULL: never
+    opcode TEXT,                  -- with its modifiers, never the operands; -; NULL: the report has no machine code
+    file_id INTEGER,              -- id of its source_file; -; NULL: compiled without line information
+    line INTEGER,                 -- line of that file; -; NULL: compiled without line information
+    inst_executed INTEGER,        -- executions by warps; count; NULL: not collected
+    thread_inst_executed INTEGER, -- executions by threads; count; NULL: not collected
+    samples INTEGER,              -- samples of warps that were at it; count; NULL: not collected
+    stall TEXT                    -- why most of the stalled warps among them stalled; -; NULL: none did, or not collected
+);
+CREATE INDEX source_counter_by_kernel ON source_counter(kernel_id);

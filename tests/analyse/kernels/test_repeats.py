@@ -110,6 +110,14 @@ def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_
     assert not found.gaps
 
 
+def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_rest_of_what_it_repeats() -> None:
+    own = {"source": "counted", "correlation": 5, "graph_id": 6, "graph_node_id": 7, "context": 1, "occupancy": 0.5}
+    seen = [kernel._replace(**own) for kernel in STEP if kernel.layer != "block.1.up"]
+    (added,) = [kernel for kernel in with_repeats(report(*seen), PLAIN).kernels if kernel.layer == "block.1.up"]
+    assert (added.source, added.correlation, added.graph_id, added.graph_node_id) == (None, None, None, None)
+    assert (added.context, added.occupancy) == (1, 0.5)
+
+
 def test_what_ncu_replayed_all_the_same_keeps_its_own_counts() -> None:
     found = with_repeats(report(*STEP), PLAIN)
     assert (ffma(found)["block.1.up"], found.environment) == ([7], {})

@@ -64,11 +64,15 @@ def test_display_names_fill_the_launch_and_a_rule_row_does_not_say_the_stream(ra
     assert first.device_index == 1
 
 
-def test_rules_and_warnings_become_diagnostics_with_their_count(ragged: Report) -> None:
-    texts = {item.source: item for item in ragged.diagnostics}
-    assert texts["ncu rule TheoreticalOccupancy"].text.startswith("OPT in 2 launches")
-    assert "too small. Make it larger." in texts["ncu rule LaunchConfiguration"].text
-    assert texts["ncu"].severity == "warning"
+def test_rules_become_advice_and_warnings_diagnostics(ragged: Report) -> None:
+    said = [(one.launch, one.rule, one.kind) for one in ragged.advice]
+    assert [one for one in said if one[1] == "TheoreticalOccupancy"] == [
+        (n, "TheoreticalOccupancy", "OPT") for n in (0, 1)
+    ]
+    (small,) = [one.text for one in ragged.advice if one.rule == "LaunchConfiguration"]
+    assert small is not None
+    assert "too small. Make it larger." in small
+    assert [item.severity for item in ragged.diagnostics if item.source == "ncu"] == ["warning"]
 
 
 def test_n_a_is_none_with_a_gap_and_text_is_kept_without_one(ragged: Report) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.ncu.log import diagnostics, first_words, gaps, kernel_gaps, why_no_csv
+from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps, why_no_csv
 from perfctl.parsers.text.lines import Log
 from perfctl.records.report import Diagnostic, Gap, Kernel
 
@@ -114,12 +114,6 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> 
     assert gaps(log) == failed
     log.cut_rows = 1
     assert gaps(log) == [*failed, Gap("counter", "unreadable", "1 rows of the CSV are cut off or broken")]
-
-
-def test_a_long_text_is_shortened_to_its_limit() -> None:
-    assert first_words("a  b\n c ") == "a b c"
-    assert (first_words("x" * 300), first_words("x" * 301)) == ("x" * 300, "x" * 297 + "...")
-    assert (first_words("one two", 7), first_words("one twos", 7)) == ("one two", "one ...")
 
 
 def test_what_no_launch_of_the_file_has_is_a_gap() -> None:

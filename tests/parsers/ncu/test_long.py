@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.parsers.ncu.csv_pages import Columns, is_header
 from perfctl.parsers.ncu.launches import Launch
-from perfctl.records.report import Counter, Diagnostic
+from perfctl.records.report import Counter
 from tests.parsers.ncu_csv_writer import METRIC, NVTX, line, read
 
 IDENTITY = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name"]
@@ -23,17 +23,16 @@ def test_every_cell_of_a_launch_comes_from_its_own_column() -> None:
     cells = ["5", "42", "app", "host", "P", "S", "gemm", "1", "7", "(32, 1, 1)", "(4, 1, 1)", "0", "8.0"]
     expected = Launch(
         order=5, name="gemm", stream="7", block="(32, 1, 1)", grid="(4, 1, 1)", device="0", capability="8.0",
-        push_pop="P", start_end="S",
+        process="42", context="1", push_pop="P", start_end="S",
     )  # fmt: skip
     assert Columns(FULL).launch(cells) == expected
-    assert Columns(FULL).launch(cells[:9]) == Launch(order=5, name="gemm", stream="7", push_pop="P", start_end="S"), (
-        "a row that ends early has no further cells"
-    )
+    short = Launch(order=5, name="gemm", stream="7", process="42", context="1", push_pop="P", start_end="S")
+    assert Columns(FULL).launch(cells[:9]) == short, "a row that ends early has no further cells"
 
 
 def test_a_column_that_a_header_does_not_have_is_no_other_one_and_of_two_the_first_counts() -> None:
     row = ["5", "42", "gemm", "a__b.sum", "inst", "7"]
-    assert Columns(BARE).launch(row) == Launch(order=5, name="gemm")
+    assert Columns(BARE).launch(row) == Launch(order=5, name="gemm", process="42")
     assert Columns([]).last == Columns([])["ID"] == -1
     columns = Columns(["ID", "Process ID", "Kernel Name", "Stream", *METRIC, "Stream", "ID"])
     assert (columns["ID"], columns["Stream"], columns["Metric Value"], columns.last) == (0, 3, 6, 6)
@@ -59,7 +58,7 @@ def test_columns_without_which_a_row_means_nothing_are_named(header: list[str], 
         (FULL, 13), (BARE, 3), (["ID", "Process ID", "Kernel Name", "Section Name", *METRIC], 3),
         (["ID", "Process ID", "Section Name", "Kernel Name", *METRIC], 0),  # one column of the launch comes later
         ([*BARE, "CC"], 0), ([*BARE, "Device"], 0), ([*BARE, NVTX[0]], 0), ([*BARE, NVTX[1]], 0), ([*BARE, "Stream"], 0),
-        ([*BARE, "Block Size"], 0), ([*BARE, "Grid Size"], 0), ([*BARE, "Context"], 3),
+        ([*BARE, "Block Size"], 0), ([*BARE, "Grid Size"], 0), ([*BARE, "Context"], 0), ([*BARE, "Host Name"], 3),
         (["Metric Unit", *BARE[:3], "Metric Name", "Metric Value"], 0),
     ],
 )  # fmt: skip
@@ -100,9 +99,9 @@ def test_a_launch_that_a_rule_names_first_gets_its_stream_from_its_first_metric(
     report = read(tmp_path, text)
     assert [kernel.stream for kernel in report.kernels] == [7, 13, None, None]
     assert [counter.launch for counter in report.counters] == [0, 1]
-    assert [said for said in report.diagnostics if said.source.startswith("ncu rule")] == [
-        Diagnostic("info", "ncu rule Bottleneck", "INF in 4 launches; the first: launch 0"),
-        Diagnostic("info", "ncu rule Bottleneck", "OPT in 3 launches; the first: alone"),
+    assert [one[:4] for one in report.advice] == [
+        *((number, "Bottleneck", "INF", f"{word} {number}") for number in (0, 1) for word in ("launch", "again")),
+        *((number, "Bottleneck", "OPT", "alone") for number in (2, 2, 3)),
     ]
 
 

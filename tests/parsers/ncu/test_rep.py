@@ -99,7 +99,7 @@ def test_the_raw_export_of_a_report_agrees_with_the_report_in_every_locale(repor
     truth = {
         (counter.launch, counter.name): counter.value
         for counter in ncu_rep.parse(reports / "ncu/rep/lashi_profile.ncu-rep").counters
-        if isinstance(counter.value, int | float)
+        if isinstance(counter.value, int | float) and "[" not in counter.name
     }
     report = ncu_csv.parse(reports / f"ncu/locale_generated/lashi_profile.raw.{locale}.csv")
     compared = 0

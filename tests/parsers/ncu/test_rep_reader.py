@@ -27,6 +27,9 @@ class Metric:
     def has_value(self) -> bool:
         return self._value is not None
 
+    def num_instances(self) -> int:
+        return 0
+
     def kind(self) -> int:
         return self._kind
 

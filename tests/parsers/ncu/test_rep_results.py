@@ -28,6 +28,7 @@ class Metric:
     def as_double(self): return self._value
     def as_uint64(self): return self._value
     def as_string(self): return self._value
+    def num_instances(self): return 0
 
 class State:
     def __init__(self, ranges): self._ranges = ranges
@@ -72,7 +73,7 @@ def piece(field: int, content: bytes) -> bytes:
 def report_bytes(results: int, versions: dict[str, str], created: int | None = None) -> bytes:
     details = varint(2 << 3) + varint(created) if created is not None else b""
     details += b"".join(piece(8, piece(1, key.encode()) + piece(2, text.encode())) for key, text in versions.items())
-    header = varint(2 << 3) + varint(results) + piece(3, details)
+    header = varint(2 << 3) + varint(results) + piece(3, details) + piece(6, varint(1 << 3) + varint(42))
     return b"NVR\0" + struct.pack("<I", 2) + b"\x08\x07" + struct.pack("<I", len(header)) + header
 
 
@@ -122,10 +123,10 @@ def test_results_become_launches_in_their_order_with_their_facts_and_places(read
     assert list(report.kernels) == [
         Kernel(
             0, "gemm(int)", "gemm", layer="fc1", direction="forward", step=4, layer_source="range", device_index=1,
-            grid_x=64, registers=40, duration_ns=6750,
+            grid_x=64, registers=40, duration_ns=6750, process=42,
         ),
-        Kernel(1, "relu(int)", None, stream=13, step=4),
-        Kernel(2, "pool(int)", "pool", stream=13, step=4),
+        Kernel(1, "relu(int)", None, stream=13, step=4, process=42),
+        Kernel(2, "pool(int)", "pool", stream=13, step=4, process=42),
     ]  # fmt: skip
     assert (report.tool, report.form) == ("ncu", "ncu report")
 

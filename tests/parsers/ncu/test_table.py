@@ -9,7 +9,7 @@ import pytest
 from perfctl.parsers import ReportError, parse, reports
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.ncu.text import TextTable, spans_of
-from perfctl.records.report import Counter, Diagnostic
+from perfctl.records.report import Advice, Counter, Diagnostic
 from tests.parsers.ncu_csv_writer import METRIC, line, read
 
 LONG = ["ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device", "CC", "Section Name", *METRIC]
@@ -90,9 +90,8 @@ def test_a_rule_or_a_cut_row_within_a_launch_is_no_figure(tmp_path: Path) -> Non
     report = read(tmp_path, header, metric, rule, line(*identity, "c__d.sum"), metric)
     assert list(report.counters) == [Counter(0, "a__b.sum", 1, "inst", "S")] * 2
     assert [gap.reason for gap in report.gaps if gap.quantity == "counter"] == [CUT]
-    assert [(one.source, one.text) for one in report.diagnostics] == [
-        ("ncu rule Bottleneck", "INF in 1 launches; the first: few blocks")
-    ]
+    assert list(report.advice) == [Advice(0, "Bottleneck", "INF", "few blocks")]
+    assert report.diagnostics == ()
 
 
 @pytest.mark.parametrize("log", [(), ("==PROF== Connected to process 43 (app)\n", "loss 0.5\n")])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.records.report import Report
+from perfctl.records.report import Advice, Report
 from tests.parsers.ncu_csv_writer import UNITS, exact, number
 from tests.parsers.ncu_text_writer import Launch, new_text, old_text, raw_text
 
@@ -85,16 +85,26 @@ def test_a_name_as_long_as_its_column_does_not_swallow_the_next_row(tmp_path: Pa
     assert values == {"a" * 69: 1, "b" * 70: 2, "c" * 71: 3, "d": 4}
 
 
-def test_rules_become_information_with_their_section_and_count(tmp_path: Path) -> None:
-    rule = "OPT Est. Speedup: {}% This kernel has uncoalesced accesses of {} sectors. " + "Words go on and on. " * 12
-    launches = [Launch("k(int)", sections=[SOL], rules=[rule.format(5 * n, 100 * n)]) for n in (1, 2)]
+def test_rules_become_advice_with_their_whole_text(tmp_path: Path) -> None:
+    words = "This kernel has uncoalesced accesses of {} sectors. " + "Words go on and on. " * 12
+    launches = [
+        Launch("k(int)", sections=[SOL], rules=[f"OPT Est. Speedup: {5 * n}% {words.format(n)}"]) for n in (1, 2)
+    ]
     report = read(tmp_path, new_text(launches))
-    (found,) = [one for one in report.diagnostics if one.source.startswith("ncu rule")]
-    assert found.severity == "info"
-    assert found.source == "ncu rule of section GPU Speed Of Light Throughput"
-    first = "Est. Speedup: 5% This kernel has uncoalesced accesses of 100 sectors. " + "Words go on and on. " * 12
-    assert found.text == f"OPT 2 times; the first: {first[:297]}..."
+    assert list(report.advice) == [
+        Advice(n - 1, "GPU Speed Of Light Throughput", "OPT", words.format(n).strip(), 0.05 * n, "global")
+        for n in (1, 2)
+    ]
     assert [counter.value for counter in report.counters] == [203_620, 88.93] * 2
+
+
+def test_a_launch_has_the_process_and_context_above_it_and_its_occupancy(tmp_path: Path) -> None:
+    occupancy = ("Occupancy", [("Theoretical Occupancy", "%", "100"), ("Achieved Occupancy", "%", "86.31")])
+    text = new_text([Launch("k(int)", sections=[SOL, occupancy]), Launch("l(int)", sections=[COUNTS])])
+    report = read(tmp_path, text.replace("Context 1, Stream 7", "Context 3, Stream 7", 1))
+    assert [(one.process, one.context, one.occupancy, one.source) for one in report.kernels] == [
+        (42, 3, pytest.approx(0.8631), None), (42, 1, None, "counted"),
+    ]  # fmt: skip
 
 
 def test_a_value_that_could_not_be_collected_is_unknown_with_a_reason(tmp_path: Path) -> None:

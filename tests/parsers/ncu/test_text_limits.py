@@ -21,22 +21,22 @@ def read(folder: Path, *lines: str, end: str = "\n") -> Report:
     return ncu_text.parse(path)
 
 
-def rules(report: Report) -> list[tuple[str, str]]:
-    return [(said.source, said.text) for said in report.diagnostics if said.source.startswith("ncu rule")]
+def rules(report: Report) -> list[tuple[object, ...]]:
+    return [one[1:] for one in report.advice]
 
 
 @pytest.mark.parametrize(
     ("line", "kernel", "capability"),
     [
         (HEADED, Kernel(0, "k(int)", device_index=2, stream=7, grid_x=4, grid_y=3, grid_z=2, block_x=32, block_y=16,
-                        block_z=1), "8.6"),
-        ("  k(int), 2023-Sep-06 05:40:14, Context 1, Stream 13", Kernel(0, "k(int)", stream=13), None),
-        ("  k(int), Context 1", Kernel(0, "k(int)"), None),
+                        block_z=1, context=1), "8.6"),
+        ("  k(int), 2023-Sep-06 05:40:14, Context 3, Stream 13", Kernel(0, "k(int)", stream=13, context=3), None),
+        ("  k(int), Context 1", Kernel(0, "k(int)", context=1), None),
         (" k, x (1, 2, 3)x(4, 5, 6), Context 1, Device 0", Kernel(0, "k, x", device_index=0, grid_x=1, grid_y=2,
-                        grid_z=3, block_x=4, block_y=5, block_z=6), None),
+                        grid_z=3, block_x=4, block_y=5, block_z=6, context=1), None),
         (f"{HEADED}, Series ID 3, Combination 2", Kernel(0, "k(int)", device_index=2, stream=7, grid_x=4, grid_y=3,
-                        grid_z=2, block_x=32, block_y=16, block_z=1), "8.6"),
-        ("        k, Context 1", Kernel(0, "k"), None),
+                        grid_z=2, block_x=32, block_y=16, block_z=1, context=1), "8.6"),
+        ("        k, Context 1", Kernel(0, "k", context=1), None),
     ],
 )  # fmt: skip
 def test_the_line_of_a_launch_says_where_and_how_it_ran(
@@ -77,40 +77,37 @@ def test_counters_belong_to_the_launch_and_section_above_them(tmp_path: Path) ->
 def test_a_rule_goes_on_in_lines_that_are_indented_as_ncu_does(blanks: int, goes_on: bool, tmp_path: Path) -> None:
     more = " " * blanks
     report = read(tmp_path, HEADED, *TABLE, "    OPT   first", f"{more}second  ", "          third", "", *TABLE)
-    said = "OPT 1 times; the first: " + ("first second third" if goes_on else "first")
-    assert rules(report) == [("ncu rule of section S", said)]
+    assert rules(report) == [("S", "OPT", "first second third" if goes_on else "first", None, None)]
     assert [counter.value for counter in report.counters] == [123, 123]
 
 
 @pytest.mark.parametrize("line", ["OPT   words", " OPT  words", "    OPTX words", "    OP  words", "    OPT    words"])
 def test_other_lines_are_no_rules(line: str, tmp_path: Path) -> None:
     assert rules(read(tmp_path, HEADED, *TABLE, line)) == []
-    said = ("ncu rule of section S", "INF 1 times; the first: words")
-    assert rules(read(tmp_path, HEADED, *TABLE, "  INF words")) == [said]
+    assert rules(read(tmp_path, HEADED, *TABLE, "  INF words")) == [("S", "INF", "words", None, None)]
 
 
-def test_rules_that_differ_in_their_figures_alone_are_one_and_others_are_told_apart(tmp_path: Path) -> None:
-    said = [
-        "    OPT   Est. Speedup: 12.5% 3 of 4 warps wait", "    OPT   Est. Local Speedup: 7% 1 of 40 warps wait",
-        "    INF   3 of 4 warps wait", f"    OPT   {'w' * 80}one", f"    OPT   {'w' * 80}two", f"    OPT   {'w' * 79}X",
-    ]  # fmt: skip
-    report = read(tmp_path, HEADED, *TABLE, *said, "    Section: T", said[0])
-    assert rules(report) == [
-        ("ncu rule of section S", "OPT 2 times; the first: Est. Speedup: 12.5% 3 of 4 warps wait"),
-        ("ncu rule of section S", "INF 1 times; the first: 3 of 4 warps wait"),
-        ("ncu rule of section S", f"OPT 2 times; the first: {'w' * 80}one"),
-        ("ncu rule of section S", f"OPT 1 times; the first: {'w' * 79}X"),
-        ("ncu rule of section T", "OPT 1 times; the first: Est. Speedup: 12.5% 3 of 4 warps wait"),
-    ]
+@pytest.mark.parametrize(
+    ("said", "text", "speedup", "scope"),
+    [
+        ("Est. Speedup: 12.5% 3 of 4 warps wait", "3 of 4 warps wait", 0.125, "global"),
+        ("Est. Local Speedup: 7% words", "words", 0.07, "local"), ("Est. Speedup: 4,206% words", "words", 0.04206, "global"),
+        ("Estimated Speedup: 50% words", "words", 0.5, None), ("Est. Speedup: 100% words", "words", 1, "global"),
+        ("Est. Local Speedup: 250% words", "words", None, "local"), ("Est. Speedup: ,.% words", "words", None, "global"),
+        ("An Est. Speedup: 5% words", "An Est. Speedup: 5% words", None, None),
+    ],
+)  # fmt: skip
+def test_an_estimated_speed_up_stands_before_the_words_and_is_a_share(
+    said: str, text: str, speedup: float | None, scope: str | None, tmp_path: Path
+) -> None:
+    assert rules(read(tmp_path, HEADED, *TABLE, f"    OPT   {said}")) == [("S", "OPT", text, speedup, scope)]
 
 
-def test_two_thousand_different_rules_are_kept_and_those_go_on_being_counted(tmp_path: Path) -> None:
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    many = [f"    OPT   {a}{b}{c}" for a in letters for b in letters for c in letters][:2001]
-    found = rules(read(tmp_path, HEADED, *TABLE, *many, many[0], many[-1]))
-    assert len(found) == 2000
-    assert found[0][1] == "OPT 2 times; the first: aaa"
-    assert {text.partition(" times")[0] for _, text in found[1:]} == {"OPT 1"}
+def test_each_result_of_a_rule_stands_with_its_launch_and_section(tmp_path: Path) -> None:
+    report = read(
+        tmp_path, HEADED, *TABLE, "    OPT   a", "    Section: T", "    INF   b", HEADED, *TABLE, "    OPT   a"
+    )
+    assert [one[:4] for one in report.advice] == [(0, "S", "OPT", "a"), (0, "T", "INF", "b"), (1, "S", "OPT", "a")]
 
 
 @pytest.mark.parametrize(("depth", "kept"), [(199, 199), (200, 200), (201, 200)])

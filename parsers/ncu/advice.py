@@ -1,0 +1,89 @@
+"""Results of ncu's rules, which the console text, the CSV and report files give in three forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from perfctl.records.report import Advice, Gap
+
+MOST = 100_000
+"""Results that are kept of one report; their texts stay in memory, some 500 bytes each."""
+LONGEST = 4000
+"""Characters of a text that are kept."""
+
+_SPEEDUP = re.compile(r"(?P<word>Est\.|Estimated) (?P<local>Local )?Speedup: (?P<percent>[0-9.,]+)%\s*")
+_LINKS = (
+    (re.compile(r"@url:([^:@]*):([^@]*)@"), r"\1 (\2)"),
+    (re.compile(r"@(?:section|sass):[^:@]*:([^@]*)@"), r"\1"),
+    (re.compile(r"@source:[^@]*?:[0-9]+:([^@]*)@"), r"\1"),
+)
+"""Links that a rule puts into its text, and how ncu prints them (docstring of IRuleResult.rule_message in ncu_report).
+ncu 2022.3 itself leaves some of them as they are."""
+
+
+class Rules:
+    """Results of rules, in the order of the report."""
+
+    def __init__(self) -> None:
+        self._kept: list[Advice] = []
+        self._texts: dict[str, str] = {}
+        self._left_out = 0
+
+    def add(
+        self,
+        launch: int,
+        rule: str,
+        kind: str | None,
+        text: str,
+        speedup: float | None = None,
+        scope: str | None = None,
+    ) -> None:
+        """Take in one result; ``speedup`` in percent, ``scope`` global or local. One that says nothing is left out."""
+        if not text and speedup is None:
+            return
+        if len(self._kept) >= MOST:
+            self._left_out += 1
+            return
+        shown = plain(text)[:LONGEST]
+        share = round(speedup / 100, 12) if speedup is not None and 0 <= speedup <= 100 else None
+        one = self._texts.setdefault(shown, shown) or None
+        self._kept.append(Advice(launch, rule, kind or None, one, share, scope or None))
+
+    def add_printed(self, launch: int, rule: str, kind: str, text: str) -> None:
+        """Take in one result of the console text, in which the speed-up stands before the words."""
+        said = _SPEEDUP.match(text)
+        if said is None:
+            self.add(launch, rule, kind, text)
+            return
+        # "Estimated Speedup" (2022.4) is of either scope.
+        scope = "local" if said["local"] else "global" if said["word"] == "Est." else None
+        self.add(launch, rule, kind, text[said.end() :], percent(said["percent"]), scope)
+
+    def ordered(self, ranks: Sequence[int]) -> tuple[Advice, ...]:
+        """By launch; ``ranks`` gives the final number of each launch."""
+        found = (one._replace(launch=ranks[one.launch or 0]) for one in self._kept)
+        return tuple(sorted(found, key=lambda one: one.launch or 0))
+
+    def gaps(self) -> Iterator[Gap]:
+        """What was too much to keep."""
+        if self._left_out:
+            reason = f"{self._left_out:,} results of rules beyond the first {MOST:,} are not stored"
+            yield Gap("advice", "not_collected", reason)
+
+
+def plain(text: str) -> str:
+    """A rule's text in one line, its links as ncu prints them."""
+    text = " ".join(text.split())
+    if "@" in text:
+        for link, shown in _LINKS:
+            text = link.sub(shown, text)
+    return text
+
+
+def percent(printed: str) -> float | None:
+    """ "47.2" or "47,2" -> 47.2; None for anything else. Up to 100 no digits are grouped, so a comma is a decimal one."""
+    try:
+        return float(printed.replace(",", "."))
+    except ValueError:
+        return None

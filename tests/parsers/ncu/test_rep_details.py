@@ -1,0 +1,239 @@
+"""What a report file holds besides metrics: sections, values by instance, instructions. By a stand-in and by real files."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter as Tally
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl import parsers
+from perfctl.parsers.ncu import rep, rep_worker
+from perfctl.parsers.ncu.facts import counts_flops, kernel_fields
+
+PC = 2**40
+"""Address of the first instruction."""
+
+
+class Metric:
+    """Values by instance; ``num_instances`` 0: one value."""
+
+    ValueKind_UINT32 = ValueKind_UINT64 = 6
+
+    def __init__(self, name: str, values: dict[Any, Any]) -> None:
+        self._name, self._values = name, values
+
+    def name(self) -> str:
+        return self._name
+
+    def unit(self) -> str:
+        return "inst"
+
+    def has_value(self) -> bool:
+        return True
+
+    def kind(self) -> int:
+        return 6
+
+    def as_uint64(self) -> int:
+        return sum(value for value in self._values.values() if isinstance(value, int))
+
+    def num_instances(self) -> int:
+        return len(self._values)
+
+    def has_correlation_ids(self) -> bool:
+        return bool(self._values)
+
+    def correlation_ids(self) -> Metric:
+        return Metric("ids", dict(enumerate(self._values)))
+
+    def value(self, at: int) -> Any:
+        return list(self._values.values())[at]
+
+
+class Place:
+    def file_name(self) -> str:
+        return "/src/a.cu"
+
+    def line(self) -> int:
+        return 12
+
+
+class Section:
+    """A section with metrics in its header and in a chart."""
+
+    def __init__(self, name: str, order: int, header: list[str], body: list[str]) -> None:
+        self._name, self._order, self._header, self._body = name, order, header, body
+
+    def name(self) -> str:
+        return self._name
+
+    def order(self) -> int:
+        return self._order
+
+    def header_metrics(self) -> list[Metric]:
+        return [Metric(name, {}) for name in self._header]
+
+    def body_metrics(self) -> list[Metric]:
+        return [Metric(name, {}) for name in self._body]
+
+
+class Action:
+    NameBase_DEMANGLED, NameBase_FUNCTION, WorkloadType_KERNEL = 0, 1, 0
+
+    def __init__(self, metrics: dict[str, dict[Any, Any]], sass: str = "", *sections: Section) -> None:
+        self._metrics, self._sass, self._sections = metrics, sass, sections
+
+    def name(self, base: int) -> str:
+        return "k"
+
+    def workload_type(self) -> int:
+        return 0
+
+    def nvtx_state(self) -> None:
+        return None
+
+    def metric_names(self) -> tuple[str, ...]:
+        return tuple(self._metrics)
+
+    def metric_by_name(self, name: str) -> Metric:
+        return Metric(name, self._metrics[name])
+
+    def sections(self) -> tuple[Section, ...]:
+        return self._sections
+
+    def source_info(self, at: int) -> Place | None:
+        return Place() if at == PC else None
+
+    def sass_by_pc(self, at: int) -> str:
+        return self._sass
+
+
+def record(action: Action) -> dict[str, Any]:
+    return rep_worker._record(action, with_source=True)
+
+
+def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_that_charts_it() -> None:
+    late = Section("Late", 20, ["both", "own"], ["chart"])
+    early = Section("Early", 10, ["both"], ["own", "chart"])
+    sections = record(Action({"x": {}}, "", late, early))["sections"]
+    assert sections == {"both": "Early", "own": "Late", "chart": "Early"}
+
+
+def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_named() -> None:
+    mix = {f"OP{number}": number for number in range(100)}
+    found = record(Action({
+        "mix": mix, "few": dict.fromkeys(range(rep_worker.FEW), 1), "curve": dict.fromkeys(range(rep_worker.FEW + 1), 1),
+        "samples": {2**50: 0.5, 2**50 + 9: 1.5}, "one": {0: 3}, "inst_executed": {PC: 5, PC + 16: 7}, "by_line": {PC: 1, PC + 16: 1},
+        "words": {"a": "x", "b": float("nan")},
+    }))  # fmt: skip
+    names = Tally(name for name, *_ in found["instances"])
+    assert names == {"mix": 100, "few": rep_worker.FEW, "words": 2}
+    assert [row for row in found["instances"] if row[0] == "words"] == [
+        ("words", "inst", "a", "x"),
+        ("words", "inst", "b", None),
+    ]
+    assert found["series"] == ["curve", "samples"]
+    assert found["addresses"] == 2
+
+
+@pytest.mark.parametrize(
+    ("sass", "opcode"),
+    [
+        ("  @!P0 ISETP.GE.AND P1, PT, R0, c[0x0][0x160], PT", "ISETP.GE.AND"), ("      MOV R1, c[0x0][0x28]", "MOV"),
+        ("@UP1 UMOV UR4, 0x1", "UMOV"), ("PRMT R0, R1, R2, R3", "PRMT"), ("EXIT", "EXIT"), ("", None), ("0x123", None),
+    ],
+)  # fmt: skip
+def test_of_an_instruction_s_code_the_opcode_alone_is_kept(sass: str, opcode: str | None) -> None:
+    stalls = "smsp__pcsamp_warps_issue_stalled_"
+    first, second = record(Action({
+        "inst_executed": {PC: 5, PC + 32: 7}, "smsp__pcsamp_sample_count": {PC: 9}, f"{stalls}wait": {PC: 3},
+        f"{stalls}barrier": {PC: 4}, f"{stalls}selected": {PC: 9}, f"{stalls}membar_not_issued": {PC: 8},
+    }, sass))["source"]  # fmt: skip
+    assert first == (0, opcode, "/src/a.cu", 12, 5, None, 9, "barrier")
+    assert second == (32, opcode, None, None, 7, None, 0, None)
+
+
+def test_no_cluster_and_an_occupancy_that_is_no_share_are_not_known() -> None:
+    cluster, name = "launch__cluster_dim_", "sm__warps_active.avg.pct_of_peak_sustained_active"
+    without = {f"{cluster}{axis}": (0, None) for axis in "xyz"}
+    assert kernel_fields({**without, name: (100.5, "%")}) == {}
+    some = {f"{cluster}x": (2, None), f"{cluster}y": (1, None), f"{cluster}z": (1, None), name: (50, "%")}
+    assert kernel_fields(some) == {"cluster_x": 2, "cluster_y": 1, "cluster_z": 1, "occupancy": 0.5}
+
+
+def test_whole_counts_of_arithmetic_are_counts_of_flops_and_rates_are_not() -> None:
+    op = "thread_inst_executed_op_{}_pred_on.sum"
+    counts = [
+        f"{unit}__sass_{op.format(name)}" for unit in ("sm", "smsp") for name in ("fadd", "dfma", "hmul", "ffma2")
+    ]
+    counts += ["sm__inst_executed_pipe_tensor.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum"]
+    assert all(map(counts_flops, counts))
+    others = [f"{counts[0]}.per_cycle_elapsed", counts[0].replace("fadd", "integer"), "sm__inst_executed.sum", "FFMA"]
+    assert not any(map(counts_flops, others))
+
+
+PROCESSES = {
+    "armleth_mlp_report": 5816, "cs599k_h100_silu_2025-04-21": 14793, "darrellthomas_rtx5090_v5_swizzle": 748908,
+    "lashi_profile": 32072, "montecarlo_profile": 18548,
+}  # fmt: skip
+"""The only process of each report; ncu 2022.3 prints those of lashi and montecarlo."""
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_instructions_and_opcodes_of_a_real_report_add_up_to_its_own_totals(reports: Path, name: str) -> None:
+    pytest.importorskip("ncu_report")
+    report = rep.parse(reports / f"ncu/rep/{name}.ncu-rep", source=True)
+    totals = {(one.launch, one.name): one.value for one in report.counters}
+    lines: dict[tuple[int, str], int] = defaultdict(int)
+    for one in report.source_counters:
+        for field, metric in (("inst_executed", "inst_executed"), ("samples", "smsp__pcsamp_sample_count")):
+            lines[one.launch, metric] += getattr(one, field) or 0
+    mixes: dict[tuple[int, str], float] = defaultdict(float)
+    for one in report.counters:
+        if one.name.startswith("sass__inst_executed_per_opcode[") and one.value is not None:
+            mixes[one.launch, "sass__inst_executed_per_opcode"] += one.value
+    assert {key: value for key, value in lines.items() if value} == {
+        key: totals[key] for key in totals if key[1] in ("inst_executed", "smsp__pcsamp_sample_count")
+    }
+    assert mixes == {key: totals[key] for key in totals if key[1] == "sass__inst_executed_per_opcode"}
+    assert len(mixes) == len(list(report.kernels))
+    assert {kernel.process for kernel in report.kernels} == {PROCESSES[name]}
+
+
+def test_sections_process_context_and_occupancy_are_those_of_the_export_by_ncu(reports: Path) -> None:
+    pytest.importorskip("ncu_report")
+    export = parsers.parse(reports / "ncu/locale_generated/lashi_profile.details.C.csv")
+    report = parsers.parse(reports / "ncu/rep/lashi_profile.ncu-rep")
+    held: dict[tuple[int, str | None], list[float]] = defaultdict(list)
+    for one in report.counters:
+        if one.value is not None:
+            held[one.launch, one.section].append(one.value)
+    printed = [one for one in export.counters if one.value is not None]
+    lacking = [
+        one for one in printed
+        if not any(math.isclose(one.value or 0, value, rel_tol=0.006, abs_tol=0.006) for value in held[one.launch, one.section])
+    ]  # fmt: skip
+    assert lacking == []
+    assert len(printed) > 150
+    for kernel, other in zip(report.kernels, export.kernels, strict=True):
+        assert (kernel.process, kernel.context) == (other.process, other.context) == (32072, 1)
+        assert kernel.occupancy == pytest.approx(other.occupancy, abs=5e-5)
+
+
+def test_a_report_without_values_by_instruction_says_so_and_one_whose_are_not_asked_for_how_to_ask(
+    reports: Path,
+) -> None:
+    pytest.importorskip("ncu_report")
+    old = rep.parse(reports / "ncu/rep/matrixMul_profile.nsight-cuprof-report", source=True)
+    (gap,) = [gap for gap in old.gaps if gap.quantity == "source_counter"]
+    assert (gap.state, list(old.source_counters)) == ("not_available", [])
+    new = rep.parse(reports / "ncu/rep/armleth_mlp_report.ncu-rep")
+    (gap,) = [gap for gap in new.gaps if gap.quantity == "source_counter"]
+    assert gap[:3] == (
+        "source_counter", "not_collected",
+        "the report has values of 21 instructions; perfctl ingest --source --again stores them",
+    )  # fmt: skip
