@@ -118,10 +118,15 @@ def _derived(found: Analysis) -> Iterator[Finding]:
     text = f"FLOPs are derived from kernel names, grids and shapes, for {percent(known.share)} of the kernel time"
     if known.verified:
         part = "all" if known.verified > 0.999 else percent(known.verified)
-        text += f"; {part} of it by rules verified to {percent(known.within)} on {' and '.join(known.chips)}"
+        how = f"verified to {percent(known.within)}" if known.within > EXACT else "exact"
+        text += f"; {part} of it by rules {how} on {' and '.join(known.chips)}"
     else:
         text += ", by rules that no counter has verified"
     yield Finding(f"{text}. 'perfctl ncu' counts them.", "ledger")
+
+
+EXACT = 5e-4
+"""Errors below this are shown as none."""
 
 
 def _largest_shares(ledger: Ledger) -> Iterator[Finding]:

@@ -44,13 +44,14 @@ _FRACTIONS = ("duration_ns", "occupancy")
 """Fields that need not be whole numbers."""
 _CLUSTER = ("cluster_x", "cluster_y", "cluster_z")
 _MAKES_FLOPS = re.compile(
-    r"(?:sm|smsp)__(?:sass_thread_inst_executed_op_[dfh](?:add|mul|fma)2?_pred_on|inst_executed_pipe_tensor\w*"
+    r"(?:sm|smsp)__(?:sass_thread_inst_executed_op_[dfh]fma2?_pred_on|inst_executed_pipe_tensor\w*"
     r"|ops_path_tensor_\w+)\.sum"
 )
 
 
 def counts_flops(metric: str) -> bool:
-    """Return whether a metric is a whole count of instructions or operations that FLOPs are made from. Rates are not."""
+    """Return whether a metric is a whole count of multiply-adds, as instructions or operations. Rates are not, and additions
+    alone (FADD) leave out most of the work."""
     return _MAKES_FLOPS.fullmatch(metric) is not None
 
 

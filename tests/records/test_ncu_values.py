@@ -148,7 +148,8 @@ def test_ranges_around_a_launch_go_before_one_that_stands_in_its_name(
     report = read(tmp_path, line(*header), line(0, 42, cell, name, "a__b.sum", "inst", "5"))
     source = "range" if place[0] else None
     layer, direction, step = place
-    assert list(report.kernels) == [Kernel(0, name, layer=layer, direction=direction, step=step, layer_source=source)]
+    expected = Kernel(0, name, layer=layer, direction=direction, step=step, layer_source=source, process=42)
+    assert list(report.kernels) == [expected]
 
 
 def test_a_file_may_hold_as_many_launches_as_fit_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

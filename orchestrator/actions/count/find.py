@@ -217,7 +217,7 @@ def _kind(path: Path) -> str:
                 "Compile it with ptxas, then count the cubin",
             )
         return "ptx"
-    what = "it is empty" if not head else "it is an archive" if head.startswith(b"!<arch>") else "it is no GPU code"
+    what = "it is empty" if not head else "it is an archive" if head.startswith(b"!<arch>") else "it is not GPU code"
     advice = (
         "Take its objects out with ar x"
         if head.startswith(b"!<arch>")
@@ -267,7 +267,7 @@ def _unpacked(data: memoryview, pieces: Sequence[Element], path: Path) -> list[t
 def _kernels(file: Path, shown: Path) -> tuple[KernelCode, ...]:
     with _mapped(file, shown) as data:
         if elf.machine(bytes(data[:20])) != elf.CUDA:
-            raise elf.BrokenCode("it is no GPU code")
+            raise elf.BrokenCode("it is not GPU code")
         return elf.kernels(data)
 
 

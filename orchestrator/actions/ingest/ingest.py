@@ -41,6 +41,8 @@ from perfctl.records.report import Device, Diagnostic, Gap, Report
 from perfctl.workloads.spec import MODES, PRECISIONS
 
 _INT64 = 1 << 63
+OWN_RECORD = "workload.json"
+"""perfctl's own record of a run, which says its batch size."""
 _NAMED = 8
 """Names of secrets that a warning lists."""
 _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
@@ -151,7 +153,8 @@ def ingest(
     with ExitStack() as stack:
         found = collect([one for path in given for one in expanded(path)], stack)
         listener.found(len(found.sources()))
-        named = [source.shown for source in found.sources() if hints.batch_size is None and not source.path.is_dir()]
+        files = [source for source in found.sources() if not source.path.is_dir() and source.path.name != OWN_RECORD]
+        named = [source.shown for source in files if hints.batch_size is None]
         batches = batches_in_names(named, hints.batch_pattern, ask)
         for text in (*found.notes, *listed(batches)):
             listener.note(text)

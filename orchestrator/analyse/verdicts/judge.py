@@ -117,7 +117,11 @@ def _without_our_command(todo: str) -> str:
 
 
 def unexplained(ratio: float | None, found: Iterable[Verdict]) -> float | None:
-    """Share (0..1) of the gap that all factors together leave; None without a gap or a count."""
+    """Share (0..1) of the gap that all factors together leave; None without a gap or a count, and where several algorithms
+    ran of which not all were counted: they are the reason, and how much of it is not known."""
+    found = list(found)
+    if any(said.rule == "several algorithms" and said.factor is None for said in found):
+        return None
     share = explained(ratio, prod(said.factor for said in found if said.factor is not None))
     return None if share is None else 1 - share
 
@@ -210,7 +214,7 @@ def _sentence(row: LedgerRow, rows: Iterable[LedgerRow], verdicts: Iterable[Verd
         if item.factor and is_news(item.factor) and item.explained != 0
     ]
     if not reasons and any(item.rule == "several algorithms" for item in verdicts):
-        return f"{text}: several algorithms ran, each the whole layer."
+        return f"{text}: several algorithms ran, each for the whole layer."
     if not reasons:
         rest = "" if left is None else f": {percent(left)} of the gap stays unexplained"
         return f"{text}; no rule explains it{rest}."

@@ -133,8 +133,8 @@ def test_names_are_demangled_and_a_star_stands_for_anything() -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "it is empty"), (b"hello\n", "it is no GPU code"), (b"\x7fELF\x02\x01\x01" + bytes(20), "cut off"),
-     (b"!<arch>\n", "ar x"), (b"\x7fELF" + b"\xff" * 200, "no GPU code"), (bytes(4096), "no GPU code")],
+    [(b"", "it is empty"), (b"hello\n", "it is not GPU code"), (b"\x7fELF\x02\x01\x01" + bytes(20), "cut off"),
+     (b"!<arch>\n", "ar x"), (b"\x7fELF" + b"\xff" * 200, "not GPU code"), (bytes(4096), "not GPU code")],
 )  # fmt: skip
 def test_what_is_no_code_is_refused_in_one_line(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "file.cubin"
@@ -150,7 +150,7 @@ def test_a_huge_file_that_is_no_code_is_not_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(5 << 30)
     assert not kept._may_be_code(path)
-    with pytest.raises(ReportError, match="no GPU code"):
+    with pytest.raises(ReportError, match="not GPU code"):
         count(path, "kernel")
 
 

@@ -165,14 +165,14 @@ def test_no_cluster_and_an_occupancy_that_is_no_share_are_not_known() -> None:
     assert kernel_fields(some) == {"cluster_x": 2, "cluster_y": 1, "cluster_z": 1, "occupancy": 0.5}
 
 
-def test_whole_counts_of_arithmetic_are_counts_of_flops_and_rates_are_not() -> None:
+def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_not() -> None:
     op = "thread_inst_executed_op_{}_pred_on.sum"
     counts = [
-        f"{unit}__sass_{op.format(name)}" for unit in ("sm", "smsp") for name in ("fadd", "dfma", "hmul", "ffma2")
+        f"{unit}__sass_{op.format(name)}" for unit in ("sm", "smsp") for name in ("ffma", "dfma", "hfma", "ffma2")
     ]
     counts += ["sm__inst_executed_pipe_tensor.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum"]
     assert all(map(counts_flops, counts))
-    others = [f"{counts[0]}.per_cycle_elapsed", counts[0].replace("fadd", "integer"), "sm__inst_executed.sum", "FFMA"]
+    others = [f"{counts[0]}.per_cycle_elapsed", counts[0].replace("ffma", "fadd"), "sm__inst_executed.sum", "FFMA"]
     assert not any(map(counts_flops, others))
 
 
