@@ -37,15 +37,18 @@ class Parser:
     name: str
     module: str
     """In perfctl.parsers; it has ``sniff(path, head) -> bool`` and ``parse(path) -> Report``."""
+    has_operators: bool = False
+    """Reports of this format may hold single operators: its ``parse`` takes ``single_operators``."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a folder. Never raises."""
         return bool(self._load().sniff(path, head))
 
-    def parse(self, path: Path) -> Report:
-        """Raises ReportError when the file is broken."""
+    def parse(self, path: Path, *, single_operators: bool = True) -> Report:
+        """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file is broken."""
+        wanted = {"single_operators": single_operators} if self.has_operators else {}
         with no_collection():
-            report: Report = self._load().parse(path)
+            report: Report = self._load().parse(path, **wanted)
         return report
 
     def leader(self, path: Path) -> Path:
@@ -68,7 +71,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("rocprofv3 CSV", "rocm.csv"),
     Parser("rocprof-compute CSV", "rocm.compute"),
     Parser("Proton profile", "proton"),
-    Parser("Kineto trace", "kineto.trace"),
+    Parser("Kineto trace", "kineto.trace", has_operators=True),
     Parser("DLProf CSV", "dlprof.csv"),
     Parser("DLProf database", "dlprof.database"),
     Parser("DLProf JSON", "dlprof.json"),
@@ -105,8 +108,11 @@ def sniff(path: Path | str) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
-def parse(path: Path | str) -> Report:
-    """Read one report. Raises ReportError when it is missing, not recognised, or broken."""
+def parse(path: Path | str, *, single_operators: bool = True) -> Report:
+    """Read one report, with ``op_calls`` where it has some and ``single_operators`` are wanted.
+
+    Raises ReportError when it is missing, not recognised, or broken.
+    """
     path = Path(path)
     if not path.exists():
         raise ReportError(path, "unknown", "no such file or folder", "Check the path")
@@ -116,10 +122,10 @@ def parse(path: Path | str) -> Report:
     parser = sniff(path)
     if parser is None:
         raise ReportError(path, "unknown", *_why_unknown(path))
-    return parser.parse(path)
+    return parser.parse(path, single_operators=single_operators)
 
 
-def reports(path: Path | str) -> Iterator[Part]:
+def reports(path: Path | str, *, single_operators: bool = True) -> Iterator[Part]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
 
     Use each report before the next: the text it was read from is kept until then. An output that stands in the file
@@ -129,7 +135,7 @@ def reports(path: Path | str) -> Iterator[Part]:
 
     path = Path(path)
     try:
-        report = parse(path)
+        report = parse(path, single_operators=single_operators)
     except Joined as joined:
         parser = sniff(path)
         assert parser is not None

@@ -187,7 +187,7 @@ def _as_rank(
     """Report and facts with the rank in them; the variant keeps ranks apart from each other and from one-process runs."""
     variant = facts.variant or (report.variant if report else None)
     mark = f"rank {rank} of {world}"
-    facts = replace(facts, variant=f"{variant}, {mark}" if variant else mark)
+    facts = replace(facts, variant=f"{variant}, {mark}" if variant else mark, rank=rank, world_size=world)
     if report is None:
         return None, facts
     gaps = report.gaps
@@ -206,7 +206,7 @@ def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tup
     report = None
     if artifact is not None and artifact != own:
         try:
-            report = parsers.parse(artifact)
+            report = parsers.parse(artifact, single_operators=False)
         except parsers.ReportError as error:
             status = "partial" if workload else "failed"
             facts = replace(facts, status=status, reason=f"{facts.reason}; {error}" if facts.reason else str(error))

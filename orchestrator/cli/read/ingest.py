@@ -44,6 +44,12 @@ def ingest(
             help="Where a report has no ranges, guess which layer of --workload launched what, from order and shape.",
         ),
     ] = False,
+    no_op_calls: Annotated[
+        bool,
+        typer.Option(
+            "--no-op-calls", help="Leave out single operators of Kineto traces, which take a quarter more time."
+        ),
+    ] = False,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,
     as_json: options.Json = False,
@@ -63,7 +69,9 @@ def ingest(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.actions.ingest import ingest as actions
 
-    hints = actions.UserHints(batch, workload, device_name, mode, precision, guess_layers, batch_pattern)
+    hints = actions.UserHints(
+        batch, workload, device_name, mode, precision, guess_layers, batch_pattern, not no_op_calls
+    )
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with reading() as progress:
         done = actions.ingest(
@@ -111,7 +119,7 @@ def _print(done: Ingested, as_json: bool) -> None:
 
 
 def _counts(written: Written) -> dict[str, int | bool]:
-    fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations", "samples")
+    fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations", "samples", "op_calls")
     return {field: getattr(written, field) for field in fields}
 
 
