@@ -71,6 +71,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("rocprofv3 CSV", "rocm.csv"),
     Parser("rocprof-compute CSV", "rocm.compute"),
     Parser("Proton profile", "proton"),
+    Parser("PyTorch memory snapshot", "memory_snapshot"),
     Parser("Kineto trace", "kineto.trace", has_operators=True),
     Parser("DLProf CSV", "dlprof.csv"),
     Parser("DLProf database", "dlprof.database"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any
 
+from perfctl.parsers.allocator import Reading, curves
 from perfctl.parsers.kineto.events import Events, Place
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.records import direction_of
@@ -15,8 +16,6 @@ from perfctl.records.report import ApiCall, CompiledKernel, OpCall, Sample
 
 _CHUNK = 1000
 """Operators at a time."""
-CURVE = 10_000
-"""Most readings of a GPU's allocator that are kept."""
 _DOMAINS = {
     "cuda_runtime": "cuda", "cuda_driver": "cuda", "Runtime": "cuda", "hip_runtime": "hip", "xpu_runtime": "xpu",
     "python_function": "python",
@@ -143,36 +142,11 @@ def api_calls(events: Events) -> list[ApiCall]:
 
 
 def memory_curve(events: Events) -> list[Sample]:
-    """What the allocator of each GPU held, in order of time; of more than CURVE readings of a GPU the highest of each part.
-
-    Of a part with a highest ``allocated`` and a different highest ``reserved`` both stay.
-    """
-    devices: dict[int, list[tuple[int, int | None, int | None]]] = defaultdict(list)
+    """What the allocator of each GPU held after each of its allocations."""
+    devices: defaultdict[int, list[Reading]] = defaultdict(list)
     for at, device, allocated, reserved in events.curve:
-        devices[device].append((at, allocated, reserved))
-    found = []
-    for device, readings in sorted(devices.items()):
-        readings.sort(key=lambda reading: reading[0])
-        for at, allocated, reserved in thinned(readings):
-            unknown = (None,) * 6
-            found.append(Sample(at, *unknown, device_index=device, allocated_bytes=allocated, reserved_bytes=reserved))
-    return found
-
-
-Reading = tuple[int, int | None, int | None]
-
-
-def thinned(readings: list[Reading], most: int = CURVE) -> list[Reading]:
-    """At most ``most`` of the readings: the peaks of equal parts of them. ``most`` is at least 2."""
-    if len(readings) <= most:
-        return readings
-    size = -(-len(readings) // (most // 2))
-    kept = []
-    for first in range(0, len(readings), size):
-        part = range(first, min(first + size, len(readings)))
-        peaks = {max(part, key=lambda place: readings[place][which] or 0) for which in (1, 2)}
-        kept += [readings[place] for place in sorted(peaks)]
-    return kept
+        devices[device].append(Reading(at, allocated, reserved))
+    return curves(devices)
 
 
 def compiled_kernels(events: Events, device: Sequence[float]) -> list[CompiledKernel]:

@@ -47,7 +47,7 @@ def ingest(
     no_op_calls: Annotated[
         bool,
         typer.Option(
-            "--no-op-calls", help="Leave out single operators of Kineto traces, which take a quarter more time."
+            "--no-op-calls", help="Leave out single operators of Kineto traces, which take a tenth more time."
         ),
     ] = False,
     store: options.Store = None,
@@ -57,7 +57,7 @@ def ingest(
     """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
 
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of any page, console
-    text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. torch.profiler: Kineto traces, plain or gzipped. nvprof:
+    text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. torch.profiler: Kineto traces, plain or gzipped; memory snapshots. nvprof:
     traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3: results.db, CSV, JSON. rocprof:
     stats CSV, results.csv, .db and .json. rocprof-compute (Omniperf): CSV. Proton: .hatchet. A log of several outputs is
     several runs.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from perfctl.parsers.allocator import Reading, thinned
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.parsers.kineto.calls import thinned
 from perfctl.records.report import ApiCall, CompiledKernel, OpCall, Sample
 from tests.parsers.kineto_trace import annotation, event, kernel, launch, operation, read
 
@@ -91,8 +91,8 @@ def test_the_allocator_of_each_gpu_has_a_curve_in_order_of_time(tmp_path: Path) 
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
-    readings = [(at, at * 7919 % 1000, at * 104_729 % 997) for at in range(50_000)]
-    readings[31_111] = (31_111, 5000, 1)
+    readings = [Reading(at, at * 7919 % 1000, at * 104_729 % 997) for at in range(50_000)]
+    readings[31_111] = Reading(31_111, 5000, 1)
     kept = thinned(list(readings), 100)
     assert len(kept) <= 100
     assert kept == sorted(kept)
