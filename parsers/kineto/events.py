@@ -268,6 +268,7 @@ class _Collector:
         self.names: dict[str, str] = {}
         self.launch_shapes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         """Each kept once, like the names: a network repeats the same few launches."""
+        self.shares: dict[int, float | None] = {}
         self.arguments: dict[str, Call | None] = {}
         self.seen: set[int] = set()
 
@@ -401,10 +402,19 @@ class _Collector:
 
     def kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         shape = (*three(args.get("grid")), *three(args.get("block")))
-        graph, node = whole(args.get("graph id")), whole(args.get("graph node id"))
+        graph = node = None
+        if args.get("graph id"):  # 0 outside of graphs
+            graph, node = whole(args["graph id"]), whole(args.get("graph node id"))
+        percent = args.get("est. achieved occupancy %")
+        if type(percent) is int and percent in self.shares:
+            share = self.shares[percent]
+        else:
+            share = _share(percent)
+            if type(percent) is int:
+                self.shares[percent] = share
         numbers = (
             *shape, whole(args.get("registers per thread")), whole(args.get("shared memory")), whole(args.get("context")),
-            graph or None, node if graph else None, _share(args.get("est. achieved occupancy %")),
+            graph, node, share,
         )  # fmt: skip
         before = len(self.found.kernels)
         self.device_event(self.found.kernels, event, args, numbers)

@@ -8,7 +8,7 @@ call something among them, refuses the file.
 from __future__ import annotations
 
 from pathlib import Path
-from pickletools import genops
+from pickletools import genops  # lists instructions, runs none  # nosec B403
 from typing import Any
 
 from perfctl.records.errors import ReportError

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import PurePath
 from statistics import median
 
@@ -90,14 +91,24 @@ def length(pairs: Pairs) -> int:
 
 def shared(some: Pairs, others: Pairs) -> int:
     """How much of ``some`` lies in ``others``; both as :func:`joined` gives them."""
-    starts = [start for start, _ in others]
-    total = 0
-    for start, end in some:
-        place = max(bisect_right(starts, start) - 1, 0)
-        while place < len(others) and others[place][0] < end:
-            total += max(0, min(end, others[place][1]) - max(start, others[place][0]))
-            place += 1
-    return total
+    covered = _Covered(others)
+    return sum(covered.before(end) - covered.before(start) for start, end in some)
+
+
+class _Covered:
+    """How much of the time up to a moment lies in intervals."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+        self.starts = [start for start, _ in pairs]
+        self.sums = [0, *accumulate(end - start for start, end in pairs)]
+
+    def before(self, moment: int) -> int:
+        place = bisect_right(self.starts, moment) - 1
+        if place < 0:
+            return 0
+        start, end = self.pairs[place]
+        return self.sums[place] + min(moment, end) - start
 
 
 def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -> list[Collective]:
@@ -107,11 +118,12 @@ def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -
     """
     found = list(collectives)
     of_kernel, devices, compute = _sorted_out(found, kernels)
-    covering = {device: joined(pairs) for device, pairs in compute.items()}
+    covering = {device: _Covered(joined(pairs)) for device, pairs in compute.items()}
     for place in of_kernel:
         one = found[place]
         start, lasted = one.start_ns or 0, one.duration_ns or 0
-        hidden = shared([(start, start + lasted)], covering.get(devices[place], []))
+        covered = covering.get(devices[place])
+        hidden = 0 if covered is None else covered.before(start + lasted) - covered.before(start)
         found[place] = one._replace(exposed_ns=lasted - hidden)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -100,3 +101,13 @@ def test_ranks_of_other_folders_and_ingests_are_other_jobs_and_one_rank_is_none(
     alone = synthetic.foreign_run(9, kernels=[ran(0, 1)])
     found = jobs([*pair, *elsewhere, *later, alone])
     assert [[one.run for one in job.ranks] for job in found] == [pair, elsewhere]
+
+
+def test_many_collectives_cost_no_more_than_their_number() -> None:
+    """10,000 collectives among 40,000 kernels: each looks up what covers it, and does not go through all."""
+    calls = [talked(100 * number, 30) for number in range(10_000)]
+    kernels = [ran(100 * number + 20 * part, 15) for number in range(10_000) for part in range(4)]
+    begin = time.process_time()
+    found = with_exposed(calls, [*kernels, *(ran(100 * number, 30) for number in range(10_000))])
+    assert time.process_time() - begin < 5
+    assert {one.exposed_ns for one in found} == {30 - 15 - 10}
