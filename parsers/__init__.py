@@ -39,14 +39,18 @@ class Parser:
     """In perfctl.parsers; it has ``sniff(path, head) -> bool`` and ``parse(path) -> Report``."""
     has_source: bool = False
     """Whether ``parse`` takes ``source``: such files may hold counters of each instruction."""
+    has_operators: bool = False
+    """Reports of this format may hold single operators: its ``parse`` takes ``single_operators``."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a folder. Never raises."""
         return bool(self._load().sniff(path, head))
 
-    def parse(self, path: Path, *, source: bool = False) -> Report:
-        """Raises ReportError when the file is broken."""
+    def parse(self, path: Path, *, source: bool = False, single_operators: bool = True) -> Report:
+        """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file is broken."""
         options = {"source": True} if source and self.has_source else {}
+        if self.has_operators:
+            options["single_operators"] = single_operators
         with no_collection():
             report: Report = self._load().parse(path, **options)
         return report
@@ -71,7 +75,8 @@ PARSERS: tuple[Parser, ...] = (
     Parser("rocprofv3 CSV", "rocm.csv"),
     Parser("rocprof-compute CSV", "rocm.compute"),
     Parser("Proton profile", "proton"),
-    Parser("Kineto trace", "kineto.trace"),
+    Parser("PyTorch memory snapshot", "memory_snapshot"),
+    Parser("Kineto trace", "kineto.trace", has_operators=True),
     Parser("DLProf CSV", "dlprof.csv"),
     Parser("DLProf database", "dlprof.database"),
     Parser("DLProf JSON", "dlprof.json"),
@@ -108,9 +113,12 @@ def sniff(path: Path | str) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
-def parse(path: Path | str, *, source: bool = False) -> Report:
+def parse(path: Path | str, *, source: bool = False, single_operators: bool = True) -> Report:
     """Read one report; ``source``: with counters of each instruction, where the file holds them and they are not
-    always read. Raises ReportError when it is missing, not recognised, or broken."""
+    always read; ``op_calls`` where it has some and ``single_operators`` are wanted.
+
+    Raises ReportError when it is missing, not recognised, or broken.
+    """
     path = Path(path)
     if not path.exists():
         raise ReportError(path, "unknown", "no such file or folder", "Check the path")
@@ -120,10 +128,10 @@ def parse(path: Path | str, *, source: bool = False) -> Report:
     parser = sniff(path)
     if parser is None:
         raise ReportError(path, "unknown", *_why_unknown(path))
-    return parser.parse(path, source=source)
+    return parser.parse(path, source=source, single_operators=single_operators)
 
 
-def reports(path: Path | str, *, source: bool = False) -> Iterator[Part]:
+def reports(path: Path | str, *, source: bool = False, single_operators: bool = True) -> Iterator[Part]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
 
     Use each report before the next: the text it was read from is kept until then. An output that stands in the file
@@ -133,7 +141,7 @@ def reports(path: Path | str, *, source: bool = False) -> Iterator[Part]:
 
     path = Path(path)
     try:
-        report = parse(path, source=source)
+        report = parse(path, source=source, single_operators=single_operators)
     except Joined as joined:
         parser = sniff(path)
         assert parser is not None

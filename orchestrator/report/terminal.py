@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table, source_table
+from perfctl.orchestrator.report.page.ranks import ranks_tables
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.text_tables import add_rows
 from perfctl.orchestrator.report.text_tables import grid as _grid
@@ -37,6 +38,7 @@ LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run", "
 """Columns of the page that do not fit 80 columns; problems are among the findings."""
 _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
+_OF_RANKS = {"span", "hidden", "±"}
 NAME_WIDTH = 24
 """Columns for the name of a layer, which continues beside its other batch sizes."""
 
@@ -105,11 +107,14 @@ def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
 
 
 def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[RenderableType]:
-    """Every study's ledger under its heading, with the verdicts; findings before it when it is shown whole."""
+    """Every study's ledger under its heading, with the verdicts; when shown whole, findings before it and ranks at the end."""
     out: list[RenderableType] = []
     for found in analyses:
         out += [_title(found), *(_findings(found) if whole else [])]
         out += ledger_table(found, brief=whole) if found.ledger.rows else []
+    if whole:
+        runs = [run for found in analyses for run in found.study.runs]
+        out += [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(runs)]
     return out
 
 

@@ -29,13 +29,17 @@ _NEVER_NEGATIVE = {
     ),
     "copy": ("bytes", "duration_ns"),
     "operation": ("cpu_ns", "self_cpu_ns", "device_ns", "flops"),
-    "sample": ("memory_used_bytes", "memory_total_bytes", "sm_clock_hz", "memory_clock_hz", "host_memory_bytes"),
+    "sample": (
+        *("memory_used_bytes", "memory_total_bytes", "sm_clock_hz", "memory_clock_hz", "host_memory_bytes"),
+        *("allocated_bytes", "reserved_bytes"),
+    ),
     "memory": ("bytes",),
     "step": ("duration_ns",),
     "layer_call": ("macs", "flops", "parameters", "read_bytes", "write_bytes", "output_elements", "elementwise_flops"),
     "api_call": ("calls", "total_ns", "min_ns", "max_ns"),
     "op_instance": ("duration_ns", "device_ns"),
     "collective": ("group_size", "bytes", "duration_ns", "exposed_ns"),
+    "compiled_kernel": ("calls", "device_ns"),
     "derived_value": ("value",),
     "source_counter": ("address", "inst_executed", "thread_inst_executed", "samples"),
 }

@@ -6,7 +6,9 @@ Spellings: category names were capitalised until 2021 (Operator, Kernel, Memcpy)
 
 from __future__ import annotations
 
+import json
 import re
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -60,8 +62,34 @@ def three(value: object) -> tuple[int | None, int | None, int | None]:
     return None, None, None
 
 
+def _text(value: object) -> str | None:
+    return value if type(value) is str and value else None
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _share(percent: object) -> float | None:
+    """0..1 of a number of percent, or of the text of one; None for anything else."""
+    try:
+        share = float(percent) / 100 if type(percent) in (int, str) else None  # type: ignore[arg-type]
+    except ValueError:
+        return None
+    return share if share is not None and 0 <= share <= 1 else None
+
+
+def comm_args(args: dict[str, Any]) -> CommArgs | None:
+    """None where they do not name a collective."""
+    name = _text(args.get("Collective name"))
+    if name is None:
+        return None
+    numbers = whole(args.get("Group size")), whole(args.get("In msg nelems"))
+    return CommArgs(name, _text(args.get("Process Group Name")), *numbers, _text(args.get("dtype")))
+
+
 NOT_USED = words(
-    "python_function gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead cuda_sync"
+    "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
     " cuda_event cpu_instant_event mtia_ccp_events mtia_runtime mtia_insight glow_runtime hpu_op collective_comm"
     " gpu_pm_counter external_correlation python_gc xpu_driver privateuse1_runtime privateuse1_driver __metadata"
 )
@@ -92,10 +120,12 @@ KINDS = {
     "cpu_op": "span", "Operator": "span", "user_annotation": "span", "cuda_runtime": "call", "cuda_driver": "call",
     "hip_runtime": "call", "xpu_runtime": "call", "Runtime": "call", "kernel": "kernel", "Kernel": "kernel",
     "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "copy", "Memset": "copy", "cuda_profiler_range": "counters",
-    "Trace": "window", "python_function": "module",
+    "Trace": "window", "python_function": "function", "cuda_sync": "wait",
 }  # fmt: skip
-"""Event category -> the method of _Collector that takes it. Of python_function only calls of modules count."""
+"""Event category -> the method of _Collector that takes it."""
 
+_COMPILED = ("kernel_file", "kernel_hash", "kernel_backend")
+"""Arguments that Inductor gives the call of a kernel that it wrote."""
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 MODULE = "nn.Module: "
 """How the name of a module's call begins ("nn.Module: Conv2d_3"), where the profiler ran with_stack or with_modules."""
@@ -128,8 +158,9 @@ class DeviceEvent(NamedTuple):
     duration: int | None
     correlation: int | None
     external: int
-    args: tuple[int | None, ...]
-    """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes. Copy: device, stream, bytes."""
+    args: tuple[Any, ...]
+    """Kernel: device, stream, grid x y z, block x y z, registers, shared bytes, context, graph, its node, occupancy 0..1.
+    Copy: device, stream, bytes."""
 
 
 class Place(NamedTuple):
@@ -137,6 +168,37 @@ class Place(NamedTuple):
 
     thread: int
     at: int
+
+
+class CommArgs(NamedTuple):
+    """What the arguments of a collective say, of its kernel or its operation (PyTorch 2.1 and later)."""
+
+    name: str
+    group: str | None
+    size: int | None
+    """Ranks in the group."""
+    elements: int | None
+    """Of this rank's input."""
+    dtype: str | None
+
+
+class Reserved(NamedTuple):
+    """What a GPU's allocator held after one of its allocations, bytes."""
+
+    at: int
+    device: int
+    allocated: int | None
+    reserved: int | None
+
+
+@dataclass(slots=True)
+class Functions:
+    """Calls of Python functions, column by column, in the order of the trace."""
+
+    threads: array[int] = field(default_factory=lambda: array("q"))
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    ends: array[int] = field(default_factory=lambda: array("q"))
+    names: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -173,20 +235,40 @@ class Events:
     """Category or kind of event -> count."""
     repeated: int = 0
     timeless: int = 0
+    api: dict[tuple[str, str], list[int | None]] = field(default_factory=dict)
+    """(category, name) of runtime and driver calls, waits and Python functions -> calls, and ns in all, of the shortest
+    and of the longest; None where a call has no duration."""
+    curve: list[Reserved] = field(default_factory=list)
+    comms: dict[int, CommArgs] = field(default_factory=dict)
+    """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
+    compiled: dict[int, tuple[str | None, str | None, str | None]] = field(default_factory=dict)
+    """Position in ``spans`` of each call of a compiled kernel -> file, hash and backend."""
+    signatures: list[int] | None = None
+    """For each of ``spans``, the number of its arguments in ``arguments``; None where single operators are not wanted."""
+    arguments: list[tuple[str | None, str | None]] = field(default_factory=lambda: [(None, None)])
+    """Shapes and types of inputs, as JSON."""
+    stacks: dict[int, str] = field(default_factory=dict)
+    """Position in ``spans`` -> call stack, innermost first and one frame a line, where operators have one (2021)."""
+    functions: Functions = field(default_factory=Functions)
 
 
-def collect(events: Iterable[Any]) -> Events:
-    """Sort all elements of ``traceEvents``. Elements that are not events, or not used, are skipped."""
-    return _Collector().run(events)
+def collect(events: Iterable[Any], *, op_calls: bool = False) -> Events:
+    """Sort all elements of ``traceEvents``. Elements that are not events, or not used, are skipped.
+
+    ``op_calls``: keep what only single operators need (shapes, types, stacks).
+    """
+    return _Collector(op_calls).run(events)
 
 
 class _Collector:
-    def __init__(self) -> None:
-        self.found = Events()
+    def __init__(self, op_calls: bool) -> None:
+        self.found = Events(signatures=[] if op_calls else None)
+        self.signature_numbers: dict[str, int] = {"(None, None)": 0}
         self.thread_numbers: dict[tuple[object, object], int] = {}
         self.names: dict[str, str] = {}
-        self.launch_shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
+        self.launch_shapes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         """Each kept once, like the names: a network repeats the same few launches."""
+        self.shares: dict[int, float | None] = {}
         self.arguments: dict[str, Call | None] = {}
         self.seen: set[int] = set()
 
@@ -236,7 +318,28 @@ class _Collector:
             found.sequences.append((len(found.spans), number, bool(whole(args.get("Fwd thread id")))))
         if name in _OPERATORS:
             found.operators[len(found.spans)] = self.call_of(args)
+        if "kernel_file" in args or "kernel_hash" in args:
+            found.compiled[len(found.spans)] = tuple(map(_text, map(args.get, _COMPILED)))  # type: ignore[assignment]
+        if name == "record_param_comms" and (comm := comm_args(args)) is not None:
+            found.comms[len(found.spans)] = comm
+        if found.signatures is not None:
+            found.signatures.append(0 if is_range else self.signature(args))
         found.spans.append(span)
+
+    def signature(self, args: dict[str, Any]) -> int:
+        """Number of an operator's shapes and types; its stack, where it has one, is kept on the way."""
+        found = self.found
+        stack = args.get("Call stack")
+        if type(stack) is str and stack:
+            stack = stack.replace(";", "\n")
+            found.stacks[len(found.spans)] = self.names.setdefault(stack, stack)
+        given = args.get("Input Dims", args.get("Input dims")), args.get("Input type")
+        key = repr(given)
+        number = self.signature_numbers.get(key)
+        if number is None:
+            number = self.signature_numbers[key] = len(found.arguments)
+            found.arguments.append((_json(given[0]), _json(given[1])))
+        return number
 
     def call_of(self, args: dict[str, Any]) -> Call | None:
         """Each kept once: a network repeats the same few calls in every step."""
@@ -246,31 +349,87 @@ class _Collector:
             self.arguments[text] = read_call(*given)
         return self.arguments[text]
 
-    def module(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        name = event.get("name")
-        if type(name) is str and name.startswith(MODULE):
-            start, duration = self.times(event)
-            if start is not None and duration is not None:
-                self.found.spans.append(Span(self.thread(event), start, start + duration, -1, self.name(event), True))
+    def function(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        """A call of a module is a range; of other functions the calls are summed."""
+        found, name = self.found, self.name(event)
+        start, duration = self.times(event)
+        is_module = name.startswith(MODULE)
+        if not is_module:
+            self.sum_up("python_function", name, duration)
+        if start is None or duration is None:
+            return
+        if is_module:
+            found.spans.append(Span(self.thread(event), start, start + duration, -1, name, True))
+        if found.signatures is not None:
+            if is_module:
+                found.signatures.append(0)
+            found.functions.threads.append(self.thread(event))
+            found.functions.starts.append(start)
+            found.functions.ends.append(start + duration)
+            found.functions.names.append(name)
+
+    def sum_up(self, category: str, name: str, duration: int | None) -> None:
+        total = self.found.api.get((category, name))
+        if total is None:
+            self.found.api[category, name] = [1, duration, duration, duration]
+            return
+        total[0] += 1  # type: ignore[operator]
+        if duration is None or total[1] is None:
+            total[1:] = [None, None, None]
+            return
+        total[1] += duration
+        if duration < total[2]:  # type: ignore[operator]
+            total[2] = duration
+        elif duration > total[3]:  # type: ignore[operator]
+            total[3] = duration
 
     def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        start, correlation = nanoseconds(event.get("ts")), whole(args.get("correlation"))
-        self.found.launches += "Launch" in self.name(event)
+        start, duration = self.times(event)
+        correlation, name = whole(args.get("correlation")), self.name(event)
+        self.found.launches += "Launch" in name
         if start is not None and correlation is not None:
             place = Place(self.thread(event), start)
-            if self.found.calls.setdefault(correlation, place) != place:
+            known = self.found.calls.setdefault(correlation, place)
+            if known is not place and known == place:
+                return  # the same call again
+            if known != place:
                 self.found.calls[correlation] = None
+        self.sum_up(event["cat"], name, duration)
+
+    def wait(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        """A synchronisation (cuda_sync): of a stream, an event or a whole context."""
+        self.sum_up("sync", self.name(event), self.times(event)[1])
 
     def kernel(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         shape = (*three(args.get("grid")), *three(args.get("block")))
-        numbers = (*shape, whole(args.get("registers per thread")), whole(args.get("shared memory")))
+        graph = node = None
+        if args.get("graph id"):  # 0 outside of graphs
+            graph, node = whole(args["graph id"]), whole(args.get("graph node id"))
+        percent = args.get("est. achieved occupancy %")
+        if type(percent) is int and percent in self.shares:
+            share = self.shares[percent]
+        else:
+            share = _share(percent)
+            if type(percent) is int:
+                self.shares[percent] = share
+        numbers = (
+            *shape, whole(args.get("registers per thread")), whole(args.get("shared memory")), whole(args.get("context")),
+            graph, node, share,
+        )  # fmt: skip
+        before = len(self.found.kernels)
         self.device_event(self.found.kernels, event, args, numbers)
+        if "Collective name" in args and len(self.found.kernels) > before and (comm := comm_args(args)) is not None:
+            self.found.comms[-1 - before] = comm
 
     def copy(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         self.device_event(self.found.copies, event, args, (whole(args.get("bytes")),))
 
     def device_event(
-        self, into: list[DeviceEvent], event: dict[str, Any], args: dict[str, Any], numbers: tuple[int | None, ...]
+        self,
+        into: list[DeviceEvent],
+        event: dict[str, Any],
+        args: dict[str, Any],
+        numbers: tuple[int | float | None, ...],
     ) -> None:
         stream = args.get("stream")
         if stream is None and type(event.get("tid")) is str:
@@ -306,9 +465,12 @@ class _Collector:
         self.found.memory.append((self.thread(event), at, size))
         device, peaks = whole(args.get("Device Id")), self.found.peaks
         if whole(args.get("Device Type")) == 1 and device is not None:
-            for quantity in ("allocated", "reserved"):
-                if (total := whole(args.get(f"Total {quantity.capitalize()}"))) is not None:
+            totals = whole(args.get("Total Allocated")), whole(args.get("Total Reserved"))
+            for quantity, total in zip(("allocated", "reserved"), totals, strict=True):
+                if total is not None:
                     peaks[device, quantity] = max(total, peaks.get((device, quantity), 0))
+            if totals != (None, None):
+                self.found.curve.append(Reserved(at, device, *totals))
 
     def times(self, event: dict[str, Any]) -> tuple[int | None, int | None]:
         """(start, duration); a negative duration is what Kineto writes for an event that never ended: None."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
@@ -60,18 +61,20 @@ def kernels(events: Events, nesting: Nesting, launches: Launches) -> list[Kernel
     found = []
     for launch, (event, span) in enumerate(zip(events.kernels, launches.kernel_spans, strict=True)):
         context = nesting.contexts[span] if span >= 0 else NOWHERE
-        step = context.step
-        if step is None and (place := launches.place(event)):
+        step, place = context.step, launches.place(event)
+        if step is None and place:
             step, _ = nesting.step_and_phase(context, place)
-        *numbers, shared = event.args
+        *numbers, shared, cuda_context, graph, node, occupancy = event.args
         share = 0 if shared == 0 else None  # Kineto gives static and dynamic shared memory as one sum
         numbers += [share, share, event.start, event.duration]
-        named = (None, context.layer, _direction(context), step, context.source, context.range_number)
-        found.append(Kernel(launch, event.name, *named, *numbers))  # type: ignore[arg-type]
+        named = (None, context.layer, direction_of(context), step, context.source, context.range_number)
+        process = events.threads[place.thread][0] if place else None
+        rest = (process, cuda_context, graph, node, event.correlation, None, None, None, occupancy, None)
+        found.append(Kernel._make((launch, event.name, *named, *numbers, *rest)))
     return found
 
 
-def _direction(context: Context) -> str | None:
+def direction_of(context: Context) -> str | None:
     """Of a layer; the optimizer's work has this direction and no layer."""
     return "optimizer" if context.layer is None and context.phase == "optimizer" else context.direction
 
@@ -112,22 +115,22 @@ def steps(found: list[Range]) -> tuple[Step, ...]:
     return tuple(sorted(wanted, key=lambda step: (step.start_ns or 0, step.phase != "step")))
 
 
-def operations(events: Events, nesting: Nesting, launches: Launches) -> list[Operation]:
-    """CPU operations summed over (name, layer, direction), in order of first call.
+def operations(events: Events, nesting: Nesting, device: Sequence[float]) -> list[Operation]:
+    """CPU operations summed over (name, layer, direction), in order of first call. ``device``: of ``device_times``.
 
     ``cpu_ns``, ``device_ns`` and ``memory_bytes`` of a call include what its children took, as in torch's own
     tables; memory is host and device together. A sum that lacks the time of one of its calls is None. As in
     torch's tables, an operation that does nothing but call its namesake (an overload) is one call with it.
     """
     durations = [nan if span.end is None else span.end - span.start for span in events.spans]
-    own, device = _own_times(durations, nesting), _device_times(events, nesting, launches)
+    own = _own_times(durations, nesting)
     children = Counter(nesting.parents)
     sums: defaultdict[tuple[str, str | None, str | None], _Sum] = defaultdict(_Sum)
     for index, span in enumerate(events.spans):
         if span.is_range:
             continue
         context = nesting.contexts[index]
-        total = sums[span.name, context.layer, _direction(context)]
+        total = sums[span.name, context.layer, direction_of(context)]
         total.own += max(own[index], 0)
         parent = nesting.parents[index]
         if parent < 0 or children[parent] != 1 or events.spans[parent].name != span.name:
@@ -168,7 +171,7 @@ def _own_times(durations: list[float], nesting: Nesting) -> list[float]:
     return own
 
 
-def _device_times(events: Events, nesting: Nesting, launches: Launches) -> list[float]:
+def device_times(events: Events, nesting: Nesting, launches: Launches) -> list[float]:
     """Time of the kernels launched inside each span; not a number when one of them has no duration."""
     times: list[float] = [0] * len(events.spans)
     for event, span in zip(events.kernels, launches.kernel_spans, strict=True):

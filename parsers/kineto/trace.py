@@ -20,10 +20,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.kineto.calls import api_calls, compiled_kernels, memory_curve, op_calls
+from perfctl.parsers.kineto.collectives import collectives
 from perfctl.parsers.kineto.events import Events, collect, diagnostics, whole
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.operators import assign
-from perfctl.parsers.kineto.records import Launches, copies, kernels, operations, ranges, steps
+from perfctl.parsers.kineto.records import Launches, copies, device_times, kernels, operations, ranges, steps
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
@@ -51,11 +53,14 @@ def sniff(path: Path, head: bytes) -> bool:
     return text.startswith("{") and ('"traceEvents"' in text or sum(word in text for word in _OF_KINETO) >= 2)
 
 
-def parse(path: Path) -> Report:
-    """Read one trace. Raises ReportError when it is cut off, broken, or not a trace of torch.profiler."""
+def parse(path: Path, *, single_operators: bool = True) -> Report:
+    """Read one trace, with ``op_calls`` where single operators are wanted.
+
+    Raises ReportError when it is cut off, broken, or not a trace of torch.profiler.
+    """
     stream = JsonStream(path, "torch", "traceEvents")
     metadata: dict[str, Any] = {}
-    events = collect(_events(stream, metadata))
+    events = collect(_events(stream, metadata), op_calls=single_operators)
     if not events.known and "schemaVersion" not in metadata:
         reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
         raise ReportError(path, "torch", reason, "Pass a trace that torch.profiler's export_chrome_trace wrote")
@@ -67,7 +72,9 @@ def parse(path: Path) -> Report:
     found_ranges = ranges(events, nesting)
     found_kernels = kernels(events, nesting, launches)
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
+    device = device_times(events, nesting, launches)
     begin, end = _extent(events)
+    rank, world = _rank(metadata)
     since_1970 = (whole(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
     is_known = begin is not None and _EPOCH_NS < since_1970 < 4 * _EPOCH_NS
     sides = [name for name, is_there in (("CPU", events.spans), ("GPU", events.kernels or events.copies)) if is_there]
@@ -82,7 +89,8 @@ def parse(path: Path) -> Report:
         kernels=found_kernels,
         copies=copies(events, nesting, launches),
         ranges=found_ranges,
-        operations=operations(events, nesting, launches),
+        operations=operations(events, nesting, device),
+        samples=memory_curve(events),
         steps=steps(found_ranges),
         memory=_peaks(events),
         ops=operators.ops,
@@ -91,6 +99,12 @@ def parse(path: Path) -> Report:
         diagnostics=(*_diagnostics(events, metadata, stream.repaired), *diagnostics(events.unknown)),
         started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
         duration_ns=None if begin is None or end is None else end - begin,
+        api_calls=api_calls(events),
+        op_calls=op_calls(events, nesting, device),
+        collectives=collectives(events, nesting, launches),
+        compiled_kernels=compiled_kernels(events, device),
+        rank=rank,
+        world_size=world,
     )
 
 
@@ -189,6 +203,16 @@ def _environment(metadata: dict[str, Any], torch: str | None) -> dict[str, str]:
         if whole(metadata.get(key)) is not None:
             found[name] = str(metadata[key])
     return found
+
+
+def _rank(metadata: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Rank and world size; neither for a process that was alone."""
+    distributed = metadata.get("distributedInfo")
+    given = distributed if isinstance(distributed, dict) else {}
+    rank, world = whole(given.get("rank")), whole(given.get("world_size"))
+    if rank is None or rank < 0 or (world is not None and not rank < world):
+        return None, None
+    return (None, None) if world == 1 else (rank, world)
 
 
 def _peaks(events: Events) -> tuple[MemoryFigure, ...]:

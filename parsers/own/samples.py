@@ -20,7 +20,8 @@ MARK = "# perfctl samples "
 VERSION = 1
 SMI_SUFFIX = ".nvidia-smi.csv"
 _REALS = ("gpu_utilisation", "power_w", "temperature_c", "energy_j", "process_utilisation", "host_cpu")
-_GPU_FIELDS = tuple(name for name in Sample._fields if name not in ("at_ns", "device_index") and "host" not in name)
+_NOT_READ = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
+_GPU_FIELDS = tuple(name for name in Sample._fields if name not in _NOT_READ and "host" not in name)
 
 
 @dataclass(slots=True)

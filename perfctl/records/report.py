@@ -190,7 +190,7 @@ class ApiCall(NamedTuple):
     """All calls of one function of a runtime, driver or operating system, summed over the run."""
 
     domain: str
-    """cuda, osrt, nvtx, mpi, nccl, cudnn, cublas; sync for waiting on the GPU, by kind."""
+    """cuda, hip, osrt, nvtx, mpi, nccl, cudnn, cublas; python for Python functions, sync for waiting on the GPU, by kind."""
     name: str
     calls: int | None
     total_ns: int | None
@@ -246,6 +246,22 @@ class Collective(NamedTuple):
     """On the device; waiting for other ranks is included."""
     exposed_ns: int | None = None
     """Part of the duration in which this rank's GPU ran no other kernel; None when not known, 0 when fully hidden."""
+
+
+class CompiledKernel(NamedTuple):
+    """All calls of one kernel that a compiler (Inductor) wrote. One name may be several kernels with other hashes."""
+
+    name: str
+    file: str | None
+    """Source that the compiler wrote, on the machine of the run."""
+    hash: str | None
+    backend: str | None
+    """triton, ..."""
+    origins: str | None
+    """Operators that were fused, as its name has them: add_mul of triton_poi_fused_add_mul_0; None when it names none."""
+    calls: int
+    device_ns: int | None
+    """Of its launches; None when not known."""
 
 
 class Advice(NamedTuple):
@@ -350,6 +366,10 @@ class Sample(NamedTuple):
     """Cores kept busy by the run's processes since the reading before."""
     host_memory_bytes: int | None = None
     """Resident, of the run's processes; pages that several share count once for each."""
+    allocated_bytes: int | None = None
+    """In tensors, by PyTorch's allocator of the device, at the end of an allocation or a free."""
+    reserved_bytes: int | None = None
+    """Taken from the device by that allocator."""
 
 
 class MemoryFigure(NamedTuple):
@@ -487,6 +507,7 @@ class Report:
     threads: tuple[Thread, ...] = ()
     source_counters: Iterable[SourceCounter] = ()
     """Empty in a run that was read from the store: ``store.read.source_lines`` sums them by source line."""
+    compiled_kernels: Iterable[CompiledKernel] = ()
     rank: int | None = None
     """Of the process among ``world_size`` that worked together, from 0; None when the file cannot say."""
     world_size: int | None = None

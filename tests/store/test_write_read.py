@@ -60,6 +60,7 @@ def full_report() -> Report:
                   records.OpCall("aten::relu", None, None)],
         collectives=[records.Collective("all_reduce", "tp", 8, 4096, "bfloat16", 1, 20, 0), records.Collective("barrier")],
         threads=(records.Thread(4711, 7, "python"),),
+        compiled_kernels=[records.CompiledKernel("triton_poi_fused_add_0", "/a.py", "c0", "triton", "add", 3, 70)],
         advice=[records.Advice(0, "Occupancy", "OPT", "a text", 0.25, "local"), records.Advice(None, "whole")],
         rank=3, world_size=8, host="node7", phase="train", effective_batch=64,
     )  # fmt: skip

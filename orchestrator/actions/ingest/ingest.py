@@ -15,6 +15,7 @@ from perfctl import parsers
 from perfctl.orchestrator.actions.estimate import Request, estimate_at
 from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest.derived import derived_rows
+from perfctl.orchestrator.actions.ingest.ranks import numbered, of_job, ranks_in_names
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
 from perfctl.orchestrator.actions.ingest.sources import Source, collect, expanded
@@ -70,6 +71,8 @@ class UserHints:
     """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and shape. Needs torch."""
     batch_pattern: str | None = None
     """A regular expression whose first group is the batch size in a report's file name, else in its folder's."""
+    op_calls: bool = True
+    """Take in each operator of a trace by itself, which takes a tenth more time; the sums stay without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,8 @@ def ingest(
         for text in (*found.notes, *listed(batches)):
             listener.note(text)
         with database.writing(store) as connection:
-            intake = _Intake(connection, sweep, hints, store, again, listener, batches)
+            ranks = ranks_in_names(source.shown for source in found.sources() if not source.path.is_dir())
+            intake = _Intake(connection, sweep, hints, store, again, listener, batches, ranks)
             for entry in found.entries:
                 if isinstance(entry, str):
                     intake.fail(entry)
@@ -194,6 +198,8 @@ class _Intake:
     listener: IngestListener
     batches: dict[Path, int]
     """Batch sizes that names say, by ``Source.shown``."""
+    ranks: dict[Path, tuple[int, int | None]]
+    """Ranks and world sizes likewise."""
     taken: list[tuple[Path, Written]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     empty: list[Path] = field(default_factory=list)
@@ -224,7 +230,8 @@ class _Intake:
             return
         with FileScan(path) as scan, parsers.no_collection():
             take = Take(self.connection, self.sweep, self.hints, self.store, self.again, self.listener)
-            for written in take.reports(source, scan.digest, self.batches.get(source.shown)):
+            shown = source.shown
+            for written in take.reports(source, scan.digest, self.batches.get(shown), self.ranks.get(shown)):
                 self._note(source, written)
             self.listener.begin(path, "looking for secrets")
             self._warn_of_secrets(source.shown, scan.secrets())
@@ -259,12 +266,19 @@ class Take:
     again: bool
     messages: Messages
 
-    def reports(self, source: Source, digest: Callable[[], str], batch: int | None = None) -> Iterator[Written]:
+    def reports(
+        self,
+        source: Source,
+        digest: Callable[[], str],
+        batch: int | None = None,
+        rank: tuple[int, int | None] | None = None,
+    ) -> Iterator[Written]:
         """Store each run that a report holds; one after the other, each whole or not at all.
 
         ``digest`` gives its SHA-256, by which a report that is in the store already is recognised. It is called late, so
         that another thread may work it out during the parsing. Of a file with several runs each has its number behind
-        it. ``batch``: what its name says. Raises ReportError when it cannot be read; the store is then as it was.
+        it. ``batch``, ``rank`` and world size: what its name says. Raises ReportError when it cannot be read; the store
+        is then as it was.
         """
         known = (
             find_artifact(self.connection, digest()) if not self.again and holds_artifacts(self.connection) else None
@@ -272,7 +286,8 @@ class Take:
         if known is not None:
             yield Written(known, new=False)
             return
-        for part in parsers.reports(source.path, source=self.hints.source):
+        options = {"source": self.hints.source, "single_operators": self.hints.op_calls}
+        for part in parsers.reports(source.path, **options):
             facts = RunFacts(
                 "unknown", "ok", "ingested", artifact=relative(source.shown, self.store),
                 artifact_sha256=f"{digest()}#{part.number}" if part.is_of_several else digest(),
@@ -280,7 +295,7 @@ class Take:
             if part.twin is not None:
                 self.messages.note(f"{source.shown}: run {part.number} is run {part.twin} again and was left out")
             elif part.report is not None:
-                yield self._write(source, part.report, facts, batch)
+                yield self._write(source, numbered(of_job(part.report), rank), facts, batch)
             elif part.error is not None:
                 reason = f"{part.error.reason}. {part.error.remedy}"
                 facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)

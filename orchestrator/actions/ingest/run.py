@@ -16,6 +16,7 @@ from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.derived import derived_rows, rows_of_this_machine
+from perfctl.orchestrator.actions.ingest.ranks import of_job, rank_mark
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.kernels.names import family
@@ -189,8 +190,8 @@ def _as_rank(
 ) -> tuple[Report | None, RunFacts]:
     """Report and facts with the rank in them; the variant keeps ranks apart from each other and from one-process runs."""
     variant = facts.variant or (report.variant if report else None)
-    mark = f"rank {rank} of {world}"
-    facts = replace(facts, variant=f"{variant}, {mark}" if variant else mark)
+    mark = rank_mark(rank, world)
+    facts = replace(facts, variant=f"{variant}, {mark}" if variant else mark, rank=rank, world_size=world)
     if report is None:
         return None, facts
     gaps = report.gaps
@@ -209,12 +210,12 @@ def _read_files(own: Path | None, artifact: Path | None, facts: RunFacts) -> tup
     report = None
     if artifact is not None and artifact != own:
         try:
-            report = parsers.parse(artifact)
+            report = parsers.parse(artifact, single_operators=False)
         except parsers.ReportError as error:
             status = "partial" if workload else "failed"
             facts = replace(facts, status=status, reason=f"{facts.reason}; {error}" if facts.reason else str(error))
     if report is not None and workload is not None:
-        return merge(report, workload), facts
+        return of_job(merge(report, workload)), facts
     one = report or workload
     return (replace(one, tool=facts.profiler) if one else None), facts
 

@@ -140,7 +140,7 @@ def joined(pairs: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
 def by_device(run: Run) -> dict[int | None, list[Sample]]:
     groups: dict[int | None, list[Sample]] = defaultdict(list)
     for sample in run.report.samples:
-        if not is_host(sample):
+        if not is_host(sample) and not is_allocator(sample):
             groups[sample.device_index].append(sample)
     return groups
 
@@ -148,6 +148,11 @@ def by_device(run: Run) -> dict[int | None, list[Sample]]:
 def is_host(sample: Sample) -> bool:
     """A reading of the run's processes, and of no GPU."""
     return sample.host_cpu is not None or sample.host_memory_bytes is not None
+
+
+def is_allocator(sample: Sample) -> bool:
+    """A reading of PyTorch's allocator, and of nothing that the device says itself."""
+    return sample.allocated_bytes is not None or sample.reserved_bytes is not None
 
 
 def readings(run: Run) -> tuple[Readings, ...]:

@@ -50,6 +50,12 @@ def ingest(
             "--source", help="Store what each machine instruction did, too (.ncu-rep): 'perfctl show RUN --source'."
         ),
     ] = False,
+    no_op_calls: Annotated[
+        bool,
+        typer.Option(
+            "--no-op-calls", help="Leave out single operators of Kineto traces, which take a tenth more time."
+        ),
+    ] = False,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,
     as_json: options.Json = False,
@@ -57,10 +63,10 @@ def ingest(
     """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
 
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of any page, console
-    text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. torch.profiler: Kineto traces, plain or gzipped. nvprof:
-    traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3: results.db, CSV, JSON. rocprof:
-    stats CSV, results.csv, .db and .json. rocprof-compute (Omniperf): CSV. Proton: .hatchet. A log of several outputs is
-    several runs.
+    text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. PyTorch: Kineto traces, plain or gzipped, memory snapshots.
+    nvprof: traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3: results.db, CSV, JSON.
+    rocprof: stats CSV, results.csv, .db and .json. rocprof-compute (Omniperf): CSV. Proton: .hatchet. A log of several
+    outputs is several runs.
 
     Each run goes in whole or not at all; a file that cannot be read does not stop the others. Exit code 4: some could
     not be read, or gave no rows.
@@ -69,7 +75,9 @@ def ingest(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.actions.ingest import ingest as actions
 
-    hints = actions.UserHints(batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern)
+    hints = actions.UserHints(
+        batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern, not no_op_calls
+    )
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with reading() as progress:
         done = actions.ingest(
@@ -117,7 +125,7 @@ def _print(done: Ingested, as_json: bool) -> None:
 
 
 def _counts(written: Written) -> dict[str, int | bool]:
-    fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations", "samples")
+    fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations", "samples", "op_calls")
     return {field: getattr(written, field) for field in fields}
 
 

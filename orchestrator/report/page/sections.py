@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.ledger.studies import heading, studies
+from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
@@ -21,13 +22,14 @@ from perfctl.orchestrator.report.page.derived import derived_table
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
+from perfctl.orchestrator.report.page.ranks import ranks_table
 from perfctl.orchestrator.report.page.records import PageView, Section, StudyView
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
 NUMBERS = (
     "charts", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
-    "ranges", "api", "utilisation", "memory", "summaries",
+    "ranges", "api", "ranks", "utilisation", "memory", "summaries",
 )  # fmt: skip
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
@@ -41,7 +43,10 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
     """
     whole, bench = apart(studies(runs))
     found = sorted(whole, key=lambda study: study.foreign)
-    views = tuple(_study(analyse(study, peaks), f"s{number}") for number, study in enumerate(found, 1))
+    ranks = _ranks(found)
+    views = tuple(
+        _study(analyse(study, peaks), f"s{number}", ranks.get(number, ())) for number, study in enumerate(found, 1)
+    )
     views = (*bench_views(bench, len(found) + 1), *views)
     if title is None:
         several = f"{len(views)} studies and reports" if views else "nothing to show"
@@ -51,12 +56,25 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
     return PageView(title, stamp, views)
 
 
-def _study(found: Analysis, key: str) -> StudyView:
+def _ranks(found: Sequence[Study]) -> dict[int, tuple[Table, ...]]:
+    """Number of a study, from 1 -> tables of the jobs whose first rank is in it: each rank is a study of its own."""
+    tables: dict[int, tuple[Table, ...]] = {}
+    for job in jobs(run for study in found for run in study.runs):
+        first = job.ranks[0].run
+        number = next(number for number, study in enumerate(found, 1) if any(run is first for run in study.runs))
+        tables[number] = (*tables.get(number, ()), ranks_table(job))
+    return tables
+
+
+def _study(found: Analysis, key: str, ranks: tuple[Table, ...] = ()) -> StudyView:
+    """``ranks``: of the jobs whose first rank this study is."""
     study, said = found.study, findings(found)
     news = [item for item in said if not item.warning]
     origins = about.origins(study.runs)
     origin = None if {name for name, _ in origins} <= {"measured"} else " and ".join(name for name, _ in origins)
-    sections = (replace(part, origin=origin) if part.key in NUMBERS else part for part in _parts(found, key, origin))
+    sections = (
+        replace(part, origin=origin) if part.key in NUMBERS else part for part in _parts(found, key, origin, ranks)
+    )
     capability = next((device.compute_capability for device in study.runs[0].devices[:1]), None)
     chip = capability if (capability or "").startswith("gfx") else f"CC {capability}"
     facts = (
@@ -70,7 +88,7 @@ def _study(found: Analysis, key: str) -> StudyView:
     )  # fmt: skip
 
 
-def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
+def _parts(found: Analysis, key: str, origin: str | None, ranks: tuple[Table, ...]) -> Iterable[Section]:
     """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
@@ -105,6 +123,7 @@ def _parts(found: Analysis, key: str, origin: str | None) -> Iterable[Section]:
     yield from _tables("operators", "Operators", page_study.operators(some), folded=folded)
     yield from _tables("ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=folded)
     yield from _tables("api", "API calls", page_study.api_calls(some), folded=True)
+    yield from _tables("ranks", "Ranks", *ranks)
     used = [item.usage for item in found.prepared.runs]
     known = (
         *_some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used)),

@@ -57,9 +57,11 @@ ALTER TABLE range ADD COLUMN payload TEXT; -- value that the program gave with i
 ALTER TABLE copy ADD COLUMN source_memory TEXT; -- memory that it reads, pageable, pinned, device or managed; -; NULL: not stated, or a memset
 ALTER TABLE copy ADD COLUMN destination_memory TEXT; -- memory that it writes, pageable, pinned, device or managed; -; NULL: not stated
 ALTER TABLE copy ADD COLUMN peer_device INTEGER; -- CUDA ordinal of the other GPU; -; NULL: not between two GPUs, or not stated
+ALTER TABLE sample ADD COLUMN allocated_bytes INTEGER; -- in tensors, by PyTorch's allocator of the device; byte; NULL: not recorded
+ALTER TABLE sample ADD COLUMN reserved_bytes INTEGER; -- taken from the device by that allocator; byte; NULL: not recorded
 CREATE TABLE api_call (           -- all calls of one function of a runtime, driver or operating system in a run
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    domain TEXT NOT NULL,         -- cuda, osrt, nvtx, mpi, nccl, cudnn, cublas, sync (waiting on the GPU, by kind); -; NULL: never
+    domain TEXT NOT NULL,         -- cuda, hip, osrt, nvtx, mpi, nccl, cudnn, cublas, python (functions), sync (waiting on the GPU, by kind); -; NULL: never
     name TEXT NOT NULL,           -- name of the function; -; NULL: never
     calls INTEGER,                -- how often; count; NULL: not stated
     total_ns INTEGER,             -- of all calls together, on the host; ns; NULL: not stated
@@ -130,6 +132,17 @@ CREATE TABLE collective (         -- one collective of one rank, such as an all-
     exposed_ns INTEGER            -- part of the duration in which this rank's GPU ran no other kernel; ns; NULL: not known
 );
 CREATE INDEX collective_by_run ON collective(run_id);
+CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (Inductor) wrote
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    name TEXT NOT NULL,           -- name of the kernel, which several may share; -; NULL: never
+    file TEXT,                    -- source that the compiler wrote, on the machine of the run; -; NULL: not stated
+    hash TEXT,                    -- of that source; -; NULL: not stated
+    backend TEXT,                 -- triton, ...; -; NULL: not stated
+    origins TEXT,                 -- operators that were fused, as the name has them; -; NULL: it names none
+    calls INTEGER,                -- how often; count; NULL: not known
+    device_ns INTEGER             -- of its launches together; ns; NULL: not known
+);
+CREATE INDEX compiled_kernel_by_run ON compiled_kernel(run_id);
 CREATE TABLE advice (             -- what one rule of a profiler said of a launch or of a report
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     launch INTEGER,               -- kernel.launch in the same run; -; NULL: it concerns the whole report

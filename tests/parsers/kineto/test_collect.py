@@ -120,8 +120,15 @@ def test_kernels_and_copies_keep_their_numbers_in_order() -> None:
     shape = {"grid": [2, 3, 4], "block": [5, 6, "7"], "registers_per_thread": 40, "shared_memory": "512"}
     in_stream = {**event("gpu_memcpy", "Memcpy HtoD", 4, 1, bytes=16, device=1), "tid": "stream 9"}
     told = {**event("gpu_memset", "Memset", 5, 1, bytes=32, stream=3), "tid": "stream 9"}
-    found = collect([kernel("k", 1, 2, 8, 6, device=1, stream=20, **shape), in_stream, told])
-    assert found.kernels == [DeviceEvent("k", 1000, 2000, 6, 8, (1, 20, 2, 3, 4, 5, 6, 7, 40, 512))]
+    graph = {"context": 2, "graph_id": 11, "graph_node_id": 13, "est._achieved_occupancy_%": 25}
+    outside = {"graph_id": 0, "graph_node_id": 0, "est._achieved_occupancy_%": 101}
+    found = collect([
+        kernel("k", 1, 2, 8, 6, device=1, stream=20, **shape, **graph), kernel("k", 9, 2, 8, 7, **outside), in_stream, told
+    ])  # fmt: skip
+    assert found.kernels == [
+        DeviceEvent("k", 1000, 2000, 6, 8, (1, 20, 2, 3, 4, 5, 6, 7, 40, 512, 2, 11, 13, 0.25)),
+        DeviceEvent("k", 9000, 2000, 7, 8, (None,) * 14),
+    ]
     assert found.copies == [
         DeviceEvent("Memcpy HtoD", 4000, 1000, None, -1, (1, 9, 16)),
         DeviceEvent("Memset", 5000, 1000, None, -1, (None, 3, 32)),

@@ -71,11 +71,12 @@ def test_a_kernel_has_all_that_the_trace_says_of_it_and_none_for_the_rest(tmp_pa
         kernel("autograd's", 71, 0.5, None, 6, shared_memory=1), kernel("after", 72, 0, None, 7),
     ]  # fmt: skip
     assert list(read(tmp_path, *events).kernels) == [
-        Kernel(0, "whole", None, "conv", "forward", 3, "range", 1, 1, 20, 12, 3, 2, 128, 4, 1, 40, 0, 0, 60_000, 5_000),
+        Kernel(0, "whole", None, "conv", "forward", 3, "range", 1, 1, 20, 12, 3, 2, 128, 4, 1, 40, 0, 0, 60_000, 5_000, 1,
+               correlation=5),
         Kernel(1, "bare", start_ns=70_000),
-        Kernel(2, "autograd's", step=3, start_ns=71_000, duration_ns=500),
-        Kernel(3, "after", start_ns=72_000, duration_ns=0),
-    ]
+        Kernel(2, "autograd's", step=3, start_ns=71_000, duration_ns=500, process=1, correlation=6),
+        Kernel(3, "after", start_ns=72_000, duration_ns=0, process=1, correlation=7),
+    ]  # fmt: skip
 
 
 def test_work_of_the_optimizer_has_its_direction_unless_it_is_a_layers(tmp_path: Path) -> None:

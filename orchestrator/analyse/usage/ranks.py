@@ -1,0 +1,233 @@
+"""Several ranks of one job: communication that nothing hides, waiting for others, and clocks that collectives align.
+
+Compute is every kernel that is not of a collective. Copies and memsets are neither compute nor communication, and not idle.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import PurePath
+from statistics import median
+
+from perfctl.orchestrator.analyse.usage.busy import joined
+from perfctl.records.report import Collective, Copy, Kernel
+from perfctl.records.run import Run
+
+Pairs = list[tuple[int, int]]
+"""(start, end) ascending, without overlap."""
+_TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+"""Collectives that end on no rank before all have begun, by their names without underscores; a broadcast may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What one GPU did, as unions of intervals in ns."""
+
+    compute: Pairs
+    communication: Pairs
+    copies: Pairs
+
+    @property
+    def exposed_ns(self) -> int:
+        """Communication while no compute kernel ran."""
+        return length(self.communication) - shared(self.communication, self.compute)
+
+    @property
+    def busy(self) -> Pairs:
+        return joined([*self.compute, *self.communication, *self.copies])
+
+
+@dataclass(frozen=True, slots=True)
+class RankUse:
+    """One rank, in ns. ``None`` where nothing says."""
+
+    run: Run
+    rank: int
+    span_ns: int
+    """From the first kernel's or copy's start to the last one's end."""
+    compute_ns: int
+    communication_ns: int
+    exposed_ns: int
+    idle_ns: int
+    """Of the span, without kernel and copy."""
+    matched: int
+    """Collectives that all ranks of the store have, one for one."""
+    waiting_ns: int | None
+    """Sum over these of the time from this rank's start to that of the last rank."""
+    last: int | None
+    """How many of these this rank was the last to start."""
+    offset_ns: int | None
+    """Added to this rank's clock it gives that of the first rank: median over these of the difference of their ends."""
+    spread_ns: int | None
+    """Median absolute deviation of these differences."""
+
+    @property
+    def overlap(self) -> float | None:
+        """Share of communication that compute kernels cover; None without communication."""
+        return 1 - self.exposed_ns / self.communication_ns if self.communication_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The ranks of one program that ran together, in order."""
+
+    ranks: tuple[RankUse, ...]
+    world_size: int | None
+
+    @property
+    def straggler(self) -> RankUse | None:
+        """The rank that waits least, which is the one the others wait for; None where waiting is not known or equal."""
+        known = sorted((one.waiting_ns, place) for place, one in enumerate(self.ranks) if one.waiting_ns is not None)
+        return self.ranks[known[0][1]] if len(known) > 1 and known[0][0] < known[1][0] else None
+
+
+def length(pairs: Pairs) -> int:
+    return sum(end - start for start, end in pairs)
+
+
+def shared(some: Pairs, others: Pairs) -> int:
+    """How much of ``some`` lies in ``others``; both as :func:`joined` gives them."""
+    covered = _Covered(others)
+    return sum(covered.before(end) - covered.before(start) for start, end in some)
+
+
+class _Covered:
+    """How much of the time up to a moment lies in intervals."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+        self.starts = [start for start, _ in pairs]
+        self.sums = [0, *accumulate(end - start for start, end in pairs)]
+
+    def before(self, moment: int) -> int:
+        place = bisect_right(self.starts, moment) - 1
+        if place < 0:
+            return 0
+        start, end = self.pairs[place]
+        return self.sums[place] + min(moment, end) - start
+
+
+def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -> list[Collective]:
+    """``exposed_ns`` filled in for each whose kernel is found by its time: what no other kernel of its GPU covers.
+
+    Kernels of other collectives do not cover it.
+    """
+    found = list(collectives)
+    of_kernel, devices, compute = _sorted_out(found, kernels)
+    covering = {device: _Covered(joined(pairs)) for device, pairs in compute.items()}
+    for place in of_kernel:
+        one = found[place]
+        start, lasted = one.start_ns or 0, one.duration_ns or 0
+        covered = covering.get(devices[place])
+        hidden = 0 if covered is None else covered.before(start + lasted) - covered.before(start)
+        found[place] = one._replace(exposed_ns=lasted - hidden)
+    return found
+
+
+def _sorted_out(
+    collectives: Sequence[Collective], kernels: Iterable[Kernel]
+) -> tuple[list[int], dict[int, int | None], dict[int | None, Pairs]]:
+    """(collectives with a kernel, their GPUs, intervals of all other kernels by GPU)."""
+    waiting: dict[tuple[int, float], list[int]] = defaultdict(list)
+    for place, one in enumerate(collectives):
+        if one.start_ns is not None and one.duration_ns is not None:
+            waiting[one.start_ns, one.duration_ns].append(place)
+    devices: dict[int, int | None] = {}
+    compute: dict[int | None, Pairs] = defaultdict(list)
+    for kernel in kernels:
+        if kernel.start_ns is None or kernel.duration_ns is None:
+            continue
+        mine = waiting.get((kernel.start_ns, kernel.duration_ns))
+        if mine:
+            devices[mine.pop(0)] = kernel.device_index
+        else:
+            compute[kernel.device_index].append((kernel.start_ns, kernel.start_ns + round(kernel.duration_ns)))
+    return sorted(devices), devices, compute
+
+
+def activity(kernels: Iterable[Kernel], copies: Iterable[Copy], collectives: Iterable[Collective]) -> Activity:
+    """Of all GPUs of a report together, which for a rank is one."""
+    talks = list(collectives)
+    _, devices, compute = _sorted_out(talks, kernels)
+    talking = [(one.start_ns or 0, (one.start_ns or 0) + (one.duration_ns or 0))
+               for place, one in enumerate(talks) if place in devices]  # fmt: skip
+    moved = [(one.start_ns, one.start_ns + one.duration_ns) for one in copies
+             if one.start_ns is not None and one.duration_ns is not None]  # fmt: skip
+    return Activity(joined(pair for pairs in compute.values() for pair in pairs), joined(talking), joined(moved))
+
+
+def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
+    """The jobs of several ranks among the runs, those with at least two ranks that ran on a GPU.
+
+    Runs of one job came in together, from one folder; of a rank that is there twice the last counts.
+    """
+    groups: dict[tuple[object, ...], dict[int, Run]] = defaultdict(dict)
+    for run in runs:
+        rank = run.report.rank
+        if rank is not None and run.report.kernels:
+            folder = PurePath(run.artifact).parent if run.artifact else None
+            key = (run.sweep_id, folder, run.profiler, run.workload, run.batch_size, run.mode, run.report.world_size)
+            groups[key][rank] = run
+    return tuple(_job([mine[rank] for rank in sorted(mine)]) for mine in groups.values() if len(mine) > 1)
+
+
+def _job(runs: Sequence[Run]) -> Job:
+    matched = match([_on_clock(run) for run in runs])
+    offsets = [_offset([one[0][1] - one[place][1] for one in matched]) for place in range(len(runs))]
+    starts = [
+        [one[place][0] + (offset or 0) for one in matched] for place, (offset, _) in enumerate(offsets)
+    ]  # a rank a row, on the clock of the first
+    latest = [max(column) for column in zip(*starts, strict=True)]
+    uses = []
+    for run, mine, (offset, spread) in zip(runs, starts, offsets, strict=True):
+        done = activity(run.report.kernels, run.report.copies, run.report.collectives)
+        busy = done.busy
+        span = busy[-1][1] - busy[0][0] if busy else 0
+        waits = [last - start for last, start in zip(latest, mine, strict=True)] if matched else None
+        waiting, last = (None, None) if waits is None else (sum(waits), waits.count(0))
+        times = (span, length(done.compute), length(done.communication), done.exposed_ns, span - length(busy))
+        uses.append(RankUse(run, run.report.rank or 0, *times, len(matched), waiting, last, offset, spread))
+    return Job(tuple(uses), runs[0].report.world_size)
+
+
+def _on_clock(run: Run) -> list[Collective]:
+    """Its collectives, with times since 1970 where the report states when its clock began."""
+    base = run.report.environment.get("clock_base_ns", "")
+    since = int(base) if base.isdecimal() else 0
+    return [
+        one._replace(start_ns=None if one.start_ns is None else one.start_ns + since) for one in run.report.collectives
+    ]
+
+
+def _offset(differences: Sequence[int]) -> tuple[int | None, int | None]:
+    """Median and median absolute deviation."""
+    if not differences:
+        return None, None
+    middle = median(differences)
+    return round(middle), round(median(abs(one - middle) for one in differences))
+
+
+def match(ranks: Sequence[Iterable[Collective]]) -> list[tuple[tuple[int, int], ...]]:
+    """(start, end) on each rank of every collective that all of them took part in, in order of the first rank's start.
+
+    The n-th of a name and group on one rank is the n-th on each other. Names and groups that do not occur equally often
+    everywhere, groups of fewer ranks, and kinds that may end at different times are left out.
+    """
+    by_key: list[dict[tuple[str, str | None], list[tuple[int, int]]]] = []
+    for collectives in ranks:
+        mine: dict[tuple[str, str | None], list[tuple[int, int]]] = defaultdict(list)
+        for one in collectives:
+            whole = one.group_size is None or one.group_size >= len(ranks)
+            kind = one.name.lower().replace("_", "")
+            if one.start_ns is not None and one.duration_ns is not None and whole and any(t in kind for t in _TOGETHER):
+                mine[one.name, one.group].append((one.start_ns, one.start_ns + one.duration_ns))
+        by_key.append(mine)
+    found: list[tuple[tuple[int, int], ...]] = []
+    for key, first in by_key[0].items() if by_key else ():
+        if all(len(mine.get(key, ())) == len(first) for mine in by_key):
+            found += zip(*(sorted(mine[key]) for mine in by_key), strict=True)
+    return sorted(found)

@@ -1,0 +1,45 @@
+"""What PyTorch's allocator of each GPU held over time, as samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from perfctl.records.report import Sample
+
+CURVE = 10_000
+"""Most readings of a GPU's allocator that are kept."""
+
+
+class Reading(NamedTuple):
+    """One moment, on the report's clock; sizes in bytes, None where not stated."""
+
+    at_ns: int
+    allocated: int | None
+    reserved: int | None
+
+
+def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
+    """By device and time; of more than CURVE readings of a GPU the highest of each part."""
+    found = []
+    for device, readings in sorted(devices.items()):
+        for at, allocated, reserved in thinned(sorted(readings, key=lambda reading: reading.at_ns)):
+            unknown = (None,) * 6
+            found.append(Sample(at, *unknown, device_index=device, allocated_bytes=allocated, reserved_bytes=reserved))
+    return found
+
+
+def thinned(readings: list[Reading], most: int = CURVE) -> list[Reading]:
+    """At most ``most`` of the readings: the peaks of equal parts of them. ``most`` is at least 2.
+
+    Of a part whose highest ``allocated`` and highest ``reserved`` are two readings, both stay.
+    """
+    if len(readings) <= most:
+        return readings
+    size = -(-len(readings) // (most // 2))
+    kept = []
+    for first in range(0, len(readings), size):
+        part = range(first, min(first + size, len(readings)))
+        peaks = {max(part, key=lambda place: readings[place][which] or 0) for which in (1, 2)}
+        kept += [readings[place] for place in sorted(peaks)]
+    return kept
