@@ -72,8 +72,8 @@ def test_calls_waits_and_functions_are_summed_and_one_that_stands_twice_counts_o
     )  # fmt: skip
     assert list(found.api_calls) == [
         ApiCall("cuda", "cudaMalloc", 2, 10_000, 4_000, 6_000), ApiCall("cuda", "cudaLaunchKernel", 2, 2_000, 1_000, 1_000),
-        ApiCall("cuda", "cudaFree", 2, None), ApiCall("sync", "Stream Sync", 2, 10_000, 2_000, 8_000),
-        ApiCall("hip", "hipMemcpy", 1, 2_000, 2_000, 2_000), ApiCall("python", "a.py(1): f", 1, 9_000, 9_000, 9_000),
+        ApiCall("cuda", "cudaFree", 2, None), ApiCall("hip", "hipMemcpy", 1, 2_000, 2_000, 2_000),
+        ApiCall("python", "a.py(1): f", 1, 9_000, 9_000, 9_000), ApiCall("sync", "Stream Sync", 2, 10_000, 2_000, 8_000),
     ]  # fmt: skip
 
 
