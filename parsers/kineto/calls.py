@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
-from perfctl.parsers.kineto.events import Events, Place
+from perfctl.parsers.kineto.events import Events, Place, Span
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.records import direction_of
 from perfctl.records.bulk import Columns
@@ -24,65 +25,84 @@ _DOMAINS = {
 
 
 def op_calls(events: Events, nesting: Nesting, device: Sequence[float]) -> Columns[OpCall] | tuple[()]:
-    """Every operator of the trace in its order, made when it is read. ``device``: ns of kernels inside each span.
+    """Every operator of the trace in its order, records are made when they are read. ``device``: ns of kernels inside each span.
 
     Empty where single operators were not wanted.
     """
     signatures = events.signatures
     if signatures is None:
         return ()
-    spans, contexts, arguments = events.spans, nesting.contexts, events.arguments
+    spans, threads, arguments = events.spans, [thread for _, thread in events.threads], events.arguments
     on_gpu = bool(events.kernels or events.copies)
     wanted = [index for index, span in enumerate(spans) if not span.is_range]
-
-    def step_of(index: int) -> int | None:
-        context = contexts[index]
-        if context.step is not None:
-            return context.step
-        return nesting.step_and_phase(context, Place(spans[index].thread, spans[index].start))[0]
+    # Columns of plain numbers, so that the events need not stay until they are written; -1 is not known.
+    names = [spans[index].name for index in wanted]
+    starts = array("q", (spans[index].start for index in wanted))
+    lasted = array("q", (-1 if (end := spans[index].end) is None else end - spans[index].start for index in wanted))
+    on_device = array("q", (-1 if not on_gpu or isnan(ns := device[index]) else int(ns) for index in wanted))
+    given = array("q", (signatures[index] for index in wanted))
+    on_thread = array("q", (spans[index].thread for index in wanted))
+    known: dict[_Place, _Place] = {}
+    places = [known.setdefault(place, place) for place in _places(spans, nesting, wanted)]
+    stacks = _Stacks(events)
+    nodes = array("q", map(stacks.node, wanted))
 
     def chunks() -> Iterator[Sequence[Sequence[Any]]]:
-        stack_of = _Stacks(events)
-        for first in range(0, len(wanted), _CHUNK):
-            part = wanted[first : first + _CHUNK]
-            mine, around = [spans[index] for index in part], [contexts[index] for index in part]
-            given = [arguments[signatures[index]] for index in part]
+        for first in range(0, len(names), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            inputs = [arguments[number] for number in given[part]]
+            layers, directions, steps = zip(*places[part], strict=True)
             yield (
-                [span.name for span in mine],
-                [span.start for span in mine],
-                [None if span.end is None else span.end - span.start for span in mine],
-                [None if not on_gpu or isnan(device[index]) else int(device[index]) for index in part],
-                [shapes for shapes, _ in given],
-                [dtypes for _, dtypes in given],
-                [context.layer for context in around],
-                list(map(direction_of, around)),
-                list(map(step_of, part)),
-                [events.threads[span.thread][1] for span in mine],
-                stack_of.all(part),
+                names[part],
+                starts[part].tolist(),
+                [None if ns < 0 else ns for ns in lasted[part]],
+                [None if ns < 0 else ns for ns in on_device[part]],
+                [shapes for shapes, _ in inputs],
+                [dtypes for _, dtypes in inputs],
+                layers,
+                directions,
+                steps,
+                [threads[number] for number in on_thread[part]],
+                list(map(stacks.text, nodes[part])),
             )
 
     return Columns(OpCall, chunks)
+
+
+_Place = tuple[str | None, str | None, int | None]
+"""Layer, direction, step."""
+
+
+def _places(spans: Sequence[Span], nesting: Nesting, wanted: Sequence[int]) -> Iterator[_Place]:
+    for index in wanted:
+        context = nesting.contexts[index]
+        step = context.step
+        if step is None:
+            step, _ = nesting.step_and_phase(context, Place(spans[index].thread, spans[index].start))
+        yield context.layer, direction_of(context), step
 
 
 class _Stacks:
     """Call stacks of operators: as they have them, else the Python functions around them on their thread."""
 
     def __init__(self, events: Events) -> None:
-        self.stated = events.stacks
-        self.innermost: dict[int, int] = {}
-        """Position of a span -> node of the innermost function around it."""
         self.nodes: list[tuple[int, str]] = [(0, "")]
-        """Node above, function; a call stack that was seen twice is the same node."""
+        """Node above, function or whole stack; a call stack that was seen twice is the same node."""
+        self.numbers: dict[tuple[int, str], int] = {}
         self.texts: dict[int, str] = {}
+        self.of_spans: dict[int, int] = {}
+        """Position of a span -> node of its stack, where it has one."""
         if events.functions.names:
             self._find(events)
+        for index, text in events.stacks.items():
+            self.of_spans[index] = self._number(0, text)
 
-    def all(self, indices: Sequence[int]) -> list[str | None]:
-        if not self.innermost:
-            return [self.stated.get(index) for index in indices]
-        return [self.stated.get(index) or self._text(self.innermost.get(index, 0)) for index in indices]
+    def node(self, index: int) -> int:
+        """0 for a span without a stack."""
+        return self.of_spans.get(index, 0)
 
-    def _text(self, node: int) -> str | None:
+    def text(self, node: int) -> str | None:
+        """Innermost first, one frame a line; None for node 0."""
         if not node:
             return None
         if node not in self.texts:
@@ -92,6 +112,12 @@ class _Stacks:
                 frames.append(name)
             self.texts[node] = "\n".join(frames)
         return self.texts[node]
+
+    def _number(self, above: int, name: str) -> int:
+        node = self.numbers.setdefault((above, name), len(self.nodes))
+        if node == len(self.nodes):
+            self.nodes.append((above, name))
+        return node
 
     def _find(self, events: Events) -> None:
         functions = events.functions
@@ -103,21 +129,16 @@ class _Stacks:
         for index, span in enumerate(events.spans):
             if not span.is_range and span.thread in threads:
                 threads[span.thread].append((span.start, -(span.end or span.start), 1, index))
-        children: dict[tuple[int, str], int] = {}
         for items in threads.values():
             stack: list[tuple[int, int]] = []  # (end, node)
             for start, minus_end, is_operator, number in sorted(items):
                 while stack and stack[-1][0] <= start:
                     stack.pop()
                 above = stack[-1][1] if stack else 0
-                if is_operator:
-                    self.innermost[number] = above
-                    continue
-                key = (above, functions.names[number])
-                node = children.setdefault(key, len(self.nodes))
-                if node == len(self.nodes):
-                    self.nodes.append(key)
-                stack.append((-minus_end, node))
+                if not is_operator:
+                    stack.append((-minus_end, self._number(above, functions.names[number])))
+                elif above:
+                    self.of_spans[number] = above
 
 
 def api_calls(events: Events) -> list[ApiCall]:

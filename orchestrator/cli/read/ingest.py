@@ -52,9 +52,7 @@ def ingest(
     ] = False,
     no_op_calls: Annotated[
         bool,
-        typer.Option(
-            "--no-op-calls", help="Leave out single operators of Kineto traces, which take a tenth more time."
-        ),
+        typer.Option("--no-op-calls", help="Leave out single operators of Kineto traces, which take 15 % more time."),
     ] = False,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,

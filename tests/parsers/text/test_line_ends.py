@@ -37,7 +37,8 @@ TRACE = {
 def held(report: Report) -> Report:
     """The report with its rows as lists and without its place."""
     rows: dict[str, Any] = {
-        name: list(getattr(report, name)) for name in ("kernels", "counters", "copies", "operations", "samples")
+        name: list(getattr(report, name))
+        for name in ("kernels", "counters", "copies", "operations", "samples", "op_calls")
     }
     return replace(report, path=Path(), **rows)
 
