@@ -44,6 +44,10 @@ def ingest(
             help="Where a report has no ranges, guess which layer of --workload launched what, from order and shape.",
         ),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Processes that read at the same time. Default: one a core."),
+    ] = None,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,
     as_json: options.Json = False,
@@ -68,7 +72,7 @@ def ingest(
     with reading() as progress:
         done = actions.ingest(
             paths, store or DEFAULT, hints=hints, again=again, listener=_Listener(progress),
-            command_line=console.command_line(), ask=_ask if can_ask else None,
+            command_line=console.command_line(), ask=_ask if can_ask else None, jobs=jobs,
         )  # fmt: skip
     _print(done, as_json)
     done.check()
