@@ -45,7 +45,9 @@ def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
         for name, made in shape.made_by().items():
             columns = [column for column in made.columns if column not in ("created_at", "ingested_at")]
             if name not in ("store_info", "sweep"):
-                found[name] = connection.execute(f"SELECT {shape.named(columns)} FROM {name} ORDER BY 1, 2, 3").fetchall()
+                found[name] = connection.execute(
+                    f"SELECT {shape.named(columns)} FROM {name} ORDER BY 1, 2, 3"
+                ).fetchall()
     return found
 
 
@@ -54,7 +56,9 @@ def test_three_processes_give_the_same_store_and_say_the_same_as_one(perfctl: Pe
     said = {jobs: perfctl("ingest", *paths, "--jobs", jobs, "--store", f"{jobs}.db") for jobs in (1, 3)}
     one, three = said[1], said[3]
     assert (one.code, three.code) == (4, 4)
-    assert told(three) == told(one)
+    lines = [[line for line in told(one_or_three) if "files done" not in line and line != "looking for reports"]
+             for one_or_three in (one, three)]  # fmt: skip
+    assert lines[0] == lines[1]
     assert three.out == one.out.replace("1.db", "3.db")
     assert "in the store already" in one.out
     assert "scrub" in one.err

@@ -7,8 +7,8 @@ on the number of processes.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import signal
 import sqlite3
 import subprocess
@@ -17,17 +17,17 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.ingest.sources import Source
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
 from perfctl.orchestrator.store import database, merge
+from perfctl.orchestrator.store.write import SweepFacts, Written
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest.ingest import UserHints
-    from perfctl.orchestrator.store.write import SweepFacts, Written
 
 READER = "perfctl.orchestrator.actions.ingest.reader"
 TOGETHER, TOGETHER_BYTES = 16, 4 << 20
@@ -82,6 +82,78 @@ class Read:
     events: Sequence[Event]
     error: Exception | None = None
     """What ends the whole ingest, as it would if this process had read the report."""
+
+
+_ERRORS = {kind.__name__: kind for kind in (PerfctlError, UsageError, ToolMissing, StoreError)}
+"""What may end an ingest with a line of its own."""
+
+
+def setting_line(setting: Setting) -> str:
+    """A line of JSON, as are all that the processes tell each other; names that are no UTF-8 stay what they are."""
+    return json.dumps({**asdict(setting), "store": str(setting.store), "empty": str(setting.empty)})
+
+
+def setting_of(line: str) -> Setting:
+    """What ``setting_line`` wrote."""
+    from perfctl.orchestrator.actions.ingest.ingest import UserHints
+
+    said = json.loads(line)
+    sweep, hints = SweepFacts(**said["sweep"]), UserHints(**said["hints"])
+    return Setting(Path(said["store"]), sweep, hints, bool(said["again"]), Path(said["empty"]))
+
+
+def task_line(task: Task) -> str:
+    """A line of JSON."""
+    return json.dumps([str(task.target), [(str(one.path), str(one.shown), batch) for one, batch in task.reports]])
+
+
+def task_of(line: str) -> Task:
+    """What ``task_line`` wrote."""
+    target, reports = json.loads(line)
+    return Task([(Source(Path(path), Path(shown)), batch) for path, shown, batch in reports], Path(target))
+
+
+def answer_line(answer: Sequence[Read]) -> str:
+    """A line of JSON."""
+    return json.dumps([(list(map(_told, read.events)), _told_error(read.error)) for read in answer])
+
+
+def answer_of(line: str) -> list[Read]:
+    """What ``answer_line`` wrote. Raises ValueError for a part of it."""
+    return [Read(list(map(_heard, events)), _heard_error(error)) for events, error in json.loads(line)]
+
+
+def _told(event: Event) -> tuple[str, Any]:
+    if isinstance(event, Made):
+        return "made", (asdict(event.written), event.ranks)
+    name, what = event
+    if isinstance(what, Warning):
+        return name, (isinstance(what, StoreNote), str(what))
+    return name, asdict(what) if isinstance(what, Written) else what
+
+
+def _heard(told: tuple[str, Any]) -> Event:
+    name, what = told
+    if name == "made":
+        written, ranks = what
+        return Made(Written(**written), None if ranks is None else tuple(ranks))
+    if name == "warn":
+        is_note, text = what
+        return name, StoreNote(text) if is_note else UserWarning(text)
+    return name, Written(**what) if name == "stored" else what
+
+
+def _told_error(error: Exception | None) -> tuple[str, str, str | None] | None:
+    if isinstance(error, PerfctlError):
+        return type(error).__name__, error.message, error.remedy
+    return None if error is None else ("", f"{type(error).__name__}: {error}", None)
+
+
+def _heard_error(told: tuple[str, str, str | None] | None) -> Exception | None:
+    if told is None:
+        return None
+    name, message, remedy = told
+    return _ERRORS.get(name, PerfctlError)(message, remedy) if name else RuntimeError(message)
 
 
 def number_of_jobs(asked: int | None, sources: Sequence[Source]) -> int:
@@ -164,7 +236,7 @@ class _Readers:
         """Task whose result is awaited."""
         self._results: dict[int, Sequence[Read]] = {}
         self._stopped = False
-        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._processes: set[subprocess.Popen[str]] = set()
         self._threads = [threading.Thread(target=self._hand_out, daemon=True) for _ in range(jobs)]
         for thread in self._threads:
             thread.start()
@@ -190,7 +262,7 @@ class _Readers:
             thread.join()
 
     def _hand_out(self) -> None:
-        process: subprocess.Popen[bytes] | None = None
+        process: subprocess.Popen[str] | None = None
         try:
             while (number := self._number()) is not None:
                 process = process or self._start()
@@ -214,33 +286,31 @@ class _Readers:
             self._next += 1
             return self._next - 1
 
-    def _start(self) -> subprocess.Popen[bytes] | None:
+    def _start(self) -> subprocess.Popen[str] | None:
         command = (sys.executable, "-P", "-m", READER)
         pipe = subprocess.PIPE
         with self._changed:
             if self._stopped:
                 return None
             try:  # a session of its own: Ctrl-C reaches this process only, which ends the others
-                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, encoding="ascii")
             except OSError:
                 return None
             self._processes.add(process)
         with suppress(OSError):
-            _send(process, self._setting)
+            _send(process, setting_line(self._setting))
         return process
 
-    def _ask(self, process: subprocess.Popen[bytes], task: Task) -> Sequence[Read] | None:
+    def _ask(self, process: subprocess.Popen[str], task: Task) -> Sequence[Read] | None:
         """None where the process is gone."""
         assert process.stdout is not None
         try:
-            _send(process, task)
-            answer = pickle.load(process.stdout)  # noqa: S301, from our own process
-        except (OSError, EOFError, pickle.UnpicklingError):
+            _send(process, task_line(task))
+            return answer_of(process.stdout.readline())
+        except (OSError, ValueError):
             return None
-        assert isinstance(answer, list)
-        return answer
 
-    def _end(self, process: subprocess.Popen[bytes]) -> int:
+    def _end(self, process: subprocess.Popen[str]) -> int:
         """Its exit status. A process whose stdin ends would take it that this one is gone: it is killed instead."""
         with self._changed:
             _kill(process)
@@ -252,16 +322,16 @@ class _Readers:
         return process.wait()
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[str]) -> None:
     """With what it started itself: nsys, where it reads an .nsys-rep."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _send(process: subprocess.Popen[bytes], what: Setting | Task) -> None:
+def _send(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
-    pickle.dump(what, process.stdin)
+    process.stdin.write(f"{line}\n")
     process.stdin.flush()
 
 

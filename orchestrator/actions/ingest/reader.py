@@ -2,14 +2,13 @@
 
     python -P -m perfctl.orchestrator.actions.ingest.reader
 
-It gets a ``Setting`` and then one ``Task`` after another on stdin, pickled, and answers each with a ``Read`` on stdout. It
+It gets a ``Setting`` and then one ``Task`` after another on stdin, and answers each with a ``Read`` on stdout. It
 ends when its stdin does: whoever started it is done or gone.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import queue
 import shutil
 import signal
@@ -20,10 +19,19 @@ import warnings
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TextIO
 
 from perfctl.orchestrator.actions.ingest.ingest import read_source
-from perfctl.orchestrator.actions.ingest.parallel import Event, Made, Read, Setting, Task
+from perfctl.orchestrator.actions.ingest.parallel import (
+    Event,
+    Made,
+    Read,
+    Setting,
+    Task,
+    answer_line,
+    setting_of,
+    task_of,
+)
 from perfctl.orchestrator.actions.ingest.sources import Source
 from perfctl.orchestrator.actions.messages import Silent
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
@@ -83,38 +91,28 @@ def _read(
             )  # fmt: skip
         return Read([*(("warn", one.message) for one in said), *hearer.events])
     except Exception as error:
-        return Read(hearer.events, _sendable(error))
-
-
-def _sendable(error: Exception) -> Exception:
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301, our own
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        return Read(hearer.events, error)
 
 
 def main() -> None:
     """The process."""
     tasks: queue.Queue[Task] = queue.Queue()
-    setting: Setting = pickle.load(sys.stdin.buffer)  # noqa: S301, from the process that started this one
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks, setting.empty.parent), daemon=True).start()
-    answers = os.fdopen(os.dup(1), "wb")
+    setting = setting_of(sys.stdin.readline())
+    threading.Thread(target=_listen, args=(sys.stdin, tasks, setting.empty.parent), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what a library prints is no answer
     with database.reading(setting.store, as_it_is=True) as store:
         while True:
-            pickle.dump(read(tasks.get(), setting, store), answers)
+            answers.write(f"{answer_line(read(tasks.get(), setting, store))}\n")
             answers.flush()
 
 
-def _listen(stdin: BinaryIO, tasks: queue.Queue[Task], folder: Path) -> None:
+def _listen(stdin: TextIO, tasks: queue.Queue[Task], folder: Path) -> None:
     """Take tasks until nobody is left to answer, which ends this process in the middle of whatever it does."""
-    try:
-        while True:
-            tasks.put(pickle.load(stdin))  # noqa: S301, from the process that started this one
-    except (EOFError, OSError, pickle.UnpicklingError):
-        shutil.rmtree(folder, ignore_errors=True)  # where that process was killed, nobody else does it
-        os.killpg(0, signal.SIGKILL)
+    while line := stdin.readline():
+        tasks.put(task_of(line))
+    shutil.rmtree(folder, ignore_errors=True)  # where that process was killed, nobody else does it
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
