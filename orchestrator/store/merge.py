@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import compress
@@ -41,29 +41,35 @@ def attached(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
             connection.execute(f"DETACH {PART}")
 
 
-def sweep_of(connection: sqlite3.Connection, run_id: int) -> SweepFacts:
-    """The sweep of a run in the attached store."""
-    row = connection.execute(
-        f"SELECT name, kind, command, host, created_at FROM {PART}.sweep"
-        f" WHERE id = (SELECT sweep_id FROM {PART}.run WHERE id = ?)",
-        (run_id,),
-    ).fetchone()
-    return SweepFacts(*row)
+def run_numbers(connection: sqlite3.Connection) -> list[int]:
+    """Runs of the attached store, in its order."""
+    return [number for (number,) in connection.execute(f"SELECT id FROM {PART}.run ORDER BY id")]
 
 
 def copy_run(
-    connection: sqlite3.Connection, run_id: int, sweep: SweepFacts, *, again: bool = False, beside: bool = False
+    connection: sqlite3.Connection,
+    run_id: int,
+    sweep: SweepFacts,
+    *,
+    again: bool = False,
+    beside: bool = False,
+    artifact: Callable[[str], str] | None = None,
 ) -> tuple[int, bool]:
     """Copy one run of the attached store with all that is its own, or nothing; (its number here, whether it is new).
 
     The same artifact is there once, unless ``again``. ``beside``: it takes no other's place, as in ``write_run``.
+    ``artifact`` gives the path of its report as this store says it; with it, a run without a report is there once, too.
     """
     with unchecked(connection), transaction(connection):
         run = _row(connection, "run", run_id)
-        artifact = run["artifact_sha256"]
-        if artifact and not again and (known := find_artifact(connection, str(artifact))) is not None:
+        digest = run["artifact_sha256"]
+        if digest and not again and (known := find_artifact(connection, str(digest))) is not None:
             return known, False
         run["sweep_id"] = sweep_number(connection, sweep)
+        if artifact is not None:
+            if digest is None and (known := _same(connection, run)) is not None:
+                return known, False
+            run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
         if not beside:
             failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
             forget(connection, "run", failed, (run["sweep_id"], run["profiler"], run["batch_size"]))
@@ -76,6 +82,14 @@ def copy_run(
         connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
         _copy_tables(connection, run_id, new)
         return new, True
+
+
+def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
+    """A run of the same sweep that says the same of itself."""
+    facts = ("sweep_id", "profiler", "workload", "variant", "batch_size", "rank", "started_at", "status", "reason")
+    same = " AND ".join(f"{column} IS :{column}" for column in (*facts, "ingested_at"))
+    row = connection.execute(f"SELECT min(id) FROM main.run WHERE {same}", dict(run)).fetchone()
+    return None if row[0] is None else int(row[0])
 
 
 def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:

@@ -15,6 +15,7 @@ import typer
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import ReadProgress, reading
+from perfctl.orchestrator.errors import UsageError
 
 _SINGLE = 8
 """Runs of one file that have a line each."""
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 
 
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Report files, and folders and archives that hold some.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Report files, and folders and archives that hold some.")
+    ] = None,
+    files_from: Annotated[
+        Path | None, typer.Option(help="A file with more such paths, one a line; - reads them from standard input.")
+    ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Batch size, where the file does not say.")] = None,
     batch_pattern: Annotated[
         str | None,
@@ -67,6 +73,11 @@ def ingest(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.actions.ingest import ingest as actions
 
+    paths = [*(paths or ()), *(_listed(files_from) if files_from is not None else ())]
+    if not paths:
+        raise UsageError(
+            "there is nothing to read", "Name report files or folders, or a list of them with --files-from"
+        )
     hints = actions.UserHints(batch, workload, device_name, mode, precision, guess_layers, batch_pattern)
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with reading() as progress:
@@ -76,6 +87,15 @@ def ingest(
         )  # fmt: skip
     _print(done, as_json)
     done.check()
+
+
+def _listed(file: Path) -> list[Path]:
+    """Paths in a file, one a line."""
+    try:
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--files-from {file}: cannot be read ({error.strerror})", "Check the path") from error
+    return [Path(os.fsdecode(line)) for line in content.splitlines() if line.strip()]
 
 
 def _ask(path: Path, sizes: Sequence[int]) -> int:
