@@ -55,9 +55,8 @@ class Gathered:
     def check(self) -> None:
         """Raises PartlyDone when something is missing or not whole."""
         if self.parts and not self.wrong:
-            raise PartlyDone(
-                f"{len(self.parts)} tasks did not take in all of their reports; the others are in the store"
-            )
+            tasks = f"{len(self.parts)} {'task' if len(self.parts) == 1 else 'tasks'}"
+            raise PartlyDone(f"{tasks} did not take in all reports; the others are in the store")
         if self.wrong:
             folder = self.repeat_in
             again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
