@@ -9,6 +9,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,10 +107,20 @@ def no_collection() -> Iterator[None]:
 def sniff(path: Path | str) -> Parser | None:
     """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
     path = Path(path)
-    head = b""
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+    if not path.is_file():
+        return _sniff(path, b"")
+    now = path.stat()
+    return _sniffed(path, (now.st_ino, now.st_size, now.st_mtime_ns))
+
+
+@lru_cache(maxsize=1 << 14)
+def _sniffed(path: Path, version: tuple[int, ...]) -> Parser | None:
+    """A folder's files are asked for twice: what they are, and which of them belong together."""
+    with path.open("rb") as file:
+        return _sniff(path, file.read(HEAD_BYTES))
+
+
+def _sniff(path: Path, head: bytes) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 

@@ -116,7 +116,7 @@ def _of_reports(path: Path, messages: Messages) -> list[Run]:
     from perfctl.orchestrator.actions.ingest.ingest import Take, UserHints
     from perfctl.orchestrator.actions.ingest.run import take_run
     from perfctl.orchestrator.actions.ingest.scan_file import sha256
-    from perfctl.orchestrator.actions.ingest.sources import Source, sources
+    from perfctl.orchestrator.actions.ingest.sources import Named, Source, sources
     from perfctl.orchestrator.launch.sweep.folders import read_run_record
     from perfctl.orchestrator.store.write import SweepFacts
     from perfctl.parsers import ReportError
@@ -134,7 +134,7 @@ def _of_reports(path: Path, messages: Messages) -> list[Run]:
                     if file.is_dir() and read_run_record(file) is not None:
                         take_run(connection, file, facts, store=store, again=True)
                     else:
-                        list(take.reports(Source(file, file), partial(sha256, file), batch_in_name(file)))
+                        list(take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file))))
                 except ReportError as error:
                     if len(files) == 1:
                         raise

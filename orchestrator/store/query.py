@@ -180,6 +180,13 @@ def table_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] |
     yield from connection.execute(sql, bound)
 
 
+def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
+    """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing is sorted."""
+    has_run = "run_id" in shape.columns(table)
+    where = "run_id = ?" if has_run else "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id = ?)"
+    yield from connection.execute(f"SELECT {shape.named(shape.columns(table))} FROM {table} WHERE {where}", (run,))
+
+
 def _limits(table: str, runs: Sequence[int] | None) -> tuple[str, dict[str, str]]:
     if runs is None:
         return "", {}

@@ -157,7 +157,7 @@ def write_run(
     with _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection):
         if run.artifact_sha256 and not again and (known := find_artifact(connection, run.artifact_sha256)) is not None:
             return Written(known, new=False)
-        sweep_id = _sweep(connection, sweep)
+        sweep_id = sweep_number(connection, sweep)
         if not beside:  # a new attempt at a batch size replaces the failed or partial one before it in the same sweep
             failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
             forget(connection, "run", failed, (sweep_id, run.profiler, run.batch_size))
@@ -182,23 +182,24 @@ def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
         raise ReportError(place, run.profiler, problem, "Make it again") from error
 
 
-def _sweep(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
+def sweep_number(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
+    """Its id; it is made where it is not there yet."""
     row = connection.execute("SELECT id FROM sweep WHERE name = ? AND kind = ?", (sweep.name, sweep.kind)).fetchone()
     if row:
         return int(row[0])
-    return _insert(connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()})
+    return insert_row(connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()})
 
 
 def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None) -> int:
     row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": now()}
     row["command"] = json.dumps(run.command) if run.command else None
     if report is None:
-        return _insert(connection, "run", row)
+        return insert_row(connection, "run", row)
     row |= {"profiler_version": report.tool_version, "form": report.form, "clock": report.environment.get("clock")}
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
     devices = dict.fromkeys((device.index, _device(connection, device)) for device in report.devices)
     row["device_id"] = next((number for _, number in devices), None)
-    run_id = _insert(connection, "run", row)
+    run_id = insert_row(connection, "run", row)
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
     connection.executemany(into, [(run_id, *device) for device in devices])
     return run_id
@@ -209,10 +210,10 @@ def _device(connection: sqlite3.Connection, device: Device) -> int:
     del facts["index"]
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
-    return int(row[0]) if row else _insert(connection, "device", facts)
+    return int(row[0]) if row else insert_row(connection, "device", facts)
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
+def insert_row(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
     """The row's id; said outright, as a table that was rebuilt may count no ids by itself."""
     row = {"id": bulk.next_id(connection, table), **row}
     values = ", ".join(f":{name}" for name in row)

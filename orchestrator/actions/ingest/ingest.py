@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,16 +16,17 @@ from perfctl import parsers
 from perfctl.orchestrator.actions.estimate import Request, estimate_at
 from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest.derived import derived_rows
+from perfctl.orchestrator.actions.ingest.parallel import Made, Read, Setting, number_of_jobs, reading
 from perfctl.orchestrator.actions.ingest.ranks import numbered, of_job, ranks_in_names
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
-from perfctl.orchestrator.actions.ingest.sources import Source, collect, expanded
+from perfctl.orchestrator.actions.ingest.sources import Named, Source, collect, expanded
 from perfctl.orchestrator.actions.messages import Messages, Silent
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
-from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import (
     RunFacts,
     SweepFacts,
@@ -137,13 +139,15 @@ def ingest(
     listener: IngestListener = SILENT,
     command_line: str | None = None,
     ask: Ask | None = None,
+    jobs: int | None = None,
 ) -> Ingested:
     """Take reports of any profiler that perfctl knows, and run folders, into ``store``, which is made if need be.
 
     ``paths``: report files, archives and folders that hold some, and patterns for them (``runs/*.csv``). Each report goes
     in whole or not at all; one that cannot be read is in ``failed`` and does not stop the others. ``again`` takes in once
     more what the store has already. ``command_line`` is stored with the runs. ``ask`` is called for a report whose name
-    may say several batch sizes.
+    may say several batch sizes. ``jobs``: processes that read at the same time; None for one a core, where there is
+    enough to read. The result does not depend on it.
 
     Raises UsageError for hints that make no sense and, without ``ask``, for such a name; ToolMissing where
     ``guess_layers`` finds no torch; StoreError.
@@ -161,14 +165,15 @@ def ingest(
         batches = batches_in_names(named, hints.batch_pattern, ask)
         for text in (*found.notes, *listed(batches)):
             listener.note(text)
+        jobs = number_of_jobs(jobs, found.sources())
         with database.writing(store) as connection:
             ranks = ranks_in_names(source.shown for source in found.sources() if not source.path.is_dir())
             intake = _Intake(connection, sweep, hints, store, again, listener, batches, ranks)
-            for entry in found.entries:
-                if isinstance(entry, str):
-                    intake.fail(entry)
-                else:
+            if jobs == 1:
+                for entry in found.entries:
                     intake.take(entry)
+            else:
+                intake.take_in_parallel(found.entries, jobs)
     return Ingested(store, tuple(intake.taken), tuple(intake.failed), tuple(intake.empty))
 
 
@@ -204,55 +209,145 @@ class _Intake:
     failed: list[str] = field(default_factory=list)
     empty: list[Path] = field(default_factory=list)
 
-    def take(self, source: Source) -> None:
-        """Read one report or run folder."""
-        self.listener.begin(source.path)
-        try:
-            self._take(source)
-        except FileNotFoundError:
-            self.fail(f"{source.shown}: there is no such file. Check the path")
-        except OSError as error:
-            place = source.said(str(error.filename or source.path))
-            self.fail(f"{place}: {error.strerror or error}. Check who may read there")
-        except ReportError as error:
-            self.fail(source.said(str(error)))
+    current: Path = Path()
+    """``Source.shown`` of the report at hand."""
+
+    def take(self, entry: Source | str) -> None:
+        """Read one report or run folder; a text says why there is none."""
+        if isinstance(entry, str):
+            self.fail(entry)
+            return
+        self.current = entry.shown
+        self.begin(entry.path)
+        read_source(self.connection, entry, self.sweep, self.hints, self.store, self.again, self._named(entry), self)
         self.listener.end()
+
+    def _named(self, source: Source) -> Named:
+        return Named(self.batches.get(source.shown), *self.ranks.get(source.shown, (None, None)))
+
+    def take_in_parallel(self, entries: Sequence[Source | str], jobs: int) -> None:
+        """The same, read by ``jobs`` processes. This one writes."""
+        tasks = [(entry, self._named(entry)) for entry in entries if isinstance(entry, Source)]
+        setting = Setting(self.store, self.sweep, self.hints, self.again)
+        with ExitStack() as stack:
+            results = stack.enter_context(reading(tasks, jobs, setting, self.connection))
+            for entry in entries:
+                if isinstance(entry, str):
+                    self.fail(entry)
+                    continue
+                self.current = entry.shown
+                self.begin(entry.path)
+                self._replay(next(results))
+                self.listener.end()
+
+    def _replay(self, read: Read) -> None:
+        """Say what a reader said, and copy what it stored."""
+        for event in read.events:
+            if isinstance(event, Made):
+                number, new = merge.copy_run(
+                    self.connection, event.written.run_id, self.sweep, again=self.again, beside=not event.ranks
+                )
+                for rank in event.ranks or () if new else ():
+                    merge.copy_run(self.connection, rank, self.sweep, again=True, beside=True)
+                self.stored(replace(event.written, run_id=number) if new else Written(number, new=False))
+            else:
+                name, argument = event
+                getattr(self, name)(argument)
+        if read.error is not None:
+            raise read.error
+
+    def begin(self, path: Path, what: str = "reading") -> None:
+        """``what`` happens to ``path`` from now on."""
+        self.listener.begin(path, what)
+
+    def note(self, text: str) -> None:
+        """What is going on."""
+        self.listener.note(text)
+
+    def warning(self, text: str) -> None:
+        """What the user should know before using the result."""
+        self.listener.warning(text)
+
+    def warn(self, warning: Warning) -> None:
+        """A Python warning of another process."""
+        warnings.warn(warning, stacklevel=1)
 
     def fail(self, why: str) -> None:
         """One report could not be read."""
         self.failed.append(why)
         self.listener.failed(why)
 
-    def _take(self, source: Source) -> None:
-        path = source.path
-        if path.is_dir() and read_run_record(path) is not None:
-            self._note(source, take_run(self.connection, path, self.sweep, store=self.store, again=self.again))
-            return
-        with FileScan(path) as scan, parsers.no_collection():
-            take = Take(self.connection, self.sweep, self.hints, self.store, self.again, self.listener)
-            shown = source.shown
-            for written in take.reports(source, scan.digest, self.batches.get(shown), self.ranks.get(shown)):
-                self._note(source, written)
-            self.listener.begin(path, "looking for secrets")
-            self._warn_of_secrets(source.shown, scan.secrets())
-
-    def _note(self, source: Source, written: Written) -> None:
+    def stored(self, written: Written) -> None:
         """Warn of what was not understood of a format newer than perfctl, in one line; the store keeps it too."""
-        self.taken.append((source.shown, written))
+        shown = self.current
+        self.taken.append((shown, written))
         query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
         said = self.connection.execute(query, (written.run_id, SOURCE)).fetchall() if written.new else []
         if said:
-            self.listener.warning(f"{source.shown}: {'; '.join(text for (text,) in said)}")
+            self.listener.warning(f"{shown}: {'; '.join(text for (text,) in said)}")
         if written.new and (written.reason or "").startswith(_NO_ROWS):
-            self.empty.append(source.shown)
-            self.listener.warning(f"{source.shown}: {written.reason}")
+            self.empty.append(shown)
+            self.listener.warning(f"{shown}: {written.reason}")
 
-    def _warn_of_secrets(self, path: Path, names: list[str]) -> None:
+    def secrets(self, names: list[str]) -> None:
         """Name what looks like a secret in a report, so that nobody shares the file without knowing."""
         if names:
+            path = self.current
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             held, command = f"{', '.join(names[:_NAMED])}{more}", f"perfctl scrub {shlex.quote(str(path))}"
             self.listener.warning(f"{path}: holds what looks like secrets ({held}): {command}")
+
+
+class Hearer(Messages, Protocol):
+    """Hears what comes of one report."""
+
+    def begin(self, path: Path, what: str = "reading") -> None:
+        """``what`` happens to ``path`` from now on."""
+
+    def fail(self, why: str) -> None:
+        """It could not be read, or not to its end."""
+
+    def stored(self, written: Written) -> None:
+        """One of its runs is in the store."""
+
+    def secrets(self, names: list[str]) -> None:
+        """Names of what looks like a secret in it."""
+
+
+def read_source(
+    connection: sqlite3.Connection,
+    source: Source,
+    sweep: SweepFacts,
+    hints: UserHints,
+    store: Path,
+    again: bool,
+    named: Named,
+    hearer: Hearer,
+    *,
+    stored: sqlite3.Connection | None = None,
+) -> None:
+    """Take one report or run folder into the store behind ``connection``, and say what came of it.
+
+    ``store``: to which artifacts are relative. ``stored`` is looked into for a report that is there already, where that
+    is another store.
+    """
+    try:
+        if source.path.is_dir() and read_run_record(source.path) is not None:
+            hearer.stored(take_run(connection, source.path, sweep, store=store, again=again, stored=stored))
+            return
+        with FileScan(source.path) as scan, parsers.no_collection():
+            take = Take(connection, sweep, hints, store, again, hearer, stored)
+            for written in take.reports(source, scan.digest, named):
+                hearer.stored(written)
+            hearer.begin(source.path, "looking for secrets")
+            hearer.secrets(scan.secrets())
+    except FileNotFoundError:
+        hearer.fail(f"{source.shown}: there is no such file. Check the path")
+    except OSError as error:
+        place = source.said(str(error.filename or source.path))
+        hearer.fail(f"{place}: {error.strerror or error}. Check who may read there")
+    except ReportError as error:
+        hearer.fail(source.said(str(error)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,24 +360,23 @@ class Take:
     store: Path
     again: bool
     messages: Messages
+    stored: sqlite3.Connection | None = None
+    """Where to look for a report that is there already; None for ``connection``."""
 
-    def reports(
-        self,
-        source: Source,
-        digest: Callable[[], str],
-        batch: int | None = None,
-        rank: tuple[int, int | None] | None = None,
-    ) -> Iterator[Written]:
+    @property
+    def _again(self) -> bool:
+        """What is written elsewhere first is compared when it comes into ``stored``."""
+        return self.again or self.stored is not None
+
+    def reports(self, source: Source, digest: Callable[[], str], named: Named) -> Iterator[Written]:
         """Store each run that a report holds; one after the other, each whole or not at all.
 
         ``digest`` gives its SHA-256, by which a report that is in the store already is recognised. It is called late, so
         that another thread may work it out during the parsing. Of a file with several runs each has its number behind
-        it. ``batch``, ``rank`` and world size: what its name says. Raises ReportError when it cannot be read; the store
-        is then as it was.
+        it. Raises ReportError when it cannot be read; the store is then as it was.
         """
-        known = (
-            find_artifact(self.connection, digest()) if not self.again and holds_artifacts(self.connection) else None
-        )
+        stored = self.stored or self.connection
+        known = find_artifact(stored, digest()) if not self.again and holds_artifacts(stored) else None
         if known is not None:
             yield Written(known, new=False)
             return
@@ -295,11 +389,12 @@ class Take:
             if part.twin is not None:
                 self.messages.note(f"{source.shown}: run {part.number} is run {part.twin} again and was left out")
             elif part.report is not None:
-                yield self._write(source, numbered(of_job(part.report), rank), facts, batch)
+                report = numbered(of_job(part.report), named.rank, named.world)
+                yield self._write(source, report, facts, named.batch)
             elif part.error is not None:
                 reason = f"{part.error.reason}. {part.error.remedy}"
                 facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)
-                yield write_run(self.connection, self.sweep, facts, None, family=family, again=self.again, beside=True)
+                yield write_run(self.connection, self.sweep, facts, None, family=family, again=self._again, beside=True)
 
     def _write(self, source: Source, report: Report, facts: RunFacts, batch: int | None) -> Written:
         report = _with_hints(report, self.hints, batch, source.shown)
@@ -315,7 +410,7 @@ class Take:
         facts = replace(facts, profiler=report.tool, status="partial" if reason else "ok", reason=reason)
         written = write_run(
             self.connection, self.sweep, facts, report, _on_paper(source.path, report),
-            family=family, again=self.again, beside=True, derive=derived_rows,
+            family=family, again=self._again, beside=True, derive=derived_rows,
         )  # fmt: skip
         if written.new and not holds_rows(self.connection, written):
             reason = f"{_NO_ROWS}: {reason or _why_empty(report)}"

@@ -35,10 +35,11 @@ def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
     return found
 
 
-def numbered(report: Report, in_name: tuple[int, int | None] | None) -> Report:
-    """The report with its rank: its own, else that of its name. Its variant keeps it apart from the other ranks."""
-    if report.rank is None and in_name is not None:
-        report = replace(report, rank=in_name[0], world_size=report.world_size or in_name[1])
+def numbered(report: Report, rank: int | None = None, world: int | None = None) -> Report:
+    """The report with its rank: its own, else ``rank`` of ``world`` processes, as its name says. Its
+    variant keeps it apart from the other ranks."""
+    if report.rank is None and rank is not None:
+        report = replace(report, rank=rank, world_size=report.world_size or world)
     if report.rank is None:
         return report
     mark = rank_mark(report.rank, report.world_size)

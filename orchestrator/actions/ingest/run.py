@@ -59,17 +59,19 @@ def take_run(
     again: bool,
     features: Callable[[Sequence[LayerCall]], tuple[Feature, ...]] | None = None,
     made_here: bool = False,
+    stored: sqlite3.Connection | None = None,
 ) -> Written:
     """Store what run.json, the workload's record and the profiler's report say together. Raises ReportError.
 
     A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features`` works
     out what is stored about the estimate of the run beside its rows. ``made_here``: it ran on this machine just now, whose
-    caches still hold the code of its kernels.
+    caches still hold the code of its kernels. ``stored`` is looked into for the
+    same artifact; None for ``connection``.
     """
     record = run_record(folder)
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
     digest = sha256(artifact) if artifact else None
-    if digest and not again and (known := find_artifact(connection, digest)) is not None:
+    if digest and not again and (known := find_artifact(stored or connection, digest)) is not None:
         return Written(known, new=False)
     # The record of the run that a replay put in place: transcribed and synthetic figures stay so when they are replayed.
     first = (read_json(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
@@ -92,6 +94,7 @@ def take_run(
     calls = estimate_shapes(folder, report) if report else ()
     if report is not None and features is not None:
         report = replace(report, features=features(calls))
+    again = again or stored is not None
     derive = rows_of_this_machine if made_here and own.origin == "measured" else derived_rows
     written = write_run(connection, sweep, own, report, calls, family=family, again=again, derive=derive)
     for rank in others if written.new else ():

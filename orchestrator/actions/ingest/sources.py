@@ -7,6 +7,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.archives import is_archive, unpack
@@ -19,6 +20,15 @@ _REPORTS = (".sqlite", ".pt.trace.json", ".pt.trace.json.gz", ".csv")
 """Ends of names that reports have among others."""
 _DEEPEST = 3
 """Archives inside archives that are unpacked."""
+
+
+class Named(NamedTuple):
+    """What the name of a report says of its run."""
+
+    batch: int | None = None
+    rank: int | None = None
+    world: int | None = None
+    """Processes that worked together."""
 
 
 @dataclass(frozen=True, slots=True)

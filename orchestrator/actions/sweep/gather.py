@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perfctl.orchestrator.actions.ingest import array
 from perfctl.orchestrator.actions.ingest.run import take_run
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.slurm import ask_queue
@@ -44,6 +45,8 @@ class Gathered:
     """Runs that it had."""
     wrong: list[str] = field(default_factory=list)
     """One line a run that failed, is partial, missing or cannot be read."""
+    parts: list[str] = field(default_factory=list)
+    """One line for each task of an ingest that did not take in all of its reports."""
     under_way: int = 0
     """Tasks that are still queued or running."""
     repeat_in: Path | None = None
@@ -51,6 +54,9 @@ class Gathered:
 
     def check(self) -> None:
         """Raises PartlyDone when something is missing or not whole."""
+        if self.parts and not self.wrong:
+            tasks = f"{len(self.parts)} {'task' if len(self.parts) == 1 else 'tasks'}"
+            raise PartlyDone(f"{tasks} did not take in all reports; the others are in the store")
         if self.wrong:
             folder = self.repeat_in
             again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
@@ -63,9 +69,16 @@ def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) ->
 
     Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in the answer.
     """
-    plans, sweeps = _found(folders)
+    folders = list(folders)
+    arrays = [folder for folder in folders if array.is_array(folder)]
+    plans, sweeps = _found(folder for folder in folders if folder not in arrays)
     done = Gathered()
     with database.writing(store) as connection:
+        for folder in arrays:
+            new, known, wrong = array.merge_parts(connection, folder, store)
+            done.new += new
+            done.known += known
+            done.parts += wrong
         for folder in sweeps:
             _take_sweep(connection, folder, store, done)
         for plan in plans:

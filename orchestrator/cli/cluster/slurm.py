@@ -216,6 +216,76 @@ slurm.command("render", cls=SweepCommand, context_settings=PASS_ON_CONTEXT)(rend
 Folder = Annotated[Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")]
 
 
+def ingest_command() -> Callable[..., None]:
+    """A typer command that takes the options of perfctl ingest that a task needs, and the cluster's."""
+    not_used = (
+        "image",
+        "bind",
+        "template",
+        "gather_template",
+        "srun",
+        "after",
+        "stop_before",
+        "disable_dcgm",
+        "dcgm_pause",
+    )
+    site = [one for one in parameters_of(SiteOptions) if one.name not in not_used]
+
+    def command(
+        paths: list[Path], tasks: int | None, submit: bool, batch: int | None, batch_pattern: str | None,
+        workload: str | None, device_name: str | None, mode: str | None, precision: str | None, store: Path | None,
+        **given: Any,
+    ) -> None:  # fmt: skip
+        from perfctl.orchestrator.actions.ingest import array
+        from perfctl.orchestrator.launch.cluster.plan import with_defaults
+
+        said = {"batch": batch, "batch-pattern": batch_pattern, "workload": workload, "device-name": device_name,
+                "mode": mode, "precision": precision}  # fmt: skip
+        words = [f"--{name}={value}" for name, value in said.items() if value is not None]
+        made = array.render(
+            paths, store or DEFAULT, with_defaults(SiteOptions(**given).site(), (Path.cwd(), Path.home())),
+            console.command_line(), console, tasks=tasks, options=words, batch=batch, pattern=batch_pattern,
+        )  # fmt: skip
+        plan = made.plan
+        console.result(
+            f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}, {made.files:,} reports) and gather.sbatch"
+        )
+        if submit:
+            numbers = array.submit(plan)
+            console.result(f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores")
+        else:
+            array_file, gather_file = (shlex.quote(_shown(path)) for path in (plan.array, plan.gather))
+            console.result(f"Next: sbatch --dependency=afterany:$(sbatch --parsable {array_file}) {gather_file}")
+
+    own: dict[str, Any] = {
+        "paths": Annotated[list[Path], typer.Argument(help="Report files, and folders and archives that hold some.")],
+        "tasks": Annotated[
+            int | None, typer.Option(min=1, help="Tasks of the array. Default: one for 64 files, at most 32.")
+        ],
+        "submit": Annotated[bool, typer.Option("--submit", help="Submit it, and the job that merges the stores.")],
+        "batch": Annotated[int | None, typer.Option(min=1, help="Batch size, where the file does not say.")],
+        "batch_pattern": Annotated[str | None, typer.Option(help="Regular expression for batch sizes in file names.")],
+        "workload": Annotated[str | None, typer.Option(help="Name of the workload, where the file does not say.")],
+        "device_name": Annotated[str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")],
+        "mode": options.Mode,
+        "precision": options.Precision,
+        "store": options.Store,
+    }
+    kind = inspect.Parameter.KEYWORD_ONLY
+    defaults: dict[str, Any] = {"paths": inspect.Parameter.empty, "submit": False}
+    shown = [inspect.Parameter(name, kind, annotation=one, default=defaults.get(name)) for name, one in own.items()]
+    command.__signature__ = inspect.Signature([*shown, *site])  # type: ignore[attr-defined]  # what typer reads
+    command.__annotations__ = {one.name: one.annotation for one in (*shown, *site)}
+    command.__doc__ = """Write the job scripts of an array that takes in many reports, each task a part of them. Needs no Slurm.
+
+    Each task has a store of its own, and --cpus of them read its files. The gather job merges the stores into --store.
+    """
+    return command
+
+
+slurm.command("ingest")(ingest_command())
+
+
 @slurm.command()
 def submit(
     folder: Folder,
@@ -259,7 +329,8 @@ def status(folder: Folder, as_json: options.Json = False) -> None:
 @slurm.command()
 def gather(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of arrays, of sweeps, or that hold some; copied from anywhere.")
+        list[Path],
+        typer.Argument(help="Folders of arrays, of sweeps, of ingests, or that hold some; copied from anywhere."),
     ],
     store: options.Store = None,
     page: Annotated[Path | None, typer.Option(help="The page to write. Default: beside the store.")] = None,
@@ -271,7 +342,7 @@ def gather(
     store = store or DEFAULT
     done = run(folders, store, console)
     console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
-    for line in done.wrong:
+    for line in (*done.parts, *done.wrong):
         console.note(line)
     out = page or store.with_name("perfctl-report.html")
     report(out=out, store=store)

@@ -28,6 +28,12 @@ def export(
             "--out", "-o", help="File, or folder for several tables as csv or parquet. Default: perfctl-export*."
         ),
     ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of Parquet files, a folder a table, by sweep and profiler; later calls add new runs."
+        ),
+    ] = None,
     sweep: Annotated[int | None, typer.Option(help="Only this sweep.")] = None,
     runs: Annotated[list[int] | None, typer.Option("--run", help="Only these runs (repeatable).")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="CSV: leave text alone that a spreadsheet would run.")] = False,
@@ -41,6 +47,11 @@ def export(
     """
     from perfctl.orchestrator.actions import export as actions
 
+    if dataset is not None:
+        if any((format, tables, all_tables, out, sweep, runs, raw)):
+            raise UsageError("--dataset takes every table of every run", "Leave the other options out")
+        _dataset(dataset, store or DEFAULT, as_json=as_json)
+        return
     if all_tables and tables:
         raise UsageError("--all and --table together", "Choose one")
     written = actions.export(
@@ -58,3 +69,15 @@ def export(
         output.as_json({"path": str(written.path), "format": written.format, "tables": list(written.tables)})
     else:
         output.result(f"Wrote {written.path} ({', '.join(written.tables)})")
+
+
+def _dataset(folder: Path, store: Path, *, as_json: bool) -> None:
+    from perfctl.orchestrator.actions.dataset.write import export_dataset
+
+    added = export_dataset(folder, store)
+    if as_json:
+        output.as_json({"path": str(folder), "runs": added.runs, "files": added.files, "rows": added.rows})
+    elif added.runs:
+        output.result(f"Added {added.runs:,} runs to {folder}: {added.rows:,} rows in {added.files:,} files")
+    else:
+        output.result(f"{folder} has every run of {store} already")

@@ -15,6 +15,7 @@ import typer
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import ReadProgress, reading
+from perfctl.orchestrator.errors import UsageError
 
 _SINGLE = 8
 """Runs of one file that have a line each."""
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 
 
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Report files, and folders and archives that hold some.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Report files, and folders and archives that hold some.")
+    ] = None,
+    files_from: Annotated[
+        Path | None, typer.Option(help="A file with more such paths, one a line; - reads them from standard input.")
+    ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Batch size, where the file does not say.")] = None,
     batch_pattern: Annotated[
         str | None,
@@ -54,6 +60,10 @@ def ingest(
         bool,
         typer.Option("--no-op-calls", help="Leave out single operators of Kineto traces, which take 15 % more time."),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Processes that read at the same time. Default: one a core."),
+    ] = None,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,
     as_json: options.Json = False,
@@ -73,6 +83,11 @@ def ingest(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.actions.ingest import ingest as actions
 
+    paths = [*(paths or ()), *(_listed(files_from) if files_from is not None else ())]
+    if not paths:
+        raise UsageError(
+            "there is nothing to read", "Name report files or folders, or a list of them with --files-from"
+        )
     hints = actions.UserHints(
         batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern, not no_op_calls
     )
@@ -80,10 +95,19 @@ def ingest(
     with reading() as progress:
         done = actions.ingest(
             paths, store or DEFAULT, hints=hints, again=again, listener=_Listener(progress),
-            command_line=console.command_line(), ask=_ask if can_ask else None,
+            command_line=console.command_line(), ask=_ask if can_ask else None, jobs=jobs,
         )  # fmt: skip
     _print(done, as_json)
     done.check()
+
+
+def _listed(file: Path) -> list[Path]:
+    """Paths in a file, one a line."""
+    try:
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--files-from {file}: cannot be read ({error.strerror})", "Check the path") from error
+    return [Path(os.fsdecode(line)) for line in content.splitlines() if line.strip()]
 
 
 def _ask(path: Path, sizes: Sequence[int]) -> int:

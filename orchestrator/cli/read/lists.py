@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -89,6 +90,9 @@ def ledger(
 def query(
     sql: Annotated[str | None, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")] = None,
     search: Annotated[str | None, typer.Option(help="Find kernels and layers by parts of their names instead.")] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Ask this folder of 'perfctl export --dataset' instead of a store, by DuckDB.")
+    ] = None,
     store: options.Store = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")] = 100,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the query.")] = 30.0,
@@ -102,10 +106,19 @@ def query(
         raise UsageError("--json and --csv together", "Choose one")
     if (sql is None) == (search is None):
         raise UsageError("give either a SELECT or --search", "For example: perfctl query 'select * from run'")
+    if dataset is not None and (search is not None or store is not None):
+        raise UsageError("--dataset together with --search or --store", "A dataset is asked with SQL")
     if search is not None:
         _print_answer(FOUND_COLUMNS, iter(names_like(store or DEFAULT, search)), rows, as_json=as_json, as_csv=as_csv)
         return
-    with answers(store or DEFAULT, sys.stdin.read() if sql == "-" else str(sql), seconds) as (columns, found):
+    text = sys.stdin.read() if sql == "-" else str(sql)
+    if dataset is not None:
+        from perfctl.orchestrator.actions.dataset import ask
+
+        asked = ask.answers(dataset, text, seconds)
+    else:
+        asked = answers(store or DEFAULT, text, seconds)
+    with asked as (columns, found):
         _print_answer(columns, found, rows, as_json=as_json, as_csv=as_csv)
 
 

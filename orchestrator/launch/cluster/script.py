@@ -129,6 +129,19 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     return render_template(*_template(asked, "_gather"), context)
 
 
+def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
+    """The text of array.sbatch of an array of ingests. ``facts`` and errors as for ``array_script``, plus options (words)."""
+    context = {
+        **_shared(plan, site, facts),
+        "modules": _lines("`module`", site.module),
+        "tasks": plan.tasks,
+        "directives": [one for one in _array_directives(plan, site, "cpu", 60) if not one.startswith("--signal")],
+        "before": _lines("`before`", site.before),
+        "options": facts["options"],
+    }
+    return render_template(None, "slurm_ingest.sh.j2", context)
+
+
 _GPU_MODULE = re.compile(r"(?i)(?:.*/)?(?:cuda|cudnn|nccl|nvhpc|nsight|nvidia)")
 
 

@@ -174,8 +174,8 @@ def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> No
         file.write("\n}}\n")
 
 
-def write_parquet(path: Path, table: Table) -> None:
-    """One table. Needs pyarrow; a column that holds whole numbers and others (NUMERIC) becomes float64."""
+def write_parquet(path: Path, table: Table) -> int:
+    """One table; how many rows it has. Needs pyarrow; a column that holds whole numbers and others (NUMERIC) becomes float64."""
     arrow, parquet = _import("pyarrow"), _import("pyarrow.parquet")
     types = {"INTEGER": arrow.int64(), "BOOLEAN": arrow.bool_(), "REAL": arrow.float64(), "NUMERIC": arrow.float64()}
     fields = [
@@ -183,16 +183,18 @@ def write_parquet(path: Path, table: Table) -> None:
         for c in table.columns
     ]
     schema = arrow.schema(fields)
-    rows = iter(table.rows)
+    rows, total = iter(table.rows), 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(rows, AT_ONCE)):
             try:
                 columns = zip(table.columns, fields, zip(*part, strict=True), strict=True)
                 arrays = [arrow.array(_converted(c.kind, values), type=field.type) for c, field, values in columns]
                 writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+                total += len(part)
             except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
                 text = f"{table.name}: does not fit Parquet ({error})"
                 raise PerfctlError(text, "Use --format csv or json") from error
+    return total
 
 
 def _converted(kind: str, values: Sequence[Any]) -> Sequence[Any]:

@@ -1,0 +1,143 @@
+"""Runs from one store into another, row by row as they are, inside SQLite: ids are shifted, nothing passes through Python."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import compress
+from pathlib import Path
+from urllib.parse import quote
+
+from perfctl.orchestrator.store import shape
+from perfctl.orchestrator.store.database import transaction
+from perfctl.orchestrator.store.write import SweepFacts, find_artifact, forget, insert_row, sweep_number, unchecked
+
+PART = "part"
+"""What the store that is copied from is called in SQL."""
+_REFERENCES: Mapping[str, Mapping[str, str]] = {
+    "range": {"parent": "range"},
+    "kernel_launch": {"name_id": "kernel_name", "layer_id": "kernel_layer", "range_id": "range"},
+    "metric_value": {"kernel_id": "kernel_launch", "metric_id": "metric"},
+    "op_instance": {"signature_id": "op_signature", "stack_id": "stack"},
+    "derived_value": {"kernel_id": "kernel_launch", "rule_id": "derived_rule"},
+    "source_counter": {"kernel_id": "kernel_launch", "file_id": "source_file"},
+}
+"""Table -> column -> the table whose ids it holds."""
+_BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
+"""Tables that are not copied as they are."""
+
+
+@contextmanager
+def attached(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """Inside, the store at ``path``, to which nobody writes, can be copied from. Not inside a transaction."""
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    connection.execute(f"ATTACH ? AS {PART}", (address,))
+    try:
+        yield
+    finally:
+        with suppress(sqlite3.Error):
+            connection.execute(f"DETACH {PART}")
+
+
+def run_numbers(connection: sqlite3.Connection) -> list[int]:
+    """Runs of the attached store, in its order."""
+    return [number for (number,) in connection.execute(f"SELECT id FROM {PART}.run ORDER BY id")]
+
+
+def copy_run(
+    connection: sqlite3.Connection,
+    run_id: int,
+    sweep: SweepFacts,
+    *,
+    again: bool = False,
+    beside: bool = False,
+    artifact: Callable[[str], str] | None = None,
+) -> tuple[int, bool]:
+    """Copy one run of the attached store with all that is its own, or nothing; (its number here, whether it is new).
+
+    The same artifact is there once, unless ``again``. ``beside``: it takes no other's place, as in ``write_run``.
+    ``artifact`` gives the path of its report as this store says it; with it, a run without a report is there once, too.
+    """
+    with unchecked(connection), transaction(connection):
+        run = _row(connection, "run", run_id)
+        digest = run["artifact_sha256"]
+        if digest and not again and (known := find_artifact(connection, str(digest))) is not None:
+            return known, False
+        run["sweep_id"] = sweep_number(connection, sweep)
+        if artifact is not None:
+            if digest is None and (known := _same(connection, run)) is not None:
+                return known, False
+            run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
+        if not beside:
+            failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
+            forget(connection, "run", failed, (run["sweep_id"], run["profiler"], run["batch_size"]))
+        seen = f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ? ORDER BY rowid"
+        devices = connection.execute(seen, (run_id,)).fetchall()
+        numbers = {old: _device(connection, old) for old in {run["device_id"], *(old for _, old in devices)} - {None}}
+        run["device_id"] = numbers.get(run["device_id"])
+        new = insert_row(connection, "run", {name: value for name, value in run.items() if name != "id"})
+        into = "INSERT INTO main.run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
+        connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
+        _copy_tables(connection, run_id, new)
+        return new, True
+
+
+def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
+    """A run of the same sweep that says the same of itself."""
+    facts = ("sweep_id", "profiler", "workload", "variant", "batch_size", "rank", "started_at", "status", "reason")
+    same = " AND ".join(f"{column} IS :{column}" for column in (*facts, "ingested_at"))
+    row = connection.execute(f"SELECT min(id) FROM main.run WHERE {same}", dict(run)).fetchone()
+    return None if row[0] is None else int(row[0])
+
+
+def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
+    names = tuple(shape.columns(table))
+    found = connection.execute(f"SELECT {shape.named(names)} FROM {PART}.{table} WHERE id = ?", (number,)).fetchone()
+    return dict(zip(names, found, strict=True))
+
+
+def _device(connection: sqlite3.Connection, number: int) -> int:
+    facts = _row(connection, "device", number)
+    del facts["id"]
+    same = " AND ".join(f"{column} IS :{column}" for column in facts)
+    row = connection.execute(f"SELECT id FROM main.device WHERE {same}", facts).fetchone()
+    return int(row[0]) if row else insert_row(connection, "device", facts)
+
+
+def _copy_tables(connection: sqlite3.Connection, run_id: int, new: int) -> None:
+    """Every table of the run; each table's new ids follow its last, in the order of the old."""
+    alone = connection.execute(f"SELECT count(*) FROM {PART}.run").fetchone() == (1,)
+    tables = _tables()
+    filled = connection.execute(f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {PART}.{table})' for table in tables)}")
+    numbers = {"old": run_id, "new": new}
+    """Bound by name, so that SQLite prepares each statement once for many runs."""
+    for table in compress(tables, filled.fetchone()):
+        names = tuple(shape.columns(table))
+        mine = "run_id = :old"
+        if "run_id" not in names:
+            mine = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {mine})"
+        rows = f"{PART}.{table} WHERE {'TRUE' if alone else mine}"
+        if "id" in names:
+            first, following = f"(SELECT min(id) FROM {rows})", f"(SELECT coalesce(max(id), 0) + 1 FROM main.{table})"
+            (numbers[table],) = connection.execute(f"SELECT {following} - {first}", numbers).fetchone()
+            if numbers[table] is None:
+                continue
+        refers = {"id": table, **_REFERENCES.get(table, {})}
+        values = (
+            ":new" if name == "run_id"
+            else f"{name} + :{refers[name]}" if refers.get(name) in numbers
+            else shape.named([name])
+            for name in names
+        )  # fmt: skip
+        into = f"INSERT INTO main.{table} ({shape.named(names)})"
+        connection.execute(f"{into} SELECT {', '.join(values)} FROM {rows} ORDER BY rowid", numbers)
+
+
+@cache
+def _tables() -> list[str]:
+    """What is copied, those first that others refer to."""
+    names = [name for name, made in shape.made_by().items() if made.kind == "table" and name not in _BY_ROW]
+    return sorted(names, key=lambda name: (name in _REFERENCES and name != "range", name != "kernel_launch", name))

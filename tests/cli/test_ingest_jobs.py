@@ -1,0 +1,149 @@
+"""Reports read by several processes: the same store and the same lines as with one, and nobody is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.actions.ingest import parallel
+from perfctl.orchestrator.actions.ingest.sources import Source
+from perfctl.orchestrator.store import shape
+from tests.cli.test_ingest import NCU, told
+
+Perfctl = Callable[..., Any]
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+def study(recorded: Path) -> list[str]:
+    """Good and bad reports, one twice, one with a secret, a log of several runs, run folders: what to pass to ingest."""
+    folder = Path("study")
+    folder.mkdir()
+    for batch in (1, 2, 4, 8):
+        (folder / f"b{batch}.csv").write_text(NCU.format(count=batch))
+    (folder / "copy_b1.csv").write_text(NCU.format(count=1))
+    (folder / "secret.csv").write_text(NCU.format(count=7).replace('"app"', '"HF_TOKEN=hf_' + "a1" * 17 + '"'))
+    (folder / "empty.csv").touch()
+    for log in sorted((DATA / "ncu-logs").iterdir()):
+        shutil.copy(log, folder)
+    shutil.copy(DATA / "kineto-synthetic" / "trace.json", folder)
+    return ["study", "gone.csv", str(recorded)]
+
+
+def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every table, without the moments of writing; of the views, which have no numbers of their own, all rows."""
+    found = {}
+    with closing(sqlite3.connect(store)) as connection:
+        for name, made in shape.made_by().items():
+            columns = [column for column in made.columns if column not in ("created_at", "ingested_at")]
+            if name not in ("store_info", "sweep"):
+                found[name] = connection.execute(
+                    f"SELECT {shape.named(columns)} FROM {name} ORDER BY 1, 2, 3"
+                ).fetchall()
+    return found
+
+
+def test_three_processes_give_the_same_store_and_say_the_same_as_one(perfctl: Perfctl, recorded: Path) -> None:
+    paths = study(recorded)
+    said = {jobs: perfctl("ingest", *paths, "--jobs", jobs, "--store", f"{jobs}.db") for jobs in (1, 3)}
+    one, three = said[1], said[3]
+    assert (one.code, three.code) == (4, 4)
+    lines = [[line for line in told(one_or_three) if "files done" not in line and line != "looking for reports"]
+             for one_or_three in (one, three)]  # fmt: skip
+    assert lines[0] == lines[1]
+    assert three.out == one.out.replace("1.db", "3.db")
+    assert "in the store already" in one.out
+    assert "scrub" in one.err
+    assert rows(Path("3.db")) == rows(Path("1.db"))
+    assert sorted(path.name for path in Path().iterdir()) == ["1.db", "3.db", "study"], "nothing temporary is left"
+
+
+def test_what_is_in_the_store_is_not_read_again_by_any_process(perfctl: Perfctl, recorded: Path) -> None:
+    paths = study(recorded)
+    perfctl("ingest", *paths, "--jobs", 1)
+    before = rows(Path("perfctl.db"))
+    said = perfctl("ingest", *paths, "--jobs", 2)
+    assert ": run " not in said.out
+    assert rows(Path("perfctl.db")) == before
+    perfctl("ingest", *paths, "--jobs", 2, "--again")
+    assert len(rows(Path("perfctl.db"))["run"]) == 2 * len(before["run"]) + 1, "the copy is taken in, too"
+
+
+def test_few_small_files_and_a_single_one_are_read_by_this_process_and_many_by_one_a_core(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("x")
+    source = Source(tmp_path / "r.csv", tmp_path / "r.csv")
+    cores = len(os.sched_getaffinity(0))
+    assert parallel.number_of_jobs(None, [source] * 3) == 1
+    assert parallel.number_of_jobs(None, [source] * 1000) == cores
+    assert parallel.number_of_jobs(8, [source]) == 1
+    assert parallel.number_of_jobs(8, [source] * 9) == 8
+
+
+def children(pid: int) -> Iterator[int]:
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
+                yield int(status.parent.name)
+        except OSError:
+            continue
+
+
+def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """An ingest whose two readers wait for ever, and their process ids."""
+    for name in ("a.csv", "b.csv"):
+        os.mkfifo(tmp_path / name)
+    words = (sys.executable, "-m", "perfctl", "ingest", "a.csv", "b.csv", "--jobs", "2", "--batch", "1")
+    program = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    found: list[int] = []
+    until = time.monotonic() + 120
+    while time.monotonic() < until and len(found) < 2:
+        time.sleep(0.05)
+        found = list(children(program.pid))
+    assert len(found) == 2
+    return program, found
+
+
+def are_gone(processes: list[int]) -> bool:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if not any(Path(f"/proc/{pid}").exists() for pid in processes):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_ctrl_c_ends_the_readers_and_leaves_nothing_temporary(tmp_path: Path) -> None:
+    program, readers = begun(tmp_path)
+    program.send_signal(signal.SIGINT)
+    assert program.wait(60) == 130
+    assert are_gone(readers)
+    assert not list(tmp_path.glob(".perfctl*"))
+
+
+def test_readers_end_with_the_process_that_started_them_and_take_their_files_along(tmp_path: Path) -> None:
+    program, readers = begun(tmp_path)
+    program.kill()
+    program.wait()
+    assert are_gone(readers)
+    assert not list(tmp_path.glob(".perfctl*"))
+
+
+def test_reports_whose_reader_was_killed_are_named_with_the_reason(tmp_path: Path) -> None:
+    task = parallel.Task([(Source(Path("a.csv"), Path("a.csv")), None)], tmp_path / "r.db")
+    ((event,),) = [read.events for read in parallel._lost(task, -9)]
+    assert event == (
+        "fail",
+        "a.csv: the process that read it was ended by signal 9, which is what the system does when memory runs out. "
+        "Read it with fewer --jobs",
+    )
