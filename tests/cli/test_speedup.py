@@ -143,9 +143,11 @@ def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(perfctl:
         "hta_cpu_only_rank-34.pt.trace.json.gz", "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz"))  # fmt: skip
     for one in (cpu, gpu):
         assert perfctl("ingest", one, "--workload", "resnet50", "--batch", "32" if one is cpu else "16").code == 0
-    said = perfctl("speedup", "--runs", "run:1,run:2", "--store", "perfctl.db")
+    ask = ("speedup", "--runs", "run:1,run:2", "--store", "perfctl.db")
+    said = perfctl(*ask)
     assert said.code == 1
-    assert "batch differs: run 1 has 32, run 2 has 16" in said.err
+    assert "variant differs: run 1 has rank 34 of 300" in said.err
+    assert "batch differs: run 1 has 32, run 2 has 16" in perfctl(*ask, "--allow", "variant").err
 
 
 def test_compiling_without_a_compiler_is_refused_before_anything_runs(
