@@ -68,7 +68,7 @@ KNOWN = (
 FLASH = AttentionShape(1, 16, 2048, 2048, 64, 64, causal=True)
 WHY = (
     ("leleucas_conv2d", "implicit_convolve", "shape not readable, neither from a log nor a grid; 32 FFMA for each FMUL"),
-    ("leleucas_bert", "splitkreduce", "its rule needs the product before it: FADD = outputs x (parts + bias), FMUL = outputs (tests/analyse/derived)"),
+    ("leleucas_bert", "splitkreduce", "its rule needs the product before it: FADD = outputs x (parts + bias), FMUL = outputs"),
     ("leleucas_bert", "softmax", "16 x 20 rows of 20: see scripts/silicon_aten.py"),
     ("leleucas_bert", "reduce_kernel", "mean over 8 heads of 2 x 20 x 20 weights: see scripts/silicon_aten.py"),
     ("leleucas_bert", "distribution", "no rule: random numbers, 5 FFMA a value"),

@@ -15,9 +15,9 @@ from perfctl.parsers.monitors import nvidia_smi
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
 KNOWN = (
-    "perfctl workload record, nsys SQLite, nsys report, ncu report, rocprofv3 database, rocprof, rocprofv3 JSON, rocprofv3 CSV, "
-    "rocprof-compute CSV, Proton profile, PyTorch memory snapshot, Kineto trace, DLProf CSV, DLProf database, DLProf JSON, nvprof text, nsys stats, "
-    "ncu console text, ncu CSV, perfctl samples, DCGM, nvidia-smi"
+    "perfctl workload record, nsys SQLite, nsys report, ncu report, rocprofv3 database, rocprof, rocprofv3 JSON, "
+    "rocprofv3 CSV, rocprof-compute CSV, Proton profile, PyTorch memory snapshot, Kineto trace, DLProf CSV, DLProf "
+    "database, DLProf JSON, nvprof text, nsys stats, ncu console text, ncu CSV, perfctl samples, DCGM, nvidia-smi"
 )
 
 
