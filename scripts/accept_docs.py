@@ -167,6 +167,7 @@ def _run(line: str, folder: Path) -> tuple[str, int]:
         sys.argv = argv
     text = said.getvalue().replace(f"{folder}/", "").replace(str(folder), ".")
     text = re.sub(r"[^\s']*/python(3(\.\d+)?)?(?=\s)", "python3", text)
+    text = re.sub(r"^\d+ of \d+: .*, \d+ s\n", "", text, flags=re.MULTILINE)  # progress, on a slow machine
     return "\n".join(row.rstrip() for row in text.splitlines()).strip("\n"), code
 
 
