@@ -90,7 +90,7 @@ def _read(
                 own, source, sweep, setting.hints, setting.store, setting.again, named, hearer, stored=store,
             )  # fmt: skip
         return Read([*(("warn", one.message) for one in said), *hearer.events])
-    except Exception as error:
+    except Exception as error:  # raised again by the process that asked, as if it had read the report itself
         return Read(hearer.events, error)
 
 
