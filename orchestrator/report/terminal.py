@@ -93,7 +93,9 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
 
 
 def _title(found: Analysis) -> Text:
-    return _text(f"{heading(found.study)}   {found.study.device or ''}   {about.tools(found.study.runs)}", "bold")
+    return _text(
+        f"{heading(found.study)}   {about.device_text(found.study) or ''}   {about.tools(found.study.runs)}", "bold"
+    )
 
 
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
