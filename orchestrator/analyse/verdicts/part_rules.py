@@ -38,11 +38,8 @@ def other_gpu(parts: Sequence[Study]) -> list[Verdict]:
 
 def _timed(run: Run) -> bool:
     report = run.report
-    return (
-        any(item.duration_ns is not None for item in (*report.steps, *report.kernels))
-        or bool(report.layer_times)
-        or any(host_times((run,)))
-    )
+    steps, kernels = (any(item.duration_ns is not None for item in items) for items in (report.steps, report.kernels))
+    return steps or kernels or bool(report.layer_times) or any(host_times((run,)))
 
 
 def _who(runs: Sequence[Run]) -> str:
@@ -69,7 +66,8 @@ def less_time_for_more(parts: Sequence[Study]) -> list[Verdict]:
     for (layer, direction, batch), items in found.items():
         pairs = [
             (one, other) for one, other in permutations(items, 2)
-            if one[0].variant != other[0].variant and (one[1].macs or 0) >= MORE_WORK * (other[1].macs or 1)
+            if one[0].variant != other[0].variant and one[0].precision == other[0].precision
+            and (one[1].macs or 0) >= MORE_WORK * (other[1].macs or 1)
             and one[1].nanoseconds < other[1].nanoseconds
         ]  # fmt: skip
         if pairs:  # a pair of one tool says more than one of two

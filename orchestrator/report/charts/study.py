@@ -26,6 +26,7 @@ COLOURED = 7
 Line = tuple[str, str, dict[int, float]]
 """(model, quantity, batch size -> value)."""
 PREFIX = "bench-"
+PAPER = "multiply-adds, paper"
 
 
 def chart_views(key: str, found: Analysis) -> tuple[Chart, ...]:
@@ -111,7 +112,7 @@ def _counts(key: str, found: Analysis) -> list[Chart]:
     lines: dict[str, dict[int, float]] = defaultdict(dict)
     for row in found.ledger.rows:
         if (row.layer, row.direction) == window.row and row.whole_paper and row.batch is not None:
-            lines["on paper"][row.batch] = row.whole_paper / 2
+            lines[PAPER][row.batch] = row.whole_paper / 2
     for at in found.prepared.batches:
         if at.counted is None or at.batch is None:
             continue
@@ -119,20 +120,18 @@ def _counts(key: str, found: Analysis) -> list[Chart]:
             value, state = _executed(at, at.counted, window.kernels, name)
             if value:
                 lines[f"{name.upper()}, {state}"][at.batch] = value
-    paper, counted = lines.pop("on paper", {}), {name: at for name, at in lines.items() if len(at) > 1}
+    paper, counted = lines.pop(PAPER, {}), {name: at for name, at in lines.items() if len(at) > 1}
     if len(paper) < 2 or not counted:
         return []
     grows = max(paper.values()) / min(paper.values())
-    drawn = [("on paper", paper), *counted.items()]
+    drawn = [(PAPER, paper), *counted.items()]
     series = [Series(name, tuple(at), tuple(at.values()), colour=place) for place, (name, at) in enumerate(drawn)]
     said = "; ".join(f"{line.label} {si(line.values[0])} to {si(line.values[-1])}" for line in series)
     description = f"Multiply-adds of {layer} {direction} on paper, and what its kernels executed. {said}"
     svg = against_batch(
         f"{key}-counts", description, series, lambda n: short(si(n)), decades=True, up="number, log axis"
     )
-    note = (
-        f"on paper: multiply-adds of {layer} {direction}; the others: instructions of {', '.join(window.kernels)[:90]}"
-    )
+    note = f"multiply-adds of {layer} {direction} on paper; instructions of {', '.join(window.kernels)[:90]}"
     return [Chart(f"Counted, flat; on paper, {grows:.3g}-fold", svg, note)]
 
 

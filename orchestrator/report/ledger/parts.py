@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.hardware.seen import SeenGpu, fastest, seen_gpu
 from perfctl.orchestrator.analyse.ledger.host_times import HostTime, host_times, macs_of
 from perfctl.orchestrator.analyse.ledger.studies import Study
@@ -47,14 +49,14 @@ def _part(study: Study) -> str:
     return study.variant or "by default"
 
 
-def variants_table(parts: Sequence[Study]) -> Table | None:
+def variants_table(found: Analysis) -> Table | None:
     """Parameters, multiply-adds, accuracy and times of up to four variants of one network, a column each.
 
     Each variant's figures are those of its runs at the batch size that all of them have. None for one variant, for
     networks of many or of different layers, and without such a batch size.
     """
     by_variant: dict[str | None, list[Run]] = {}
-    for study in parts:
+    for study in found.parts:
         by_variant.setdefault(study.variant, []).extend(study.runs)
     if not 2 <= len(by_variant) <= MOST_VARIANTS:
         return None
@@ -62,14 +64,34 @@ def variants_table(parts: Sequence[Study]) -> Table | None:
     batch = min((size for size in common if size is not None), default=None)
     if batch is None:
         return None
-    runs = {variant: [run for run in found if run.batch_size == batch] for variant, found in by_variant.items()}
-    calls = {variant: _forward(next(run for run in found if run.layer_calls)) for variant, found in runs.items()}
-    layers = [tuple(call.layer for call in found if call.parameters) for found in calls.values()]
+    runs = {variant: [run for run in every if run.batch_size == batch] for variant, every in by_variant.items()}
+    calls = {variant: _forward(next(run for run in same if run.layer_calls)) for variant, same in runs.items()}
+    layers = [tuple(call.layer for call in forward if call.parameters) for forward in calls.values()]
     if len(set(layers)) > 1 or not 0 < len(layers[0]) <= MOST_LAYERS:
         return None
     columns = [Column("figure", style="text"), *(Column(variant or "by default") for variant in runs)]
-    rows = [*_on_paper(layers[0], calls, batch), *_results(runs)]
-    return listing(f"Variants side by side, batch {batch}", columns, rows, drop_run=False, tools=False)
+    weights = _weights(layers[0], runs)
+    refused = any(item.rule == "more work in less time" for item in found.judgement.sweep)
+    rows = [*weights, *_on_paper(layers[0], calls, batch), *_results(runs, refused)]
+    made = listing(f"Variants side by side, batch {batch}", columns, rows, drop_run=False, tools=False)
+    if made is None or not refused:
+        return made
+    return replace(made, notes=(*made.notes, "Refused: the times cannot be compared; the findings say why."))
+
+
+def _weights(layers: Iterable[str], runs: Mapping[str | None, Sequence[Run]]) -> Iterator[list[Cell]]:
+    """Shapes of the weights, of layers whose weights are not the same in every variant."""
+    for layer in layers:
+        shapes = [_weight(layer, found) for found in runs.values()]
+        if len(set(shapes)) > 1 and None not in shapes:
+            yield [text_cell(f"{layer}, weights"), *map(text_cell, shapes)]
+
+
+def _weight(layer: str, runs: Sequence[Run]) -> str | None:
+    """ "64 x 32 x 3 x 3" of a convolution."""
+    ops = (op for run in runs for op in run.report.ops if op.layer == layer and op.op == "aten.convolution")
+    shapes = (op.inputs[1] for op in ops if len(op.inputs) > 1)
+    return next((" x ".join(map(str, shape)) for shape in shapes if shape), None)
 
 
 def _forward(run: Run) -> tuple[LayerCall, ...]:
@@ -95,26 +117,47 @@ def _on_paper(
     yield row(f"forward, multiply-adds of a batch of {batch}", lambda call: call.macs, None)
 
 
-def _results(runs: Mapping[str | None, Sequence[Run]]) -> Iterator[list[Cell]]:
+def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterator[list[Cell]]:
     """Accuracy and times; a row that no variant has is left out."""
-    accuracies = [_accuracy(found) for found in runs.values()]
+    accuracies = [accuracy(found) for found in runs.values()]
     if any(value is not None for value in accuracies):
         cells = [nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f} %", value=one) for one in accuracies]
         yield [text_cell("accuracy, last test"), *cells]
     places = dict.fromkeys((one.layer, one.direction) for found in runs.values() for one in host_times(found))
     for place in places:
         own = [_own(place, found) for found in runs.values()]
-        yield [
-            text_cell(f"{' '.join(place)}, host clock"),
-            *(time_cell(one and one.nanoseconds, NOT_SAID) for one in own),
-        ]
-        rates = [amount(one and one.flops_per_s, "FLOP/s", "no time, or nothing on paper") for one in own]
-        yield [text_cell("were it the kernel's time, FLOP/s"), *rates]
         gpus = [seen_gpu(one.run) if one else None for one in own]
+        yield [text_cell(f"{' '.join(place)}, host clock"), *map(_clock, own)]
+        yield [text_cell("that time / the first variant's"), *(_against(one, own[0], refused) for one in own)]
+        yield [text_cell("FLOP/s, were it the kernel's time"), *map(_rate, own)]
         yield [text_cell("GPU of that time"), *(text_cell(gpu) if gpu else nothing(NOT_SAID) for gpu in gpus)]
 
 
-def _accuracy(runs: Sequence[Run]) -> float | None:
+def _clock(one: HostTime | None) -> Cell:
+    """With four digits, as such times are read: "0.1746 ms"."""
+    if one is None:
+        return nothing(NOT_SAID)
+    return Cell(f"{one.nanoseconds / 1e6:.4g} ms", full(one.nanoseconds, "ns"), value=one.nanoseconds)
+
+
+def _against(one: HostTime | None, first: HostTime | None, refused: bool) -> Cell:
+    if one is None or first is None or not first.nanoseconds:
+        return nothing("one of the two times is not known")
+    share = one.nanoseconds / first.nanoseconds
+    if refused and one is not first:
+        return Cell("refused", f"{ratio(share)}, but these times cannot be compared", "refused")
+    return Cell(ratio(share), full(share), value=share)
+
+
+def _rate(one: HostTime | None) -> Cell:
+    rate = one.flops_per_s if one else None
+    if rate is None:
+        return nothing("no time, or nothing on paper")
+    return Cell(si(rate, "FLOP/s"), full(rate, "FLOP/s"), value=rate)
+
+
+def accuracy(runs: Sequence[Run]) -> float | None:
+    """Share (0..1) of right answers in the last test; None without one."""
     tests = [step for run in runs for step in run.report.steps if step.phase == "test" and step.accuracy is not None]
     return max(tests, key=lambda step: step.number).accuracy if tests else None
 
@@ -122,29 +165,27 @@ def _accuracy(runs: Sequence[Run]) -> float | None:
 def _own(place: tuple[str, str], runs: Sequence[Run]) -> HostTime | None:
     """The time that the run with the variant's results read; else any."""
     found = [one for one in host_times(runs) if (one.layer, one.direction) == place]
-    return max(found, key=lambda one: (_accuracy([one.run]) is not None, one.run.id), default=None)
+    return max(found, key=lambda one: (accuracy([one.run]) is not None, one.run.id), default=None)
 
 
-def times_table(parts: Sequence[Study], window: Window | None) -> Table | None:
+def times_table(found: Analysis) -> Table | None:
     """Every time of the host's clock beside the least that a kernel needs, by the peak of the fastest GPU it may mean."""
     columns = [
-        Column("time of", style="text"), Column("part", style="text"), Column("batch"),
-        Column("multiply-adds", note="on paper; 1 multiply-add = 2 FLOPs"), Column("host clock", base="ns"),
-        Column("least, at peak", base="ns", note="2 FLOPs a multiply-add over the peak: no kernel can take less"),
-        Column("clock / least", note="below 1 the clock cannot have seen the kernel"),
-        Column("GPU", style="text"),
+        Column("layer", style="text"), Column("batch"), Column("MAC", note="multiply-adds on paper; each is 2 FLOPs"),
+        Column("host clock", base="ns"),
+        Column("least", base="ns", note="FLOPs on paper / peak: a kernel that multiplies as paper does takes no less"),
+        Column("clock / least", note="below 1 the clock cannot have seen such a kernel"), Column("GPU", style="text"),
     ]  # fmt: skip
-    rows, peaks = [], {}
-    for study in parts:
+    rows: list[list[Cell]] = []
+    peaks: dict[str, float] = {}
+    for study in found.parts:
         for one in sorted(host_times(study.runs), key=lambda one: (one.layer, one.direction, one.run.batch_size or 0)):
             rows.append(_time_row(study, one, peaks))
-        if (seen := _seen_row(study, window, peaks)) is not None:
+        if study is found.study and (seen := _seen_row(study, found.judgement.window, peaks)) is not None:
             rows.append(seen)
-    found = listing("Times of the host's clock, beside the least that the peak allows", columns, rows, drop_run=False)
-    if found is None or not peaks:
-        return found
+    made = listing("Times of the host's clock, beside the least that the peak allows", columns, rows, drop_run=False)
     notes = tuple(f"{name}: {short(si(rate, 'FLOP/s'))}." for name, rate in peaks.items())
-    return Table(found.columns, found.rows, found.caption, found.hidden, found.tools, (*found.notes, *notes))
+    return None if made is None else replace(made, notes=(*made.notes, *notes))
 
 
 def _time_row(study: Study, one: HostTime, peaks: dict[str, float]) -> list[Cell]:
@@ -155,7 +196,7 @@ def _time_row(study: Study, one: HostTime, peaks: dict[str, float]) -> list[Cell
         share = one.nanoseconds / least
         cells = [time_cell(least), Cell(ratio(share), full(share), "bad" if share < 1 else "", share)]
     return [
-        text_cell(f"{one.layer} {one.direction}"), text_cell(_part(study)), count(one.run.batch_size, NOT_SAID),
+        text_cell(", ".join(filter(None, (f"{one.layer} {one.direction}", study.variant)))), count(one.run.batch_size, NOT_SAID),
         amount(one.macs, "", "not on paper"), time_cell(one.nanoseconds), *cells,
         text_cell(gpu) if gpu else nothing(NOT_SAID),
     ]  # fmt: skip
@@ -173,7 +214,7 @@ def _seen_row(study: Study, window: Window | None, peaks: dict[str, float]) -> l
     gpu = seen_gpu(run)
     least = _least(macs, gpu, study.precision, peaks)
     return [
-        text_cell(f"{layer} {direction}, as counted"), text_cell(_part(study)), count(window.batch), amount(macs, ""),
+        text_cell(f"{layer} {direction}, as counted"), count(window.batch), amount(macs, ""),
         nothing("no time of this batch size was read"), time_cell(least, _no_peak(gpu)), nothing("no time"),
         text_cell(gpu) if gpu else nothing(NOT_SAID),
     ]  # fmt: skip

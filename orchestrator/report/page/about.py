@@ -42,7 +42,9 @@ def device_text(study: Study) -> str | None:
     if any(device.name for run in study.runs for device in run.devices):
         return study.device
     seen = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
-    return study.device if seen is None else f"{seen} without a name".removeprefix("a ")
+    if seen is None:
+        return "GPU without a name" if study.device == "gpu" else study.device
+    return f"{seen} without a name".removeprefix("a ")
 
 
 def runs_table(study: Study) -> Table | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
 from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
-from perfctl.orchestrator.report.charts.study import chart_views, layer_colours
+from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
@@ -48,13 +49,25 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
     views = tuple(
         _study(one, f"s{number}", ranks.get(number, ())) for number, one in enumerate(analyse_all(found, peaks), 1)
     )
-    views = (*bench_views(bench, len(found) + 1), *views)
+    views = (*bench_views(bench, len(found) + 1), *_told_apart(views))
+    if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
+        title = f"{label(found[0])}, {len(found)} parts of a study"
     if title is None:
         several = f"{len(views)} studies and reports" if views else "nothing to show"
         title = views[0].heading if len(views) == 1 else several
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
     return PageView(title, stamp, views)
+
+
+def _told_apart(views: Sequence[StudyView]) -> tuple[StudyView, ...]:
+    """With the device in headings that would be the same."""
+    often = Tally(view.heading for view in views)
+    devices = [dict(view.facts).get("device") for view in views]
+    return tuple(
+        replace(view, heading=f"{view.heading}, {device}") if often[view.heading] > 1 and device else view
+        for view, device in zip(views, devices, strict=True)
+    )
 
 
 def _ranks(found: Sequence[Study]) -> dict[int, tuple[Table, ...]]:
@@ -109,8 +122,8 @@ def _parts(
             drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
     yield from _tables("inference", "Inference", *inference_tables(some))
-    yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found.parts))
-    yield from _tables("times", "Host clock", times_table(found.parts, found.judgement.window))
+    yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
+    yield from _tables("times", "Host clock", times_table(found))
     if view := ledger_view(found):
         yield Section("ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)))
     yield from _tables("derived", "Derived counts", derived_table(found.prepared), folded=found.ledger.any_counted)
