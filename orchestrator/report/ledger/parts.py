@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.hardware.seen import SeenGpu, fastest, seen_gpu
+from perfctl.orchestrator.analyse.hardware.seen import MIB, SeenGpu, fastest, seen_gpu
 from perfctl.orchestrator.analyse.ledger.host_times import HostTime, host_times, macs_of
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.verdicts.window_rules import Window
@@ -36,7 +36,7 @@ def parts_table(parts: Sequence[Study]) -> Table | None:
         memory = gpu.memory_bytes if gpu else None
         rows.append([
             text_cell(_part(study)), word(gpu.name) if gpu and gpu.name else nothing("no record names it"),
-            count(memory >> 20 if memory else None, NOT_SAID), tools(study.runs), " ".join(map(str, study.batches)),
+            count(memory // MIB if memory else None, NOT_SAID), tools(study.runs), " ".join(map(str, study.batches)),
         ])  # fmt: skip
     return listing("Parts, each with its GPU", columns, rows, drop_run=False, tools=False)
 
@@ -130,7 +130,7 @@ def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterato
         yield [text_cell(f"{' '.join(place)}, host clock"), *map(_clock, own)]
         yield [text_cell("that time / the first variant's"), *(_against(one, own[0], refused) for one in own)]
         yield [text_cell("FLOP/s, were it the kernel's time"), *map(_rate, own)]
-        yield [text_cell("GPU of that time"), *(text_cell(gpu) if gpu else nothing(NOT_SAID) for gpu in gpus)]
+        yield [text_cell("GPU of that time"), *map(_gpu_cell, gpus)]
 
 
 def _clock(one: HostTime | None) -> Cell:
@@ -154,6 +154,14 @@ def _rate(one: HostTime | None) -> Cell:
     if rate is None:
         return nothing("no time, or nothing on paper")
     return Cell(si(rate, "FLOP/s"), full(rate, "FLOP/s"), value=rate)
+
+
+def _gpu_cell(gpu: SeenGpu | None) -> Cell:
+    """Its name; of one without a name its memory."""
+    if gpu is None:
+        return nothing(NOT_SAID)
+    memory = f"{gpu.memory_bytes // MIB:,} MiB" if gpu.memory_bytes else None
+    return text_cell(gpu.name or memory or gpu, str(gpu))
 
 
 def accuracy(runs: Sequence[Run]) -> float | None:
