@@ -29,12 +29,11 @@ PREFIX = "bench-"
 PAPER = "multiply-adds, paper"
 
 
-def chart_views(key: str, found: Analysis) -> tuple[Chart, ...]:
+def chart_views(key: str, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Chart, ...]:
     """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner names apart."""
-    ledger, points = found.ledger, found.points
     colours = layer_colours(ledger)
     times = _times(key, points)
-    first = [*_counts(key, found), *_ratio(key, ledger, colours), *times[:1], *_shares(key, ledger, colours)]
+    first = [*_ratio(key, ledger, colours), *times[:1], *_shares(key, ledger, colours)]
     return (*first, *times[1:], *_memory(key, points))
 
 
@@ -103,11 +102,14 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
     return [Chart(title, svg, note, tuple((part, colour) for part, colour in legend.items() if part in seen))]
 
 
-def _counts(key: str, found: Analysis) -> list[Chart]:
-    """Instructions of the kernels that executed the same at every batch size, and the multiply-adds of their layer."""
+def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
+    """Instructions of the kernels that executed the same at every batch size, and the multiply-adds of their layer.
+
+    Empty without such kernels, or where no layer fits them.
+    """
     window = found.judgement.window
     if window is None or window.row is None:
-        return []
+        return ()
     layer, direction = window.row
     lines: dict[str, dict[int, float]] = defaultdict(dict)
     for row in found.ledger.rows:
@@ -122,7 +124,7 @@ def _counts(key: str, found: Analysis) -> list[Chart]:
                 lines[f"{name.upper()}, {state}"][at.batch] = value
     paper, counted = lines.pop(PAPER, {}), {name: at for name, at in lines.items() if len(at) > 1}
     if len(paper) < 2 or not counted:
-        return []
+        return ()
     grows = max(paper.values()) / min(paper.values())
     drawn = [(PAPER, paper), *counted.items()]
     series = [Series(name, tuple(at), tuple(at.values()), colour=place) for place, (name, at) in enumerate(drawn)]
@@ -132,7 +134,7 @@ def _counts(key: str, found: Analysis) -> list[Chart]:
         f"{key}-counts", description, series, lambda n: short(si(n)), decades=True, up="number, log axis"
     )
     note = f"multiply-adds of {layer} {direction} on paper; instructions of {', '.join(window.kernels)[:90]}"
-    return [Chart(f"Counted, flat; on paper, {grows:.3g}-fold", svg, note)]
+    return (Chart(f"Counted, flat; on paper, {grows:.3g}-fold", svg, note),)
 
 
 def _executed(at: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str) -> tuple[float, str]:

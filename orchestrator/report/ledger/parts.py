@@ -10,9 +10,9 @@ from perfctl.orchestrator.analyse.hardware.seen import MIB, SeenGpu, fastest, se
 from perfctl.orchestrator.analyse.ledger.host_times import HostTime, host_times, macs_of
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.verdicts.window_rules import Window
-from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, text_cell, time_cell, word
+from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import full, ratio, short, si
-from perfctl.orchestrator.report.page.about import tools
+from perfctl.orchestrator.report.page.about import device_text, tools
 from perfctl.orchestrator.report.tables import Column, Table, listing
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
@@ -23,22 +23,23 @@ NOT_SAID = "no record says"
 
 
 def parts_table(parts: Sequence[Study]) -> Table | None:
-    """A row a part, with its GPU; None for a study in one part."""
-    if len(parts) < 2:
+    """A row a part, with its device; None where all are on the same."""
+    if len({device_text(study) for study in parts}) < 2:
         return None
     columns = [
-        Column("part", style="text"), Column("GPU", style="text"), Column("memory of the GPU", "MiB"),
+        Column("part", style="text"), Column("device", style="text"), Column("memory of the GPU", "MiB"),
         Column("tools", style="text"), Column("batch", style="text"),
     ]  # fmt: skip
     rows = []
     for study in parts:
         gpu = _gpu(study)
         memory = gpu.memory_bytes if gpu else None
+        named = next((device.name for run in study.runs for device in run.devices if device.name), None)
         rows.append([
-            text_cell(_part(study)), word(gpu.name) if gpu and gpu.name else nothing("no record names it"),
+            text_cell(_part(study)), text_cell(named) if named else nothing("no record names it"),
             count(memory // MIB if memory else None, NOT_SAID), tools(study.runs), " ".join(map(str, study.batches)),
         ])  # fmt: skip
-    return listing("Parts, each with its GPU", columns, rows, drop_run=False, tools=False)
+    return listing("Parts, each with its device", columns, rows, drop_run=False, tools=False)
 
 
 def _gpu(study: Study) -> SeenGpu | None:

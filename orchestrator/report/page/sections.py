@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
 from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
-from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
+from perfctl.orchestrator.report.charts.study import chart_views, counts_charts, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
@@ -90,7 +90,8 @@ def _study(found: Analysis, key: str, ranks: tuple[Table, ...] = ()) -> StudyVie
         for part in _parts(found, key, origin, ranks, said)
     )
     shown = {part.key for part in sections}
-    said = tuple(item if item.evidence in shown else replace(item, evidence="ledger") for item in said)
+    if "ledger" in shown:
+        said = tuple(item if item.evidence in shown else replace(item, evidence="ledger") for item in said)
     news = [item for item in said if not item.warning]
     capability = next((device.compute_capability for device in study.runs[0].devices[:1]), None)
     chip = capability if (capability or "").startswith("gfx") else f"CC {capability}"
@@ -117,7 +118,7 @@ def _parts(
     """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
-    if drawn := chart_views(key, found):
+    if drawn := (*counts_charts(key, found), *chart_views(key, entries, batch_points)):
         if origin:
             drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
