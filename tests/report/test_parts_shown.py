@@ -43,13 +43,13 @@ def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> N
     first, other = analysed({"device": V100, **test}, {"device": V100, **second()})
     shown = lines(variants_table(first))
     parameters = synthetic.PARAMETERS
-    assert shown["conv2, parameters"] == [f"{parameters['conv2'] + more:,}".replace(",", "\u202f") for more in (0, 1)]
+    assert shown["conv2 parameters"] == [f"{parameters['conv2'] + more:,}".replace(",", "\u202f") for more in (0, 1)]
     assert shown["all parameters"] == [
         f"{sum(parameters.values()) + more:,}".replace(",", "\u202f") for more in (0, len(parameters))
     ]
     macs = synthetic.macs("conv2", BATCH)
-    assert shown["conv2 forward, multiply-adds"] == [f"{n * macs:,}".replace(",", "\u202f") for n in (1, SECOND)]
-    assert shown["accuracy, last test"] == ["95.00 %", "–"]
+    assert shown["conv2 forward, MAC"] == [f"{n * macs:,}".replace(",", "\u202f") for n in (1, SECOND)]
+    assert shown["last accuracy"] == ["95.00 %", "–"]
     assert variants_table(other) is None  # stands with the first of them
     assert parts_table(first.parts) is None  # both ran on one device
 
@@ -59,9 +59,9 @@ def test_times_that_a_verdict_rules_out_have_no_ratio() -> None:
         return {"device": V100, "summaries": (Summary("host_time:conv2:forward", nanoseconds, "ns"),)}
 
     slow, *_ = analysed(timed(100_000), {**second(), **timed(80_000)})
-    assert lines(variants_table(slow))["that time / the first variant's"] == ["1.00", "refused"]
+    assert lines(variants_table(slow))["time / the first one's"] == ["1.00", "refused"]
     fair, *_ = analysed(timed(100_000), {**second(), **timed(250_000)})
-    assert lines(variants_table(fair))["that time / the first variant's"] == ["1.00", "2.50"]
+    assert lines(variants_table(fair))["time / the first one's"] == ["1.00", "2.50"]
 
 
 def test_one_variant_other_layers_and_other_batch_sizes_are_not_set_side_by_side() -> None:

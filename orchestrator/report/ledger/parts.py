@@ -73,11 +73,14 @@ def variants_table(found: Analysis) -> Table | None:
     columns = [Column("figure", style="text"), *(Column(variant or "by default") for variant in runs)]
     weights = _weights(layers[0], runs)
     refused = any(item.rule == "more work in less time" for item in found.judgement.sweep)
-    rows = [*weights, *_on_paper(layers[0], calls, batch), *_results(runs, refused)]
+    rows = [*weights, *_on_paper(layers[0], calls), *_results(runs, refused)]
     made = listing(f"Variants side by side, batch {batch}", columns, rows, drop_run=False, tools=False)
-    if made is None or not refused:
-        return made
-    return replace(made, notes=(*made.notes, "Refused: the times cannot be compared; the findings say why."))
+    if made is None:
+        return None
+    said = ["MAC: multiply-adds of the batch."]
+    said += ["Time: by the host's clock."] if any(any(host_times(same)) for same in runs.values()) else []
+    said += ["Refused: the times cannot be compared; the findings say why."] if refused else []
+    return replace(made, notes=(*made.notes, *said))
 
 
 def _weights(layers: Iterable[str], runs: Mapping[str | None, Sequence[Run]]) -> Iterator[list[Cell]]:
@@ -85,7 +88,7 @@ def _weights(layers: Iterable[str], runs: Mapping[str | None, Sequence[Run]]) ->
     for layer in layers:
         shapes = [_weight(layer, found) for found in runs.values()]
         if len(set(shapes)) > 1 and None not in shapes:
-            yield [text_cell(f"{layer}, weights"), *map(text_cell, shapes)]
+            yield [text_cell(f"{layer} weights"), *map(text_cell, shapes)]
 
 
 def _weight(layer: str, runs: Sequence[Run]) -> str | None:
@@ -99,9 +102,7 @@ def _forward(run: Run) -> tuple[LayerCall, ...]:
     return tuple(call for call in run.layer_calls if call.direction == "forward")
 
 
-def _on_paper(
-    layers: Iterable[str], calls: Mapping[str | None, Sequence[LayerCall]], batch: int
-) -> Iterator[list[Cell]]:  # fmt: skip
+def _on_paper(layers: Iterable[str], calls: Mapping[str | None, Sequence[LayerCall]]) -> Iterator[list[Cell]]:
     def row(name: str, value: Callable[[LayerCall], int | None], layer: str | None) -> list[Cell]:
         cells = []
         for found in calls.values():
@@ -111,11 +112,11 @@ def _on_paper(
         return [text_cell(name), *cells]
 
     for layer in layers:
-        yield row(f"{layer}, parameters", lambda call: call.parameters, layer)
+        yield row(f"{layer} parameters", lambda call: call.parameters, layer)
     yield row("all parameters", lambda call: call.parameters, None)
     for layer in layers:
-        yield row(f"{layer} forward, multiply-adds", lambda call: call.macs, layer)
-    yield row(f"forward, multiply-adds of a batch of {batch}", lambda call: call.macs, None)
+        yield row(f"{layer} forward, MAC", lambda call: call.macs, layer)
+    yield row("all forward, MAC", lambda call: call.macs, None)
 
 
 def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterator[list[Cell]]:
@@ -123,14 +124,14 @@ def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterato
     accuracies = [accuracy(found) for found in runs.values()]
     if any(value is not None for value in accuracies):
         cells = [nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f} %", value=one) for one in accuracies]
-        yield [text_cell("accuracy, last test"), *cells]
+        yield [text_cell("last accuracy"), *cells]
     places = dict.fromkeys((one.layer, one.direction) for found in runs.values() for one in host_times(found))
     for place in places:
         own = [_own(place, found) for found in runs.values()]
         gpus = [seen_gpu(one.run) if one else None for one in own]
-        yield [text_cell(f"{' '.join(place)}, host clock"), *map(_clock, own)]
-        yield [text_cell("that time / the first variant's"), *(_against(one, own[0], refused) for one in own)]
-        yield [text_cell("FLOP/s, were it the kernel's time"), *map(_rate, own)]
+        yield [text_cell(f"{' '.join(place)}, time"), *map(_clock, own)]
+        yield [text_cell("time / the first one's"), *(_against(one, own[0], refused) for one in own)]
+        yield [text_cell("FLOP/s by that time"), *map(_rate, own)]
         yield [text_cell("GPU of that time"), *map(_gpu_cell, gpus)]
 
 
