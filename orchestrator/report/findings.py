@@ -44,8 +44,13 @@ MUCH = 0.05
 DERIVED_PARTS = "some kernels have no rule, or a rule for a part of their instructions only"
 WORTH = 0.1
 """A smaller share of that time is not named in it."""
-SHOWN = 5
+SHOWN = 6
 """More than this go under "more"."""
+EVIDENCE = {
+    "wrong window": "charts", "time does not follow": "times", "FADD alone": "derived", "other GPU": "parts",
+    "more work in less time": "parts",
+}  # fmt: skip
+"""Sections that prove verdicts about the whole sweep, where the page has them; the ledger proves the others."""
 
 
 def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
@@ -172,7 +177,14 @@ def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
 
 
 def _gaps(found: Analysis) -> list[Finding]:
-    said = [Finding(item.sentence, "ledger") for item in headlines(found.judgement, found.ledger)]
+    told = headlines(found.judgement, found.ledger)
+    said = [
+        Finding(
+            item.sentence,
+            next((EVIDENCE[rule] for rule in item.rules if rule in EVIDENCE and item.place is None), "ledger"),
+        )
+        for item in told
+    ]
     if not said and any(row.ratio for row in found.ledger.rows):
         derived = any(row.counted.state == "derived" for row in found.ledger.rows)
         what = "FLOPs derived from the kernels" if derived else "Counted FLOPs"

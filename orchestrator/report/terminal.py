@@ -9,10 +9,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.studies import device_label, heading, studies
+from perfctl.orchestrator.analyse.ledger.studies import heading, studies
 from perfctl.orchestrator.report.cells import Cell
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
+from perfctl.orchestrator.report.ledger.parts import accuracy, times_table, variants_table
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
@@ -55,7 +56,8 @@ def run_details(run: Run) -> list[RenderableType]:
     facts = _grid(("", "left"), ("", "left"), heads=False)
     rows = [
         ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", run.batch_size),
-        ("device", device_label(run)), ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
+        ("device", about.device_text(study)), ("accuracy", _percent(accuracy([run]))),
+        ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
         ("sha256", run.artifact_sha256),
@@ -72,6 +74,10 @@ def run_details(run: Run) -> list[RenderableType]:
     )  # fmt: skip
     shown = [from_view(view) for view in views if view is not None]
     return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share * 100:.2f} % in the last test"
 
 
 def source_lines(lines: Sequence[SourceLine]) -> RenderableType:
@@ -93,7 +99,9 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
 
 
 def _title(found: Analysis) -> Text:
-    return _text(f"{heading(found.study)}   {found.study.device or ''}   {about.tools(found.study.runs)}", "bold")
+    return _text(
+        f"{heading(found.study)}   {about.device_text(found.study) or ''}   {about.tools(found.study.runs)}", "bold"
+    )
 
 
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
@@ -112,10 +120,17 @@ def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[Rendera
     for found in analyses:
         out += [_title(found), *(_findings(found) if whole else [])]
         out += ledger_table(found, brief=whole) if found.ledger.rows else []
+        out += _parts(found) if whole else []
     if whole:
         runs = [run for found in analyses for run in found.study.runs]
         out += [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(runs)]
     return out
+
+
+def _parts(found: Analysis) -> list[RenderableType]:
+    """The parts of one study side by side, and times of the host's clock."""
+    views = (variants_table(found), times_table(found))
+    return [from_view(view, rows=len(view.rows), left_out=("GPU",)) for view in views if view is not None]
 
 
 def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]:

@@ -136,6 +136,11 @@ def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
 
 
+def words(name: str) -> frozenset[str]:
+    """Words of a device's name that tell products apart: chip, form factor and memory, lower case."""
+    return frozenset().union(*_words(name))
+
+
 @lru_cache(maxsize=1024)
 def meant(name: str) -> tuple[Board, ...]:
     """The boards that a name may mean, in table order: "A100" four, "T4" one, "A10G" none; none for slices and laptop GPUs."""

@@ -69,6 +69,8 @@ def _derived(name: str, device: Device) -> Peaks:
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
         may_be = [gpu.name for gpu in gpus.candidates(device.name)]
         why = f"{name} is {'a slice of a GPU' if sliced else 'not in the table of devices'}"
+        if device.name is None:
+            why = "no record names the GPU"
         if may_be:
             why = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
         return Peaks(name, "", "none", reason=f"{why} (docs/devices.md); {MEASURE}")

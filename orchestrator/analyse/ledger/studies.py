@@ -91,6 +91,30 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     )
 
 
+def parts(found: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
+    """Studies of one sweep or ingest with the same workload and mode, which differ in device, precision or options.
+
+    Each study is in one group, in order of first appearance; a report made elsewhere, and the ranks of one job, alone.
+    """
+    groups: list[list[Study]] = []
+    for study in found:
+        home = next((group for group in groups if _together(group, study)), None)
+        if home is None:
+            groups.append([study])
+        else:
+            home.append(study)
+    return tuple(map(tuple, groups))
+
+
+def _together(group: Iterable[Study], study: Study) -> bool:
+    sweeps = {run.sweep_id for run in study.runs}
+    alone = any(one.foreign or any((run.report.world_size or 1) > 1 for run in one.runs) for one in (*group, study))
+    return not alone and any(
+        (one.workload, one.mode) == (study.workload, study.mode) and sweeps & {run.sweep_id for run in one.runs}
+        for one in group
+    )
+
+
 def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str | None]:
     return (run.workload, run.mode, run.precision, device_label(run), run.variant)
 

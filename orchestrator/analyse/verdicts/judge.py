@@ -7,16 +7,18 @@ in ``window_rules``. Several rules may apply to a row; their factors multiply, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log, prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
+from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.verdicts import (
     gradient_rules,
     missing_rules,
+    part_rules,
     row_rules,
     shape_rules,
     tensor_rules,
@@ -58,14 +60,21 @@ class Judgement:
     rows: Mapping[Place, Judged] = field(default_factory=dict)
     sweep: tuple[Verdict, ...] = ()
     """About the sweep as a whole: the count does not follow the batch size, a direction is missing."""
+    window: window_rules.Window | None = None
+    """The profiler's window that saw the same work at every batch size; None where there was none."""
 
     def at(self, batch: int | None, layer: str, direction: str) -> Judged:
         """Of one ledger row; empty where nothing was found."""
         return self.rows.get((batch or 1, layer, direction), Judged())
 
 
-def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
-    """All verdicts of a study; nothing for a report without layers on paper."""
+def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = None) -> Judgement:
+    """All verdicts of a study; nothing for a report without layers on paper.
+
+    ``parts``: the studies of the same sweep that it is read with, itself among them; empty where another of them has
+    their verdicts. By default it is read alone.
+    """
+    parts = (study.study,) if parts is None else parts
     known, loose = row_evidence(study, ledger)
     window = window_rules.find_window(known, loose)
     if window is not None and window.batch is not None:
@@ -101,12 +110,14 @@ def judge(study: PreparedStudy, ledger: Ledger) -> Judgement:
         *window_rules.times_flat(study.study, ledger, window),
         *window_rules.unattributed_fadds(known, loose),
         *window_rules.hand_estimates(study.study),
+        *part_rules.other_gpu(parts),
+        *part_rules.less_time_for_more(parts),
         *missing_rules.directions_missing(known, loose),
         *window_rules.algorithm_switches(known),
     )
     if any(evidence.ours for evidence in known.values()):
         sweep = tuple(replace(item, todo=_without_our_command(item.todo)) for item in sweep)
-    return Judgement(rows, sweep)
+    return Judgement(rows, sweep, window)
 
 
 def _without_our_command(todo: str) -> str:

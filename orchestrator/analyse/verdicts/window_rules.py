@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,10 +12,12 @@ from perfctl.orchestrator.analyse.derived.records import Launch, Work
 from perfctl.orchestrator.analyse.derived.rules import derive
 from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.kernels.names import of_layer
+from perfctl.orchestrator.analyse.ledger.host_times import host_times
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.sheets.layers import Facts
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
-from perfctl.orchestrator.analyse.sheets.slips import check, explain
+from perfctl.orchestrator.analyse.sheets.slips import UNITS, Finding, check, explain
 from perfctl.orchestrator.analyse.verdicts import matching as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
@@ -46,6 +48,8 @@ class Window:
     """The batch size that explains the counts; None when none does."""
     reason: str
     kernels: tuple[str, ...]
+    row: tuple[str, str] | None = None
+    """(layer, direction) whose work the kernels do; None where no layer fits."""
 
 
 def wrong_window(given: RuleInput) -> Verdict | None:
@@ -110,8 +114,8 @@ def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
     else:
         evidence, op, value, _ = proof
         reason = f"{evidence.row.name} executed {value:,.0f} {NAMED.get(op, op.upper())} at {span}, which is a batch of {batch:,}"
-    kernels = tuple(kernel.name for kernel in evidence.kernels)
-    return Window(frozenset(item.place for item in constant), batch, reason, kernels)
+    kernels, row = tuple(kernel.name for kernel in evidence.kernels), (evidence.row.layer, evidence.row.direction)
+    return Window(frozenset(item.place for item in constant), batch, reason, kernels, row)
 
 
 def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
@@ -174,8 +178,8 @@ def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None
         op, "FFMA per multiply-add"
     )
     equals = f"one {what} of {evidence.row.layer} for a batch of {seen:,} ({seen:,} x {value / seen:,.0f})"
-    reason = f"{name} executed {value:,.0f} {NAMED.get(op, op.upper())} {span}, {equals}"
-    return Window(frozenset(), seen, reason, (name,))
+    reason = f"{name} executed {value:,.0f} {NAMED.get(op, op.upper())} {span}. That is {equals}"
+    return Window(frozenset(), seen, reason, (name,), (evidence.row.layer, evidence.row.direction))
 
 
 def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowEvidence]]:
@@ -277,6 +281,8 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
 HOST_TODO = "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise before each reading of the clock."
 FLAT = 1.2
 """Times no further apart than this do not follow the batch size."""
+LISTED = 3
+"""Of more times, only the shortest and the longest are in the sentence."""
 
 
 def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdict]:
@@ -285,15 +291,16 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
     either = " either" if found is not None else ""
     works = {(row.size, f"{row.layer}:{row.direction}"): row.whole_paper or 0.0 for row in ledger.rows}
     clocked: dict[str, dict[int, float]] = defaultdict(dict)  # "conv2:forward" -> batch -> nanoseconds
-    for run, name, value in _summaries(study, "host_time"):
-        if run.batch_size is not None:
-            clocked[name][run.batch_size] = value
+    for item in host_times(study.runs):
+        if item.run.batch_size is not None:
+            clocked[f"{item.layer}:{item.direction}"][item.run.batch_size] = item.nanoseconds
     for name, points in clocked.items():
         paper = {batch: works.get((batch, name), 0.0) for batch in points}
         if not _stays([work or batch for batch, work in paper.items()], points.values(), FLAT):
             continue
         low, high = min(points), max(points)
-        listed = ", ".join(f"{points[batch] / 1e6:.3g}" for batch in sorted(points))
+        each = [f"{points[batch] / 1e6:.3g}" for batch in sorted(points)]
+        listed = ", ".join(each) if len(each) <= LISTED else f"{min(each, key=float)} to {max(each, key=float)}"
         slow, fast = (amount(paper[batch] / points[batch] * 1e9) for batch in (low, high))
         rate = f" If these were kernel times, batch {low} would run at {slow}FLOP/s and batch {high} at {fast}FLOP/s."
         times_of = f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms"
@@ -326,30 +333,52 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
     return [Verdict("time does not follow", text, None, None, WINDOW_TODO, confidence="measured")]
 
 
+SPACE = ("values", "B", *UNITS)
+"""Units of hand values that count no operations."""
+
+
 def hand_estimates(study: Study) -> list[Verdict]:
-    """Hand values that came with the reports (``hand_estimate:<layer>:<what>``), each explained by its slips."""
-    said: dict[str, Verdict] = {}
-    for run, name, value in _summaries(study, "hand_estimate"):
-        layer, _, what = name.partition(":")
-        sheet = sheet_for(run.report.ops, layer)
-        if sheet is None or sheet.facts is None or not (found := check(int(value), sheet.facts)).slips:
-            continue
-        facts = sheet.facts
-        note = ""
-        if "values, not operations" in found.slips:
-            note = f" In values it is {facts.weights + facts.biases + facts.batch * facts.ways[0].outputs:,}."
-        text = f"The hand estimate of {layer} ({what or 'operations'}, batch {run.batch_size}): {explain(found)}{note}"
-        todo = f"perfctl estimate {run.workload} --batch {run.batch_size} --layer {layer} --check {int(value)}"
-        said.setdefault(name, Verdict("hand estimate", text, None, None, todo, confidence="predicted and matched"))
-    return list(said.values())
+    """Hand values that came with the reports (``hand_estimate:<layer>:<what>``), each explained by its slips.
 
-
-def _summaries(study: Study, kind: str) -> Iterator[tuple[Run, str, float]]:
+    One verdict a layer: its first wrong value in full, then the others. A value whose unit is "values", B, KiB or MiB
+    is held against the layer's sizes, any other against its operations.
+    """
+    found: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, str]]] = defaultdict(dict)
     for run in study.runs:
         for item in run.report.summaries:
             head, _, name = item.name.partition(":")
-            if head == kind and item.value is not None:
-                yield run, name, item.value
+            layer, _, what = name.partition(":")
+            if head != "hand_estimate" or item.value is None:
+                continue
+            sheet = sheet_for(run.report.ops, layer)
+            if sheet is not None and sheet.facts is not None:
+                seen = check(int(item.value), sheet.facts, sheet.quantities if item.unit in SPACE else ())
+                found[layer, run.batch_size].setdefault(what, (run, seen, _in_values(seen, sheet.facts)))
+    return [said for place, values in found.items() if (said := _hand_estimate(place, values)) is not None]
+
+
+def _hand_estimate(
+    place: tuple[str, int | None], values: Mapping[str, tuple[Run, Finding, str]]
+) -> Verdict | None:  # fmt: skip
+    wrong = [what for what, (_, found, _) in values.items() if found.slips]
+    if not wrong:
+        return None
+    layer, batch = place
+    run, found, note = values[wrong[0]]
+    text = f"The hand estimate of {layer} ({wrong[0] or 'operations'}, batch {batch}): {explain(found)}{note}"
+    for what in wrong[1:]:
+        text += f" Its {what or 'operations'}: {explain(values[what][1])}{values[what][2]}"
+    for what, (_, item, _) in values.items():
+        if item.exact and not item.slips:
+            text += f" Its {what or 'operations'}: {item.value:,} is right."
+    todo = f"perfctl estimate {run.workload} --batch {batch} --layer {layer} --check {found.value}"
+    return Verdict("hand estimate", text, None, None, todo, confidence="predicted and matched")
+
+
+def _in_values(found: Finding, facts: Facts) -> str:
+    if "values, not operations" not in found.slips:
+        return ""
+    return f" In values it is {facts.weights + facts.biases + facts.batch * facts.ways[0].outputs:,}."
 
 
 _DIRECT = {"depthwise": "direct convolution"}

@@ -158,7 +158,9 @@ def _sum(path: Path, runs: list[Written]) -> str:
     }
     held = ", ".join(f"{total:,} {name}" for name, total in totals.items() if total)
     known, wrong = sum(not run.new for run in runs), sum(run.reason is not None for run in runs)
-    said = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {held or 'no rows in the large tables'}"
+    said = (
+        f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {held or 'no kernels, ranges or counters'}"
+    )
     said += f"; {known} were in the store already" if known else ""
     return f"{said}; {wrong} partial or failed (perfctl runs says why)" if wrong else said
 
@@ -169,5 +171,5 @@ def _line(path: Path, written: Written) -> str:
     counts = _counts(written)
     del counts["run_id"], counts["new"]
     held = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    said = f"{path}: run {written.run_id}: {held or 'no rows in the large tables'}"
+    said = f"{path}: run {written.run_id}: {held or 'no kernels, ranges or counters'}"
     return f"{said}; partial: {written.reason}" if written.reason else said

@@ -48,11 +48,11 @@ class Series:
 
 def against_batch(
     name: str, description: str, lines: Sequence[Series], show: Callable[[float], str], *, log: bool = False,
-    up: str = "",
+    decades: bool = False, up: str = "",
 ) -> str:  # fmt: skip
     """Lines against batch size (log2 axis, real values as ticks), labelled at their ends; ``up`` names the values' axis.
 
-    With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper".
+    With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper"; with ``decades`` on a log10 axis.
     """
     figure, axes = new_axes(y=up)
     for line in lines:
@@ -69,13 +69,19 @@ def against_batch(
     axes.set_xlabel("batch size", color=MUTED, fontsize=10)
     if log:
         _ratio_axis(axes, [value for line in lines for value in line.values], batches[0])
+    elif decades:
+        values = [value for line in lines for value in line.values]
+        axes.set_yscale("log")
+        axes.set_ylim(min(values) / 2, max(values) * 2)
+        axes.yaxis.set_major_formatter(formatter(show))
+        axes.minorticks_off()
     else:
         highest = max(value for line in lines for value in (*line.values, *line.highs))
         axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(formatter(show))
     named = len(lines) > 1 or log
     if named:
-        label_ends(axes, lines, log2 if log else float)
+        label_ends(axes, lines, log2 if log or decades else float)
     hits = []
     for line in lines:
         for place, (batch, value) in enumerate(zip(line.batches, line.values, strict=True)):

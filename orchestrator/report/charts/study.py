@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
+from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.predict.bench import ALL, correlation, figures
@@ -23,6 +26,7 @@ COLOURED = 7
 Line = tuple[str, str, dict[int, float]]
 """(model, quantity, batch size -> value)."""
 PREFIX = "bench-"
+PAPER = "multiply-adds, paper"
 
 
 def chart_views(key: str, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Chart, ...]:
@@ -96,6 +100,54 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
     title = f"Share of the {timed[0].whole} by layer, all directions{by_batch}"
     note = f"{'; '.join(sorted({row.basis for row in timed if row.basis}))}; all measured steps together"
     return [Chart(title, svg, note, tuple((part, colour) for part, colour in legend.items() if part in seen))]
+
+
+def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
+    """Instructions of the kernels that executed the same at every batch size, and the multiply-adds of their layer.
+
+    Empty without such kernels, or where no layer fits them.
+    """
+    window = found.judgement.window
+    if window is None or window.row is None:
+        return ()
+    layer, direction = window.row
+    lines: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in found.ledger.rows:
+        if (row.layer, row.direction) == window.row and row.whole_paper and row.batch is not None:
+            lines[PAPER][row.batch] = row.whole_paper / 2
+    for at in found.prepared.batches:
+        if at.counted is None or at.batch is None:
+            continue
+        for name in ("fadd", "ffma"):
+            value, state = _executed(at, at.counted, window.kernels, name)
+            if value:
+                lines[f"{name.upper()}, {state}"][at.batch] = value
+    paper, counted = lines.pop(PAPER, {}), {name: at for name, at in lines.items() if len(at) > 1}
+    if len(paper) < 2 or not counted:
+        return ()
+    grows = max(paper.values()) / min(paper.values())
+    drawn = [(PAPER, paper), *counted.items()]
+    series = [Series(name, tuple(at), tuple(at.values()), colour=place) for place, (name, at) in enumerate(drawn)]
+    said = "; ".join(f"{line.label} {si(line.values[0])} to {si(line.values[-1])}" for line in series)
+    description = f"Multiply-adds of {layer} {direction} on paper, and what its kernels executed. {said}"
+    svg = against_batch(
+        f"{key}-counts", description, series, lambda n: short(si(n)), decades=True, up="number, log axis"
+    )
+    note = f"multiply-adds of {layer} {direction} on paper; instructions of {', '.join(window.kernels)[:90]}"
+    return (Chart(f"Counted, flat; on paper, {grows:.3g}-fold", svg, note),)
+
+
+def _executed(at: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str) -> tuple[float, str]:
+    """(sum over the launches of these kernels in a step, counted or derived) of one instruction."""
+    total, state = 0.0, "counted"
+    for kernel, _ in counted.launches:
+        if kernel.name in kernels:
+            value = instructions(counted.values.get(kernel.launch, {})).get(name)
+            rule = at.completed.get(kernel.launch)
+            if value is None and rule is not None:
+                value, state = getattr(rule, name), "derived"
+            total += value or 0
+    return total / (counted.steps or 1), state
 
 
 def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:

@@ -7,6 +7,7 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from perfctl.orchestrator.analyse.hardware.seen import seen_gpu
 from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
@@ -34,6 +35,16 @@ def origins(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
 def began(runs: Sequence[Run]) -> str:
     """The day of the first run, "" where none is known."""
     return min((run.started_at for run in runs if run.started_at), default="")[:10]
+
+
+def device_text(study: Study) -> str | None:
+    """Name of the study's device; of a GPU without a name its memory, where a record says it."""
+    if any(device.name for run in study.runs for device in run.devices):
+        return study.device
+    seen = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
+    if seen is None:
+        return "GPU without a name" if study.device == "gpu" else study.device
+    return f"{seen} without a name".removeprefix("a ")
 
 
 def runs_table(study: Study) -> Table | None:

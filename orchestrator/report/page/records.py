@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,27 @@ from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.tables import Grid, Table
 
+_ENDS = re.compile(r"(?<=[.?!]) (?=[A-Z0-9'])")
+"""Between two sentences."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence. ``evidence`` is the section of the page that proves it."""
+    """One finding: a sentence, and details after it. ``evidence`` is the section of the page that proves it."""
 
     text: str
     evidence: str
     warning: bool = False
+
+    @property
+    def first(self) -> str:
+        """The first sentence of several."""
+        return _ENDS.split(self.text, maxsplit=1)[0]
+
+    @property
+    def rest(self) -> str:
+        """What follows the first sentence; "" where nothing does."""
+        return self.text[len(self.first) :].lstrip()
 
 
 @dataclass(frozen=True, slots=True)

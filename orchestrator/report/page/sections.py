@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
+from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
 from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
-from perfctl.orchestrator.report.charts.study import chart_views, layer_colours
+from perfctl.orchestrator.report.charts.study import chart_views, counts_charts, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
-from perfctl.orchestrator.report.ledger.page import ledger_view
+from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
+from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
@@ -23,12 +25,12 @@ from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
 from perfctl.orchestrator.report.page.ranks import ranks_table
-from perfctl.orchestrator.report.page.records import PageView, Section, StudyView
+from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
 NUMBERS = (
-    "charts", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
+    "charts", "parts", "times", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
     "ranges", "api", "ranks", "utilisation", "memory", "summaries",
 )  # fmt: skip
 """Sections of numbers, with their origin beside the heading."""
@@ -45,15 +47,27 @@ def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peak
     found = sorted(whole, key=lambda study: study.foreign)
     ranks = _ranks(found)
     views = tuple(
-        _study(analyse(study, peaks), f"s{number}", ranks.get(number, ())) for number, study in enumerate(found, 1)
+        _study(one, f"s{number}", ranks.get(number, ())) for number, one in enumerate(analyse_all(found, peaks), 1)
     )
-    views = (*bench_views(bench, len(found) + 1), *views)
+    views = (*bench_views(bench, len(found) + 1), *_told_apart(views))
+    if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
+        title = f"{label(found[0])}, {len(found)} parts of a study"
     if title is None:
         several = f"{len(views)} studies and reports" if views else "nothing to show"
         title = views[0].heading if len(views) == 1 else several
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
     return PageView(title, stamp, views)
+
+
+def _told_apart(views: Sequence[StudyView]) -> tuple[StudyView, ...]:
+    """With the device in headings that would be the same."""
+    often = Tally(view.heading for view in views)
+    devices = [dict(view.facts).get("device") for view in views]
+    return tuple(
+        replace(view, heading=f"{view.heading}, {device}") if often[view.heading] > 1 and device else view
+        for view, device in zip(views, devices, strict=True)
+    )
 
 
 def _ranks(found: Sequence[Study]) -> dict[int, tuple[Table, ...]]:
@@ -69,36 +83,50 @@ def _ranks(found: Sequence[Study]) -> dict[int, tuple[Table, ...]]:
 def _study(found: Analysis, key: str, ranks: tuple[Table, ...] = ()) -> StudyView:
     """``ranks``: of the jobs whose first rank this study is."""
     study, said = found.study, findings(found)
-    news = [item for item in said if not item.warning]
     origins = about.origins(study.runs)
     origin = None if {name for name, _ in origins} <= {"measured"} else " and ".join(name for name, _ in origins)
-    sections = (
-        replace(part, origin=origin) if part.key in NUMBERS else part for part in _parts(found, key, origin, ranks)
+    sections = tuple(
+        replace(part, origin=origin) if part.key in NUMBERS else part
+        for part in _parts(found, key, origin, ranks, said)
     )
+    shown = {part.key for part in sections}
+    if "ledger" in shown:
+        said = tuple(item if item.evidence in shown else replace(item, evidence="ledger") for item in said)
+    news = [item for item in said if not item.warning]
     capability = next((device.compute_capability for device in study.runs[0].devices[:1]), None)
     chip = capability if (capability or "").startswith("gfx") else f"CC {capability}"
     facts = (
         ("what", study.runs[0].report.form if study.foreign else ""),
-        ("device", f"{study.device or 'not recorded'}" + (f" ({chip})" if capability else "")),
+        ("device", f"{about.device_text(study) or 'not recorded'}" + (f" ({chip})" if capability else "")),
         ("batch", " ".join(map(str, study.batches))), ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
     )  # fmt: skip
     return StudyView(
         key, heading(study), tuple((name, value) for name, value in facts if value), origins,
-        tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning), tuple(sections),
+        tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning), sections,
     )  # fmt: skip
 
 
-def _parts(found: Analysis, key: str, origin: str | None, ranks: tuple[Table, ...]) -> Iterable[Section]:
+def _told_above(sweep: Sequence[Reason], said: Sequence[Finding]) -> tuple[Reason, ...]:
+    """Without the sentences that stand among the findings."""
+    told = {item.text for item in said}
+    return tuple(replace(item, sentence="") if item.sentence in told else item for item in sweep)
+
+
+def _parts(
+    found: Analysis, key: str, origin: str | None, ranks: tuple[Table, ...], said: Sequence[Finding]
+) -> Iterable[Section]:
     """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
-    if drawn := chart_views(key, entries, batch_points):
+    if drawn := (*counts_charts(key, found), *chart_views(key, entries, batch_points)):
         if origin:
             drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
     yield from _tables("inference", "Inference", *inference_tables(some))
+    yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
+    yield from _tables("times", "Host clock", times_table(found))
     if view := ledger_view(found):
-        yield Section("ledger", "Ledger", ledger=view)
+        yield Section("ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)))
     yield from _tables("derived", "Derived counts", derived_table(found.prepared), folded=found.ledger.any_counted)
     if tables := roofline_tables(found.roofline):
         chart = roofline_chart(key, found.roofline, colours)

@@ -176,16 +176,36 @@ def test_a_hand_value_is_explained_by_its_slips_with_the_command_that_checks_it(
     )
 
 
-def test_only_hand_values_with_a_slip_are_told_and_each_once(synthetic: ModuleType) -> None:
+def test_hand_values_of_a_layer_are_one_verdict_with_each_once(synthetic: ModuleType) -> None:
     twice = ("hand_estimate:fc:a", 1000.0)
-    found = estimated(
+    (said,) = estimated(
         synthetic, twice, twice, ("hand_estimate:fc:right", 64_000.0), ("hand_estimate:fc:none", None), ("hand_estimate:zz:x", 5.0),
         ("estimate:fc:b", 1000.0), ("hand_estimate:fc:b", 4 * 64_000.0),
     )  # fmt: skip
-    assert [item.sentence.split("batch 64)")[0] for item in found] == [
-        "The hand estimate of fc (a, ",
-        "The hand estimate of fc (b, ",
-    ]
+    assert said.sentence.startswith("The hand estimate of fc (a, batch 64): 1,000 comes from one slip")
+    assert said.sentence.count("1,000 comes from") == 1
+    assert f" Its b: {4 * 64_000:,} comes from" in said.sentence
+    assert said.sentence.endswith(f" Its right: {64_000:,} is right.")
+    assert "zz" not in said.sentence and "none" not in said.sentence
+
+
+def test_hand_values_that_are_all_right_are_no_verdict(synthetic: ModuleType) -> None:
+    assert estimated(synthetic, ("hand_estimate:fc:multiply-adds", 64_000.0)) == []
+
+
+def test_a_hand_value_in_bytes_or_values_is_held_against_sizes_not_operations(synthetic: ModuleType) -> None:
+    """fc has 1,000 weights and 10 biases, and 64 x 10 outputs: 4 B each."""
+    run = synthetic.make_run(
+        workload="my_net", ops=(FC,), summaries=(
+            Summary("hand_estimate:fc:weights", 4 * 1000, "B"), Summary("hand_estimate:fc:all", 1000 + 64 * 10, "values"),
+        ),
+    )  # fmt: skip
+    (found,) = studies([run])
+    (said,) = hand_estimates(found)
+    assert said.sentence.startswith(
+        "The hand estimate of fc (all, batch 64): 1,640 comes from one slip: bias left out."
+    )
+    assert said.sentence.endswith(" Its weights: 4,000 is right.")
 
 
 @pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "measured")])

@@ -88,10 +88,16 @@ def test_more_than_half_of_the_counted_work_must_stay(macs: int, found: bool) ->
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        ({"ffma": 5000}, "5,000 FFMA at batch 16 to 64, one FFMA per multiply-add of fc for a batch of 5 (5 x 1,000)"),
-        ({"fadd": 70}, "70 FADD at batch 16 to 64, one add per output of fc for a batch of 7 (7 x 10)"),
-        ({"fmul": 30}, "30 FMUL at batch 16 to 64, one multiply per output of fc for a batch of 3 (3 x 10)"),
-        ({"ffma": 5000, "fadd": 20}, "20 FADD at batch 16 to 64, one add per output of fc for a batch of 2 (2 x 10)"),
+        (
+            {"ffma": 5000},
+            "5,000 FFMA at batch 16 to 64. That is one FFMA per multiply-add of fc for a batch of 5 (5 x 1,000)",
+        ),
+        ({"fadd": 70}, "70 FADD at batch 16 to 64. That is one add per output of fc for a batch of 7 (7 x 10)"),
+        ({"fmul": 30}, "30 FMUL at batch 16 to 64. That is one multiply per output of fc for a batch of 3 (3 x 10)"),
+        (
+            {"ffma": 5000, "fadd": 20},
+            "20 FADD at batch 16 to 64. That is one add per output of fc for a batch of 2 (2 x 10)",
+        ),
         ({"ffma": 5500}, "the same at batch 16 to 64"),
     ],
 )

@@ -1,0 +1,100 @@
+"""The parts of one study side by side, and times of the host's clock: what is drawn, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
+from perfctl.orchestrator.report.tables import Table
+from perfctl.records.report import Device, Step, Summary
+from tests.analyse import synthetic
+
+MIB = 1 << 20
+BATCH = 64
+V100 = Device("Tesla V100", "gpu", memory_bytes=16_384 * MIB)
+SECOND = 3
+"""The second variant has this many times the work of the first in every layer."""
+
+
+def analysed(*changes: dict[str, Any]) -> list[Analysis]:
+    calls = synthetic.layer_calls(BATCH)
+    runs = [synthetic.make_run(number, **{"layer_calls": calls, **each}) for number, each in enumerate(changes, 1)]
+    return analyse_all(studies(runs))
+
+
+def second() -> dict[str, Any]:
+    calls = (
+        call._replace(macs=SECOND * call.macs, parameters=call.parameters + 1) for call in synthetic.layer_calls(BATCH)
+    )
+    return {"variant": "k=5", "layer_calls": tuple(calls)}
+
+
+def lines(table: Table | None) -> dict[str, list[str]]:
+    """First cell of each row -> texts of the others, without padding."""
+    assert table is not None
+    return {row[0].text: [cell.text.strip("\u2007\u2008") for cell in row[1:]] for row in table.rows}
+
+
+def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> None:
+    test = {"steps": (Step(0, "test", None, None, None, 0.9), Step(1, "test", None, None, None, 0.95))}
+    first, other = analysed({"device": V100, **test}, {"device": V100, **second()})
+    shown = lines(variants_table(first))
+    parameters = synthetic.PARAMETERS
+    assert shown["conv2 parameters"] == [f"{parameters['conv2'] + more:,}".replace(",", "\u202f") for more in (0, 1)]
+    assert shown["all parameters"] == [
+        f"{sum(parameters.values()) + more:,}".replace(",", "\u202f") for more in (0, len(parameters))
+    ]
+    macs = synthetic.macs("conv2", BATCH)
+    assert shown["conv2 forward, MAC"] == [f"{n * macs:,}".replace(",", "\u202f") for n in (1, SECOND)]
+    assert shown["last accuracy"] == ["95.00 %", "–"]
+    assert variants_table(other) is None  # stands with the first of them
+    assert parts_table(first.parts) is None  # both ran on one device
+
+
+def test_times_that_a_verdict_rules_out_have_no_ratio() -> None:
+    def timed(nanoseconds: float) -> dict[str, Any]:
+        return {"device": V100, "summaries": (Summary("host_time:conv2:forward", nanoseconds, "ns"),)}
+
+    slow, *_ = analysed(timed(100_000), {**second(), **timed(80_000)})
+    assert lines(variants_table(slow))["time / the first one's"] == ["1.00", "refused"]
+    fair, *_ = analysed(timed(100_000), {**second(), **timed(250_000)})
+    assert lines(variants_table(fair))["time / the first one's"] == ["1.00", "2.50"]
+
+
+def test_one_variant_other_layers_and_other_batch_sizes_are_not_set_side_by_side() -> None:
+    (alone,) = analysed({"device": V100})
+    assert variants_table(alone) is None
+    renamed = tuple(call._replace(layer=f"x{call.layer}") for call in synthetic.layer_calls(BATCH))
+    for change in ({"layer_calls": renamed}, {"batch_size": 2 * BATCH}, {"layer_calls": ()}):
+        first, *_ = analysed({"device": V100}, {"device": V100, "variant": "k=5", **change})
+        assert variants_table(first) is None
+
+
+def test_a_time_shorter_than_the_peak_allows_is_marked() -> None:
+    """No kernel of a V100 SXM2 multiplies faster than 80 x 64 units x 2 FLOP x 1,530 MHz."""
+    macs = synthetic.macs("conv2", BATCH)
+    least = 2 * macs / (80 * 64 * 2 * 1530e6) * 1e9
+    summaries = (Summary("host_time:conv2:forward", least / 2, "ns"), Summary("host_time:fc1:forward", 1e6, "ns"))
+    (found,) = analysed({"device": V100, "summaries": summaries})
+    table = times_table(found)
+    assert table is not None
+    places = {column.label: at for at, column in enumerate(table.columns)}
+    ratios = [row[places["clock / least"]] for row in table.rows]
+    assert [(cell.text, cell.style) for cell in ratios[:1]] == [("0.50", "bad")] and ratios[1].style == ""
+    assert (
+        table.rows[0][places["least"]].value == round(least, 1) or abs(least - table.rows[0][places["least"]].value) < 1
+    )  # type: ignore[operator]
+    assert any("taken as a V100 SXM2" in note for note in table.notes)
+
+
+def test_a_gpu_without_a_name_has_no_least_time_and_a_study_without_such_times_no_table() -> None:
+    nameless = replace(V100, name=None)
+    summaries = (Summary("host_time:conv2:forward", 1000, "ns"),)
+    (found,) = analysed({"device": nameless, "summaries": summaries})
+    table = times_table(found)
+    assert table is not None and "least" not in {column.label for column in table.columns}
+    (without,) = analysed({"device": V100})
+    assert times_table(without) is None
