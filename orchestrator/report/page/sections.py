@@ -13,8 +13,10 @@ from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
+from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
+from perfctl.orchestrator.report.ledger.trail import trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.bench import apart, bench_views
@@ -98,7 +100,9 @@ def _parts(found: Analysis, key: str, origin: str | None, ranks: tuple[Table, ..
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
     yield from _tables("inference", "Inference", *inference_tables(some))
     if view := ledger_view(found):
-        yield Section("ledger", "Ledger", ledger=view)
+        minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
+        ways = {trail.key: trail.data for trail in trails(found)}
+        yield Section("ledger", "Ledger", ledger=view, matrix=matrix(found, minor), trails=ways)
     yield from _tables("derived", "Derived counts", derived_table(found.prepared), folded=found.ledger.any_counted)
     if tables := roofline_tables(found.roofline):
         chart = roofline_chart(key, found.roofline, colours)
