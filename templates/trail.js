@@ -5,7 +5,7 @@ const trailOf = (() => {
   if (!known.size) return null;
   const panel = make("aside", { class: "trail", role: "dialog", "aria-label": "Where the figure comes from", tabindex: "-1", hidden: "" });
   document.body.append(panel);
-  let opener = null;
+  let opener = null, shown = "";
   const light = (study, layer) => document.querySelectorAll(`[id="${study}"] [data-layer]`).forEach((node) => node.classList.toggle("lit", node.dataset.layer === layer));
   const table = (step) => {
     const node = make("table"), head = node.createTHead().insertRow(), body = node.createTBody();
@@ -26,6 +26,7 @@ const trailOf = (() => {
   const close = () => {
     if (panel.hidden) return;
     panel.hidden = true;
+    shown = "";
     document.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.removeAttribute("aria-current"));
     address.put("trail", null);
@@ -42,11 +43,12 @@ const trailOf = (() => {
     head.append(make("h2", {}, found.title), shut);
     panel.replaceChildren(head, steps);
     panel.hidden = false;
+    shown = `${study}/${key}`;
     panel.scrollTop = 0;
     light(study, key.split("/").slice(0, -2).join("/"));
     document.querySelectorAll("[data-trail]").forEach((node) => node.toggleAttribute("aria-current", node.dataset.trail === key && node.closest("article")?.id === study));
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.setAttribute("aria-current", "true"));
-    address.put("trail", `${study}/${key}`, `${study}-ledger`);
+    address.put("trail", `${study}/${key}`, from ? `${study}-ledger` : undefined);
     panel.focus();
     return true;
   };
@@ -56,8 +58,8 @@ const trailOf = (() => {
   });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
   const fromAddress = () => {
-    const [study, ...key] = (address.get("trail") ?? "").split("/");
-    if (study) open(study, key.join("/"));
+    const asked = address.get("trail") ?? "", [study, ...key] = asked.split("/");
+    if (asked && asked !== shown) open(study, key.join("/"));
   };
   window.addEventListener("hashchange", fromAddress);
   fromAddress();
