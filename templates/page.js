@@ -101,8 +101,8 @@ document.querySelectorAll("figure.table").forEach((figure) => {
 
 // Links into a closed part open it, also from another page.
 const reveal = () => {
-  let node = null;
-  try { node = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { /* a stray % names nothing */ }
+  let node = document.getElementById(address.place());
+  if (node && location.hash.includes("?")) node.scrollIntoView(); // the browser looks for the whole text
   for (; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
 };
 window.addEventListener("hashchange", reveal);

@@ -21,8 +21,9 @@ from perfctl.orchestrator.analyse.ledger.unattributed import beyond_time, causes
 from perfctl.orchestrator.analyse.usage.busy import BUSY, busy_from
 from perfctl.orchestrator.analyse.usage.memory import fits
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.analyse.verdicts.judge import headlines
+from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.report.cells import count
+from perfctl.orchestrator.report.ledger.trail import row_key, sweep_key
 from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
@@ -182,6 +183,7 @@ def _gaps(found: Analysis) -> list[Finding]:
         Finding(
             item.sentence,
             next((EVIDENCE[rule] for rule in item.rules if rule in EVIDENCE and item.place is None), "ledger"),
+            trail=_trail(item, found.ledger),
         )
         for item in told
     ]
@@ -191,6 +193,15 @@ def _gaps(found: Analysis) -> list[Finding]:
         text = f"{what} lie within 10 % of paper in every layer and direction where both are known."
         return [Finding(text, "ledger")]
     return said
+
+
+def _trail(item: Headline, ledger: Ledger) -> str | None:
+    """Key of the trail that proves a headline."""
+    if item.place is None:
+        return sweep_key(item.rules[0]) if item.rules else None
+    size, layer, direction = item.place
+    row = next(row for row in ledger.rows if (row.size, row.layer, row.direction) == (size, layer, direction))
+    return row_key(row.place, row.direction, row.batch)
 
 
 def _waits(found: Analysis) -> Iterator[Finding]:

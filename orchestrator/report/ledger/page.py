@@ -293,7 +293,7 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
     if row.paper.value is not None and extra:
         paper = replace(paper, title=f"{paper.title}; beside it {full(extra)} elementwise")
     cells = (
-        _batch_cell(row.batch), paper, _counted_cell(row), _ratio_cell(row), took, share,
+        _batch_cell(row.batch), paper, _counted_cell(row), ratio_cell(row), took, share,
         amount(row.achieved, "FLOP/s", unrated),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
     )  # fmt: skip
@@ -317,7 +317,7 @@ def _counted_cell(row: LedgerRow) -> Cell:
     return replace(cell, title="; ".join(filter(None, (cell.title, said))))
 
 
-def _ratio_cell(row: LedgerRow) -> Cell:
+def ratio_cell(row: LedgerRow) -> Cell:
     if row.ratio is not None:
         text = mark(row.counted) + ratio(row.ratio)
         title = f"{full(row.counted.value or 0)} / {full(row.paper.value or 0)} = {significant(row.ratio, 5)}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.ledger.matrix import Matrix
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.tables import Grid, Table
 
@@ -21,6 +23,8 @@ class Finding:
     text: str
     evidence: str
     warning: bool = False
+    trail: str | None = None
+    """Key of the trail that leads from the figure to its sources; None where there is none."""
 
     @property
     def first(self) -> str:
@@ -41,6 +45,9 @@ class Section:
     title: str
     tables: tuple[Table, ...] = ()
     ledger: LedgerView | None = None
+    matrix: Matrix | None = None
+    trails: Mapping[str, Any] = field(default_factory=dict)
+    """Key -> trail, as the page carries them."""
     note: str | None = None
     charts: tuple[Chart, ...] = ()
     folded: tuple[Table, ...] = ()

@@ -14,9 +14,11 @@ from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, counts_charts, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
+from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
+from perfctl.orchestrator.report.ledger.trail import trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.bench import apart, bench_views
@@ -126,7 +128,15 @@ def _parts(
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
     if view := ledger_view(found):
-        yield Section("ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)))
+        minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
+        ways = {trail.key: trail.data for trail in trails(found)}
+        yield Section(
+            "ledger",
+            "Ledger",
+            ledger=replace(view, sweep=_told_above(view.sweep, said)),
+            matrix=matrix(found, minor),
+            trails=ways,
+        )
     yield from _tables("derived", "Derived counts", derived_table(found.prepared), folded=found.ledger.any_counted)
     if tables := roofline_tables(found.roofline):
         chart = roofline_chart(key, found.roofline, colours)

@@ -1,0 +1,317 @@
+"""From a ratio back to where it comes from: kernels, instruction counts, the formula with its numbers, the rule, the source.
+
+One trail for each row of the ledger, and one for each verdict about the sweep. The page shows it in a panel; everything in
+it is worked out here. FLOPs: 1 multiply-add = 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
+from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
+from perfctl.orchestrator.analyse.ledger.timing import Key
+from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, kernels_by_key
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+from perfctl.orchestrator.report.cells import mark
+from perfctl.orchestrator.report.ledger.page import formulas, reason
+from perfctl.orchestrator.report.numbers import full, ratio, significant, time
+from perfctl.records.run import Run
+
+KERNELS = 12
+"""Rows of a table of kernels; the rest is counted."""
+NAME = 200
+COUNTS = ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma", "fadd2", "fmul2", "ffma2")
+"""Instructions in the order of the table; a column for those that some kernel executed."""
+LAUNCHES = 8
+"""Numbers of launches in a line; the query has all."""
+RULES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TrailStep:
+    """One step back: a heading, sentences, a table, text to copy."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """The way from one figure to its sources."""
+
+    key: str
+    """Part of the page's address: the same after the page is written again."""
+    title: str
+    steps: tuple[TrailStep, ...]
+
+    @property
+    def data(self) -> dict[str, object]:
+        """As the page carries it, without empty parts."""
+        steps = [
+            {
+                name: value
+                for name, value in (
+                    ("title", step.title), ("lines", step.lines), ("heads", step.heads), ("rows", step.rows), ("code", step.code),
+                )
+                if value
+            }
+            for step in self.steps
+        ]  # fmt: skip
+        return {"title": self.title, "steps": steps}
+
+
+def row_key(place: str, direction: str, batch: int | None) -> str:
+    """Key of a ledger row's trail: "conv2/forward/64"."""
+    return "/".join((place, direction, "" if batch is None else str(batch)))
+
+
+def sweep_key(rule: str) -> str:
+    """Key of the trail of a verdict about the sweep: "sweep/wrong-window"."""
+    return f"sweep/{rule.replace(' ', '-')}"
+
+
+def trails(found: Analysis) -> tuple[Trail, ...]:
+    """Trails of all ledger rows, then of the verdicts about the sweep (one a rule)."""
+    each = {batch.batch: _kernels_of(batch) for batch in found.prepared.batches}
+    rows = tuple(_row_trail(row, found, each[row.batch]) for row in found.ledger.rows)
+    by_rule: dict[str, list[Verdict]] = {}
+    for verdict in found.judgement.sweep:
+        by_rule.setdefault(verdict.rule, []).append(verdict)
+    return (*rows, *(_sweep_trail(rule, verdicts, found, each) for rule, verdicts in by_rule.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The run that FLOPs are read from at one batch size, and its kernels by ledger key."""
+
+    run: PreparedRun | None
+    kernels: Mapping[Key | None, Sequence[KernelGroup]]
+    batch: PreparedBatch
+
+
+def _kernels_of(batch: PreparedBatch) -> _Counted:
+    return _Counted(batch.counting, kernels_by_key(batch.counting) if batch.counting else {}, batch)
+
+
+def _row_trail(row: LedgerRow, found: Analysis, counted: _Counted) -> Trail:
+    groups = counted.kernels.get((row.layer, row.direction), ())
+    launches = _launches(counted.run, (row.layer, row.direction))
+    steps = (_compared(row), _kernels(row, groups), *_rules(counted, launches), _on_paper(row), _reasons(row, found),
+             _source(counted.run, launches))  # fmt: skip
+    kept = tuple(step for step in steps if step is not None)
+    return Trail(
+        row_key(row.place, row.direction, row.batch),
+        f"{row.name}{', batch ' + str(row.batch) if row.batch else ''}",
+        kept,
+    )
+
+
+def _compared(row: LedgerRow) -> TrailStep:
+    paper, counted = row.paper, row.counted
+    lines = []
+    if row.ratio is not None:
+        state = "derived" if counted.state == "derived" else "counted"
+        lines.append(
+            f"{mark(counted)}{full(counted.value or 0)} FLOP {state} / {full(paper.value or 0)} FLOP on paper = "
+            f"{mark(counted)}{significant(row.ratio, 4)}"
+        )
+    else:
+        lines += [f"Counted: {_value(counted.value, counted.reason)}", f"On paper: {_value(paper.value, paper.reason)}"]
+    if row.counted.state == "derived" and row.counted.value is not None:
+        lines.append("Derived from kernel names, grids and shapes: nothing was counted.")
+    elif row.derived is not None and row.derived.value is not None and counted.value:
+        lines.append(f"Derived by the kernels' rules: {mark(row.derived)}{full(row.derived.value, 'FLOP')}.")
+    if row.time is not None:
+        doubt = "" if row.trusted else " (under ncu, at locked clocks: not a time to trust)"
+        lines.append(f"Time: {time(row.time.median)}, median of {row.time.count}; {row.basis}{doubt}.")
+    title = "Counted / paper" if row.ratio is None else f"Ratio {mark(counted)}{ratio(row.ratio)}"
+    return TrailStep(title, tuple(lines))
+
+
+def _value(value: float | None, reason: str | None) -> str:
+    return full(value, "FLOP") if value is not None else f"not known: {reason or 'not collected'}"
+
+
+def _kernels(row: LedgerRow, groups: Sequence[KernelGroup]) -> TrailStep | None:
+    """Kernels of a step with their instructions; without counters only names and launches."""
+    if not groups:
+        if not row.kernels:
+            return None
+        rows = tuple(
+            (use.name[:NAME], _often(use.per_step), use.algorithm or use.family or "") for use in row.kernels[:KERNELS]
+        )
+        return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), rows)
+    names = [name for name in COUNTS if any(group.counts.get(name) for group in groups)]
+    tensor = any(group.tensor.value for group in groups)
+    heads = ("kernel", "launches", *(name.upper() for name in names), *(("tensor FLOP",) if tensor else ()), "FLOP")
+    ordered = sorted(groups, key=lambda group: -group.executed)
+    table = [_kernel_row(group, names, tensor=tensor) for group in ordered[:KERNELS]]
+    lines = (
+        [f"{row.counted.rule} = FLOP. Instructions are threads that executed them, of one step."]
+        if row.counted.rule
+        else []
+    )
+    if len(groups) > KERNELS:
+        lines.append(f"The {KERNELS} with the most FLOPs of {len(groups)}.")
+    elif len(groups) > 1:
+        sums = [_total(group.counts.get(name) for group in groups) for name in names]
+        tensors = [_total(group.tensor.value for group in groups)] if tensor else []
+        table.append(
+            ("sum", _often(sum(group.launches for group in groups)), *sums, *tensors, _amount(row.counted.value))
+        )
+    return TrailStep("Kernels of a step, and what they executed", tuple(lines), heads, tuple(table))
+
+
+def _kernel_row(group: KernelGroup, names: Sequence[str], *, tensor: bool) -> tuple[str, ...]:
+    counts = (_amount(group.counts.get(name)) for name in names)
+    of_tensor = (_amount(group.tensor.value),) if tensor else ()
+    grid = f" <<<{'x'.join(map(str, group.grid))}>>>" if group.grid else ""
+    return (group.name[:NAME] + grid, _often(group.launches), *counts, *of_tensor, _amount(group.flops.value))
+
+
+def _total(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return _amount(sum(known)) if known else _amount(None)
+
+
+def _amount(value: float | None) -> str:
+    """Every digit; a sum over steps divided by their number is whole again."""
+    if value is None:
+        return "not known"
+    whole = round(value)
+    return full(whole if abs(value - whole) <= 1e-9 * abs(value) else value)
+
+
+def _often(launches: float) -> str:
+    return significant(launches if launches % 1 else int(launches))
+
+
+def _launches(run: PreparedRun | None, key: Key) -> list[int]:
+    return [kernel.launch for kernel, mine in run.launches if mine == key] if run else []
+
+
+def _rules(counted: _Counted, launches: Sequence[int]) -> Iterator[TrailStep]:
+    """The arithmetic of the kernels' rules, where counts are derived or compared with rules."""
+    source = counted.run if isinstance(counted.run, DerivedRun) else counted.batch.derived
+    if source is None:
+        return
+    found = dict.fromkeys(source.derived[launch].rule for launch in launches if launch in source.derived)
+    if found:
+        said = [*list(found)[:RULES], *([f"and {len(found) - RULES} more"] if len(found) > RULES else [])]
+        yield TrailStep("Rule of the kernels", tuple(said))
+
+
+def _on_paper(row: LedgerRow) -> TrailStep:
+    worked = formulas([row])
+    several = len(worked) > 1
+    lines = [f"{which.partition(', ')[2] or row.direction}: {text}" if several else text for which, text in worked]
+    return TrailStep("On paper", tuple(lines or [row.paper.reason or "no formula"]))
+
+
+def _reasons(row: LedgerRow, found: Analysis) -> TrailStep | None:
+    judged = found.judgement.at(row.batch, row.layer, row.direction)
+    said = []
+    for verdict in judged.verdicts:
+        item = reason([(row, verdict)])
+        numbers = f": {item.numbers}" if item.numbers else ""
+        said.append(f"{item.sentence} {item.rule[:1].upper()}{item.rule[1:]}{numbers} ({item.confidence}).")
+        if item.todo:
+            said.append(f"→ {item.todo}")
+    if judged.unexplained is not None and judged.unexplained >= 0.0005:
+        said.append(f"{judged.unexplained * 100:.1f} % of the gap stays unexplained.")
+    return TrailStep("Why", tuple(said)) if said else None
+
+
+def _source(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | None:
+    """Report, launches and the query that shows their rows."""
+    if run is None:
+        return None
+    where = [_report(run.run)]
+    if not launches:
+        return TrailStep("Source", tuple(where))
+    shown = ", ".join(map(str, launches[:LAUNCHES])) + (
+        f" and {len(launches) - LAUNCHES} more" if len(launches) > LAUNCHES else ""
+    )
+    where.append(f"{'Launch' if len(launches) == 1 else 'Launches'} {shown} of the report, counted from 0.")
+    table = "derived_count" if isinstance(run, DerivedRun) else "counter"
+    return TrailStep("Source", tuple(where), code=(_query(table, run.run, launches),))
+
+
+def _report(run: Run) -> str:
+    name = PurePath(run.artifact).name if run.artifact else "no file"
+    digest = f", sha256 {run.artifact_sha256[:12]}" if run.artifact_sha256 else ""
+    return f"Run {run.id}: {run.profiler} {run.profiler_version or ''}, {run.report.form}, {name}{digest}.".replace(
+        " ,", ","
+    )
+
+
+def _query(table: str, run: Run, launches: Sequence[int]) -> str:
+    first, last = launches[0], launches[-1]
+    whole = len(launches) > 1 and list(launches) == list(range(first, last + 1))
+    which = f"BETWEEN {first} AND {last}" if whole else f"IN ({', '.join(map(str, launches[:200]))})"
+    return f'perfctl query "SELECT * FROM {table} WHERE run_id = {run.id} AND launch {which}"'
+
+
+def _sweep_trail(rule: str, verdicts: Sequence[Verdict], found: Analysis, each: Mapping[int | None, _Counted]) -> Trail:
+    said = [
+        line for verdict in verdicts for line in (verdict.sentence, *((f"→ {verdict.todo}",) if verdict.todo else ()))
+    ]
+    steps = [TrailStep("What was found", tuple(dict.fromkeys(said)))]
+    names = {name for verdict in verdicts for name in verdict.kernels}
+    groups = [
+        (batch, group, counted.run)
+        for batch, counted in each.items()
+        for several in counted.kernels.values()
+        for group in several
+        if group.name in names
+    ]
+    counts = [name for name in COUNTS if any(name in group.counts for _, group, _ in groups)]
+    if groups:
+        alone = len({group.name for _, group, _ in groups}) == 1
+        title = f"{groups[0][1].name[:NAME]} at each batch size" if alone else "Counted at each batch size"
+        heads = ("batch", *(() if alone else ("kernel",)), "launches", *(f"{name.upper()} counted" for name in counts))
+        rows = tuple(
+            (
+                str(batch or ""), *(() if alone else (group.name[:NAME],)), _often(group.launches),
+                *(_amount(group.counts.get(name)) for name in counts),
+            )
+            for batch, group, _ in groups
+        )  # fmt: skip
+        steps.append(TrailStep(title, (), heads, rows))
+    steps += _paper_of(verdicts, found)
+    steps += _completed(names, each)
+    sources = {run.run.id: _report(run.run) for _, _, run in groups if run is not None}
+    if sources:
+        steps.append(TrailStep("Source", tuple(text for _, text in sorted(sources.items()))))
+    return Trail(sweep_key(rule), rule[:1].upper() + rule[1:], tuple(steps))
+
+
+def _paper_of(verdicts: Sequence[Verdict], found: Analysis) -> Iterator[TrailStep]:
+    """Paper FLOPs and times of the layers that the verdicts name, at each batch size."""
+    text = " ".join(verdict.sentence for verdict in verdicts).replace(",", " ").replace(":", " ").split()
+    named = [row for row in found.ledger.rows if row.layer and row.layer in text and row.direction == "forward"]
+    for layer in dict.fromkeys(row.layer for row in named):
+        rows = [row for row in named if row.layer == layer]
+        lines = tuple(f"{which}: {worked}" for which, worked in formulas(rows))
+        table = tuple((str(row.batch or ""), _amount(row.paper.value)) for row in rows)
+        yield TrailStep(f"{layer} forward on paper", lines, ("batch", "FLOP"), table)
+
+
+def _completed(names: set[str], each: Mapping[int | None, _Counted]) -> Iterator[TrailStep]:
+    """What the rules of these kernels give for instructions that were not counted."""
+    said: dict[str, None] = {}
+    for counted in each.values():
+        source = counted.batch.counted
+        for kernel in source.run.report.kernels if source else ():
+            derived = counted.batch.completed.get(kernel.launch)
+            if derived is not None and kernel.name in names and derived.ffma is not None:
+                said.setdefault(derived.rule)
+    if said:
+        yield TrailStep("Derived by the rule of the kernel", tuple(said))

@@ -1,0 +1,90 @@
+// The trail: from a figure to kernels, counts, formula, rule and source. The panel shows what the page carries.
+const trailOf = (() => {
+  const known = new Map();
+  document.querySelectorAll("script.trails").forEach((script) => known.set(script.dataset.study, JSON.parse(script.textContent)));
+  if (!known.size) return null;
+  const panel = make("aside", { class: "trail", role: "dialog", "aria-label": "Where the figure comes from", tabindex: "-1", hidden: "" });
+  document.body.append(panel);
+  let opener = null, shown = "";
+  const light = (study, layer) => document.querySelectorAll(`[id="${study}"] [data-layer]`).forEach((node) => node.classList.toggle("lit", node.dataset.layer === layer));
+  const table = (step) => {
+    const node = make("table"), head = node.createTHead().insertRow(), body = node.createTBody();
+    step.heads.forEach((text) => head.append(make("th", { scope: "col" }, text)));
+    step.rows.forEach((cells) => { const row = body.insertRow(); cells.forEach((text) => row.append(make("td", {}, text))); });
+    const box = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": step.title });
+    box.append(node);
+    return box;
+  };
+  const part = (step) => {
+    const item = make("li");
+    item.append(make("h3", {}, step.title));
+    (step.lines ?? []).forEach((text) => item.append(make("p", {}, text)));
+    if (step.rows) item.append(table(step));
+    (step.code ?? []).forEach((text) => item.append(make("code", {}, text)));
+    return item;
+  };
+  const close = () => {
+    if (panel.hidden) return;
+    panel.hidden = true;
+    shown = "";
+    document.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
+    document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.removeAttribute("aria-current"));
+    address.put("trail", null);
+    opener?.focus();
+  };
+  const open = (study, key, from) => {
+    const found = known.get(study)?.[key];
+    if (!found) return false;
+    opener = from ?? null;
+    const shut = make("button", { type: "button", "aria-label": "Close" }, "close");
+    shut.addEventListener("click", close);
+    const steps = make("ol"), head = make("header");
+    found.steps.forEach((step) => steps.append(part(step)));
+    head.append(make("h2", {}, found.title), shut);
+    panel.replaceChildren(head, steps);
+    panel.hidden = false;
+    shown = `${study}/${key}`;
+    panel.scrollTop = 0;
+    light(study, key.split("/").slice(0, -2).join("/"));
+    document.querySelectorAll("[data-trail]").forEach((node) => node.toggleAttribute("aria-current", node.dataset.trail === key && node.closest("article")?.id === study));
+    document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.setAttribute("aria-current", "true"));
+    address.put("trail", `${study}/${key}`, from ? `${study}-ledger` : undefined);
+    panel.focus();
+    return true;
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-trail]");
+    if (link && open(link.closest("article").id, link.dataset.trail, link)) event.preventDefault();
+  });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
+  const fromAddress = () => {
+    const asked = address.get("trail") ?? "", [study, ...key] = asked.split("/");
+    if (asked && asked !== shown) open(study, key.join("/"));
+  };
+  window.addEventListener("hashchange", fromAddress);
+  fromAddress();
+  return open;
+})();
+
+// The matrix: one tab stop, arrow keys from cell to cell, and a switch of what its cells show.
+document.querySelectorAll("figure.matrix").forEach((figure) => {
+  const grid = [...figure.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1).map((cell) => cell.querySelector("a")));
+  const all = grid.flat().filter(Boolean);
+  const stop = (link) => { all.forEach((one) => { one.tabIndex = one === link ? 0 : -1; }); };
+  stop(all[0]);
+  figure.addEventListener("keydown", (event) => {
+    const move = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+    const row = grid.findIndex((line) => line.includes(event.target));
+    if (!move || row < 0) return;
+    event.preventDefault();
+    let [y, x] = [row, grid[row].indexOf(event.target)];
+    do { y += move[0]; x += move[1]; } while (grid[y] && x in grid[y] && !grid[y][x]);
+    const next = grid[y]?.[x];
+    if (next) { stop(next); next.focus(); }
+  });
+  figure.addEventListener("focusin", (event) => { if (all.includes(event.target)) stop(event.target); });
+  const measure = (name) => { figure.dataset.measure = name; };
+  figure.querySelectorAll("input").forEach((input) => input.addEventListener("change", () => { measure(input.value); address.put(input.name, input.value); }));
+  const input = [...figure.querySelectorAll("input")].find((one) => address.get(one.name) === one.value);
+  if (input) { input.checked = true; measure(input.value); }
+});

@@ -1,0 +1,127 @@
+"""The trail of a figure leads to kernels, counts, formula, rule and source, with the same numbers as the ledger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.verdicts.judge import Judged, Judgement
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.ledger.matrix import matrix
+from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, trails
+from perfctl.records.run import Run
+from tests.analyse import synthetic
+
+
+def analysed(runs: Sequence[Run]) -> Analysis:
+    (study,) = studies(runs)
+    return analyse(study)
+
+
+def swept() -> Analysis:
+    return analysed([run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)])
+
+
+def trail(found: Analysis, key: str) -> Trail:
+    (one,) = (item for item in trails(found) if item.key == key)
+    return one
+
+
+def step(of: Trail, title: str) -> TrailStep:
+    (one,) = (item for item in of.steps if item.title.startswith(title))
+    return one
+
+
+def digits(text: str) -> list[int]:
+    return [int(re.sub(r"\D", "", part)) for part in re.findall(r"\d[\d\u202f,]*", text)]
+
+
+def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same() -> None:
+    found = swept()
+    keys = [item.key for item in trails(found)]
+    assert keys == [item.key for item in trails(swept())] and len(set(keys)) == len(keys)
+    assert {f"{row.place}/{row.direction}/{row.batch}" for row in found.ledger.rows} <= set(keys)
+
+
+def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is_its_count() -> None:
+    found = swept()
+    row = next(row for row in found.ledger.rows if row.name == "conv2 forward" and row.batch == 64)
+    assert row.ratio is not None and row.counted.value is not None
+    way = trail(found, "conv2/forward/64")
+    paper = 2 * synthetic.macs("conv2", 64)
+    counted, on_paper, *_ = digits(step(way, "Ratio").lines[0])
+    assert (counted, on_paper) == (round(row.counted.value), paper)
+    kernels = step(way, "Kernels of a step")
+    place = {name: at for at, name in enumerate(kernels.heads)}
+    own = [line for line in kernels.rows if line[0] != "sum"]
+    flops = [sum(digits(line[place["FLOP"]])) for line in own]
+    assert sum(flops) == round(row.counted.value)
+    for line, total in zip(own, flops, strict=True):
+        each = {name: sum(digits(line[place[name]])) if name in place else 0 for name in ("FADD", "FMUL", "FFMA")}
+        assert each["FADD"] + each["FMUL"] + 2 * each["FFMA"] == total
+    assert f"{synthetic.macs('conv2', 64):,}" in step(way, "On paper").lines[0]
+
+
+def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -> None:
+    found = swept()
+    counting = found.prepared.at(64).counting
+    assert counting is not None
+    mine = [kernel.launch for kernel, key in counting.launches if key == ("conv2", "forward")]
+    source = step(trail(found, "conv2/forward/64"), "Source")
+    assert source.lines[0].startswith(f"Run {counting.run.id}: ncu")
+    (query,) = source.code
+    assert f"run_id = {counting.run.id} " in query and all(str(launch) in query for launch in mine[:1] + mine[-1:])
+
+
+def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
+    found = analysed([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)])
+    way = trail(found, "conv2/forward/16")
+    first = way.steps[0]
+    assert first.title == "Counted / paper" and first.lines[0].startswith("Counted: not known: ")
+    assert str(2 * synthetic.macs("conv2", 16)) in first.lines[1].replace("\u202f", "")
+    assert step(way, "On paper").lines and not any("Source" in item.title for item in way.steps)
+
+
+def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> None:
+    found = swept()
+    verdict = Verdict(
+        "wrong window", "conv2 does not follow the batch size.", None, None, "Move the window.", ("nothing",)
+    )
+    row = Verdict("winograd", "conv2 forward ran Winograd.", 0.5, 1.0, "")
+    rows = {(64, "conv2", "forward"): Judged((row,), 0.0)}
+    judged = replace(found, judgement=Judgement(rows, (verdict,)))
+    way = trail(judged, "sweep/wrong-window")
+    assert way.steps[0].lines == ("conv2 does not follow the batch size.", "→ Move the window.")
+    paper = step(way, "conv2 forward on paper")
+    assert [digits(value)[0] for _, value in paper.rows] == [2 * synthetic.macs("conv2", batch) for batch in (16, 64)]
+    known = {item.key for item in trails(judged)}
+    shown = {item.trail for item in findings(judged)} - {None}
+    assert "sweep/wrong-window" in shown and shown <= known
+
+
+def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_sides_of_paper() -> None:
+    found = swept()
+    view = matrix(found)
+    assert view is not None and view.batches == ("16", "64")
+    names = [name for name, _ in view.measures]
+    assert names[0] == "ratio"
+    shown = {
+        item[0]: dict(zip(names, item[1], strict=True))
+        for row in view.rows for item in row.cells if item is not None
+    }  # fmt: skip
+    for row in found.ledger.rows:
+        tile = shown[f"{row.place}/{row.direction}/{row.batch}"]["ratio"]
+        assert (tile.cell.value is None) == (row.ratio is None)
+        if row.ratio:
+            assert abs(float(tile.cell.value or 0) / row.ratio - 1) < 1e-5
+            assert tile.side == ("lo" if row.ratio < 1 else "hi")
+        else:
+            assert not tile.side and (tile.cell.style == "no" or row.ratio == 0)
+
+
+def test_no_matrix_is_drawn_where_nothing_was_counted_or_timed() -> None:
+    assert matrix(analysed([synthetic.make_run(1, layer_calls=synthetic.layer_calls(64))])) is None
