@@ -21,14 +21,19 @@ pytestmark = pytest.mark.xdist_group("nsys")
 RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
 
 
+def batch_of(state: status.TaskState) -> int:
+    assert state.task.runs is not None
+    return state.task.runs.batch_size
+
+
 def states(plan: Plan) -> dict[int, str]:
     """Batch size -> state (of plans with one profiler)."""
-    return {one.task.batch_size: one.state for one in status.states(plan, status.queued(plan))}
+    return {batch_of(one): one.state for one in status.states(plan, status.queued(plan))}
 
 
 def said(plan: Plan, batch: int) -> str:
     found = status.states(plan, status.queued(plan))
-    return next(one.said or "" for one in found if one.task.batch_size == batch)
+    return next(one.said or "" for one in found if batch_of(one) == batch)
 
 
 def array_job(plan: Plan) -> str:
