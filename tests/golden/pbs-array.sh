@@ -67,7 +67,7 @@ case $profiler in
             --batches "$batch" --no-store --scratch "$TMPDIR" --grace 225) ;;
 esac
 # --no-store: gather.sbatch fills the store. --grace: seconds to write the report when told to stop.
-run "$container" exec --cleanenv --nv \
+run "$container" exec --nv --cleanenv \
     --bind /home/ada/study \
     --bind /data:/data:ro \
     --bind "$TMPDIR" --pwd /home/ada/study \

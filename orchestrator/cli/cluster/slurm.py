@@ -123,7 +123,7 @@ def _render(
 def _print_written(plan: Plan, site: Site) -> None:
     from perfctl.orchestrator.launch.cluster.script import BUILT_IN
 
-    console.result(f"Wrote {_shown(plan.array)} ({len(plan.tasks)} tasks) and {plan.gather.name}")
+    console.result(f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}) and {plan.gather.name}")
     if site.image and "://" not in site.image and not Path(site.image).exists():
         console.note(f"{site.image} does not exist here yet: perfctl slurm submit will look for it")
     if site.template in BUILT_IN:  # perfctl slurm submit knows Slurm alone
@@ -297,7 +297,7 @@ def submit(
     from perfctl.orchestrator.actions.sweep.slurm import submit as run
 
     done = run(folder, _numbers(tasks) if tasks is not None else None)
-    console.result(f"Submitted {done.tasks} tasks as job {done.array}, and job {done.gather} to gather them")
+    console.result(f"Submitted {_count(done.tasks, 'task')} as job {done.array}, and job {done.gather} to gather them")
     console.result(f"Next: perfctl slurm status {shlex.quote(str(folder))}")
 
 

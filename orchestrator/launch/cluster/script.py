@@ -92,11 +92,12 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page."""
+    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page, where there are such."""
     words = ["slurm", "gather", str(plan.folder)]
-    if not plan.finish:
+    sees = facts["sees"]
+    if "store" in facts:
         words += ["--store", str(facts["store"]), "--page", str(facts["page"])]
-    sees = (plan.folder, *facts["sees"]) if plan.finish else (facts["store"].parent, facts["page"].parent)
+        sees = (facts["store"].parent, facts["page"].parent)
     context = {
         **_shared(plan, site, facts),
         "modules": _lines("`module`", _gather_modules(site)),
@@ -186,8 +187,8 @@ def _title(plan: Plan, site: Site) -> str:
 
 def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
     """What the gather job does, in one line."""
-    if plan.finish:
-        return f"gather.sbatch makes the page of all parts: perfctl {shlex.join(plan.finish)}"
+    if "store" not in facts:
+        return f"gather.sbatch names what is missing, and ends with perfctl {shlex.join(plan.finish)}"
     return f"gather.sbatch brings all runs into {facts['store']} and {facts['page']}; so does perfctl slurm gather"
 
 
