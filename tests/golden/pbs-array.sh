@@ -3,7 +3,7 @@
 # Written by perfctl 1.2.3, for PBS:
 #   perfctl slurm render
 #
-# Submit   qsub array.sbatch, and then, with the number that it prints:
+# Submit   In this folder: qsub array.sbatch, and then, with the number that it prints:
 #          qsub -W depend=afterany:NUMBER gather.sbatch
 # Logs     task-0.log, task-1.log, ... and gather.log, beside this file
 # Resume   submit both again: what is complete is skipped

@@ -1,4 +1,4 @@
-"""A sweep, or the parts of a study, as an array of Slurm jobs: write the job scripts, submit them, say how far they are, cancel them."""
+"""A sweep, or the parts of a study, as an array of jobs: write the scripts, submit them, say how far they are, cancel."""
 
 from __future__ import annotations
 

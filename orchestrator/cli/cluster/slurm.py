@@ -58,7 +58,7 @@ def render_command() -> Callable[..., None]:
     """A typer command that takes what the profilers' own commands take, and the cluster's options."""
     helps: dict[str, Any] = {
         "device": Annotated[str, typer.Option(help="cuda or cpu, of the nodes; auto is cuda.")],
-        "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print both scripts, and write nothing.")],
+        "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print the scripts, and write nothing.")],
     }
     own = {one.name: one for make in PROFILERS.values() for one in parameters_of(make) if one.name not in _NOT_HERE}
     swept = [one for one in options.sweep_parameters(placement=False) if one.name not in {*_NOT_HERE, *_OF_SITE}]
