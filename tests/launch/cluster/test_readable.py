@@ -29,7 +29,7 @@ def ncu_plan() -> Plan:
     return Plan(HOME / "perfctl-runs" / "slurm-mnist_cnn-26e5246c", "mnist_cnn", tasks, command, "login1")
 
 
-def test_the_script_of_one_profiler_in_an_image_shows_the_whole_call_and_a_line_for_each_batch(
+def test_the_golden_script_of_one_profiler_in_an_image_shows_the_whole_call_and_a_line_for_each_batch(
     golden: Callable[[str, str], None],
 ) -> None:
     site = Site(image="/home/ada/study/perfctl.sif")
