@@ -8,7 +8,7 @@
 # Logs     task-0.log, task-1.log, ... and gather.log, beside this file
 # Resume   submit both again: what is complete is skipped
 # Gather   gather.sbatch brings all runs into perfctl.db and perfctl-report.html; so does perfctl slurm gather
-# Try one  bash array.sbatch 0    runs task 0 where you are, without LSF
+# Try one  bash array.sbatch 0, in this folder: runs task 0 where you are, without LSF
 
 # --- Your cluster. A line with ## is off: fill it in, and remove one #.
 #BSUB -gpu "num=2:mode=exclusive_process"

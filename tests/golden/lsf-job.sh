@@ -31,7 +31,9 @@ note() { printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$*" | tee -a "$folde
 
 # begin: note the start, make a private TMPDIR, and be ready to be told to stop.
 begin() {
-    local lock job=${LSB_JOBID:-no job} node=$HOSTNAME restart=0 tmp=${TMPDIR:-/tmp}
+    local lock job node restart tmp
+    job=${LSB_JOBID:-no job} node=$HOSTNAME
+    restart=0 tmp=${TMPDIR:-/tmp}
     # What tasks left on this node that were killed outright: nobody holds the lock in it any more.
     for lock in "$tmp"/perfctl-*/.held; do
         [[ -O ${lock%/*} ]] && flock -n "$lock" true && rm -rf -- "${lock%/*}"

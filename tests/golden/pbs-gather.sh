@@ -3,7 +3,9 @@
 # It runs after any outcome of the array, and names what is missing. It may run twice, and needs no GPU.
 #
 # Submit   qsub -W depend=afterany:NUMBER gather.sbatch
-# By hand  bash gather.sbatch
+# By hand  bash gather.sbatch, in this folder
+
+# --- Your cluster. This job needs no GPU: any small queue will do.
 #PBS -N perfctl-gather
 #PBS -S /bin/bash
 #PBS -o /dev/null
@@ -26,5 +28,5 @@ pass_environment  # GPU numbers, thread counts and scratch folders reach the ima
     --bind /data:/data:ro \
     --bind "${TMPDIR:-/tmp}" --pwd /home/ada/study \
     "$image" \
-    python3 -m perfctl slurm gather /home/ada/study/perfctl-runs/slurm-train.py-9c0d1e2f --store perfctl.db --page \
-    perfctl-report.html
+    python3 -m perfctl slurm gather /home/ada/study/perfctl-runs/slurm-train.py-9c0d1e2f \
+    --store perfctl.db --page perfctl-report.html

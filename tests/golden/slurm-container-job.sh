@@ -31,7 +31,9 @@ note() { printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$*" | tee -a "$folde
 
 # begin: note the start, make a private TMPDIR, and be ready to be told to stop.
 begin() {
-    local lock job=${SLURM_ARRAY_JOB_ID:-no job} node=${SLURMD_NODENAME:-$HOSTNAME} restart=${SLURM_RESTART_COUNT:-0} tmp=${SLURM_TMPDIR:-/tmp}
+    local lock job node restart tmp
+    job=${SLURM_ARRAY_JOB_ID:-no job} node=${SLURMD_NODENAME:-$HOSTNAME}
+    restart=${SLURM_RESTART_COUNT:-0} tmp=${SLURM_TMPDIR:-/tmp}
     # What tasks left on this node that were killed outright: nobody holds the lock in it any more.
     for lock in "$tmp"/perfctl-*/.held; do
         [[ -O ${lock%/*} ]] && flock -n "$lock" true && rm -rf -- "${lock%/*}"
@@ -63,7 +65,7 @@ run() {
     return "$code"
 }
 
-# srun_step COMMAND...: a job step with all cores of the task (srun takes --cpus-per-task over no more since Slurm 22.05).
+# srun_step COMMAND...: a job step with all cores of the task (since Slurm 22.05, srun itself no longer asks for them).
 srun_step() {
     # shellcheck disable=SC2016  # for the step's own shell, which tells its number
     exec srun --ntasks=1 --nodes=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}" \

@@ -8,7 +8,9 @@ note() { printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$*" | tee -a "$folde
 
 # begin: note the start, make a private TMPDIR, and be ready to be told to stop.
 begin() {
-    local lock job=${SLURM_ARRAY_JOB_ID:-no job} node=${SLURMD_NODENAME:-$HOSTNAME} restart=${SLURM_RESTART_COUNT:-0} tmp=${SLURM_TMPDIR:-/tmp}
+    local lock job node restart tmp
+    job=${SLURM_ARRAY_JOB_ID:-no job} node=${SLURMD_NODENAME:-$HOSTNAME}
+    restart=${SLURM_RESTART_COUNT:-0} tmp=${SLURM_TMPDIR:-/tmp}
     # What tasks left on this node that were killed outright: nobody holds the lock in it any more.
     for lock in "$tmp"/perfctl-*/.held; do
         [[ -O ${lock%/*} ]] && flock -n "$lock" true && rm -rf -- "${lock%/*}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,10 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page, where there are such."""
-    words = ["slurm", "gather", str(plan.folder)]
-    sees = facts["sees"]
+    gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts["sees"]
     if "store" in facts:
-        words += ["--store", str(facts["store"]), "--page", str(facts["page"])]
+        into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
+        gather = _AsIs(f"{gather} \\\n    {_wrapped(into)}")
         sees = (facts["store"].parent, facts["page"].parent)
     context = {
         **_shared(plan, site, facts),
@@ -113,7 +113,7 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
                 cpus_per_task=site.gather_cpus,
             ),
         ],
-        "gather": _wrapped(words),
+        "gather": gather,
         "finish": _wrapped(plan.finish),
         "start": _start(site, plan, facts, sees, gpu=False, tmpdir='"${TMPDIR:-/tmp}"'),
     }
@@ -188,7 +188,8 @@ def _title(plan: Plan, site: Site) -> str:
 def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
     """What the gather job does, in one line."""
     if "store" not in facts:
-        return f"gather.sbatch names what is missing, and ends with perfctl {shlex.join(plan.finish)}"
+        ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
+        return f"gather.sbatch names what is missing{ends}"
     return f"gather.sbatch brings all runs into {facts['store']} and {facts['page']}; so does perfctl slurm gather"
 
 
@@ -210,33 +211,40 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
     """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``, the words after perfctl,
     where tasks of one profiler differ in nothing but $batch; else these are "${arguments[@]}", set by ``choices`` or (of
     ``several`` profilers) by a second ``case``."""
-    choices, commands = [], {}
-    names = dict.fromkeys(task.runs.profiler for task in plan.tasks if task.runs)
-    for task in plan.tasks:
-        if task.runs is None:
-            choices.append(
-                f"{task.number})  # {_CONTROL.sub(' ', task.label)}\n        arguments=({_wrapped(task.arguments, 8)}) ;;"
-            )
-            continue
-        batch = task.runs.batch_size
-        profiler = f"profiler={shlex.quote(task.runs.profiler)} " if len(names) > 1 else ""
-        choices.append(f"{task.number}) {profiler}batch={batch} ;;")
-        at = task.arguments.index("--batches")
-        program = task.arguments[at + 3 :]
-        lines = (
-            _wrapped(task.arguments[:at]),
-            f'--batches "$batch" --no-store --scratch "$TMPDIR" --grace {grace_s}',
-            *((_wrapped(program),) if program else ()),
-        )
-        commands[task.runs.profiler] = lines
-    joined = {name: " \\\n            ".join(lines) for name, lines in commands.items()}
-    one = next(iter(commands.values())) if len(commands) == 1 and len(choices) == len(plan.tasks) else None
+    runs = [task.runs for task in plan.tasks if task.runs]
+    if len(runs) < len(plan.tasks):
+        labels = {task.number: _CONTROL.sub(" ", task.label) for task in plan.tasks}
+        return {
+            "choices": [
+                f"{task.number})  # {labels[task.number]}\n        arguments=({_wrapped(task.arguments, 8)}) ;;"
+                for task in plan.tasks
+            ],
+            "sweeps": False,
+            "several": {},
+            "call": '"${arguments[@]}"',
+        }
+    calls = {one.profiler: _sweep_call(task.arguments, grace_s) for one, task in zip(runs, plan.tasks, strict=True)}
+    several = len(calls) > 1
     return {
-        "choices": choices,
-        "sweeps": bool(commands),
-        "several": joined if len(joined) > 1 else {},
-        "call": " \\\n    ".join(one) if one else '"${arguments[@]}"',
+        "choices": [
+            f"{task.number}) {f'profiler={shlex.quote(one.profiler)} ' if several else ''}batch={one.batch_size} ;;"
+            for one, task in zip(runs, plan.tasks, strict=True)
+        ],
+        "sweeps": True,
+        "several": {name: " \\\n            ".join(lines) for name, lines in calls.items()} if several else {},
+        "call": '"${arguments[@]}"' if several else " \\\n    ".join(*calls.values()),
     }
+
+
+def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
+    """The lines of a task's call, with $batch for its batch size, and what only its job script knows."""
+    at = arguments.index("--batches")
+    program = arguments[at + 3 :]  # after the batch size and --no-store
+    return [
+        _wrapped(arguments[:at]),
+        f'--batches "$batch" --no-store --scratch "$TMPDIR" --grace {grace_s}',
+        *([_wrapped(program)] if program else []),
+    ]
 
 
 _WHY = {
