@@ -92,8 +92,8 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page, where there are such."""
-    gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts["sees"]
+    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page of sweeps and ingests."""
+    gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts.get("sees", ())
     if "store" in facts:
         into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
         gather = _AsIs(f"{gather} \\\n    {_wrapped(into)}")
