@@ -179,8 +179,8 @@ def _is_part(message: str, text: str) -> bool:
 
 
 def _texts_of_the_source() -> set[str]:
-    """Every string of the program, with options in the place of fields; what is filled in is "…"."""
-    found = set()
+    """Every string of the program, with options in the place of fields; what is filled in is "…". And its job scripts."""
+    found = {path.read_text(encoding="utf-8") for path in (ROOT / "templates").glob("*.sh.j2")}
 
     def with_options(text: str) -> str:
         return re.sub(r"`([a-z_]+)`", lambda field: "--" + OTHER_NAMES.get(field[1], field[1]).replace("_", "-"), text)

@@ -19,7 +19,7 @@ from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import gather, infer, slurm
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.errors import PartlyDone, UsageError
-from perfctl.orchestrator.launch.cluster.plan import Plan, Task
+from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
 from perfctl.orchestrator.launch.images.definition import Definition
 
 NET = "mlp:depth=3,width=16"
@@ -27,7 +27,7 @@ NET = "mlp:depth=3,width=16"
 
 def plan(folder: Path) -> Plan:
     """An array of two tasks of one sweep, of which nothing has run."""
-    tasks = (Task(0, "torch", 16, "torch-mnist_cnn-1"), Task(1, "torch", 32, "torch-mnist_cnn-1"))
+    tasks = tuple(sweep_task(at, SweepRuns("torch", batch, "torch-mnist_cnn-1")) for at, batch in enumerate((16, 32)))
     made = Plan(folder / "slurm-mnist_cnn-1", "mnist_cnn", tasks, "perfctl slurm render torch", "host")
     made.folder.mkdir(parents=True)
     made.write()

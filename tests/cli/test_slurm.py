@@ -59,13 +59,14 @@ def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> 
     assert said.code == 0
     assert f"Next: perfctl slurm submit {folder}" in said.out
     text = (folder / "array.sbatch").read_text()
-    assert "#SBATCH --array=0-3\n" in text
-    assert "#SBATCH --partition=gpu\n" in text
+    assert "#SBATCH --array=0-3 " in text
+    assert "#SBATCH --partition=gpu " in text
     tasks = json.loads((folder / "tasks.json").read_text())["tasks"]
-    assert [(one["number"], one["profiler"], one["batch_size"]) for one in tasks] == [
-        (0, "nsys", 16), (1, "nsys", 32), (2, "ncu", 16), (3, "ncu", 32),
+    assert [(one["number"], one["label"], one["runs"]["batch_size"]) for one in tasks] == [
+        (0, "nsys, batch 16", 16), (1, "nsys, batch 32", 32), (2, "ncu, batch 16", 16), (3, "ncu, batch 32", 32),
     ]  # fmt: skip
-    lines = [line for line in text.splitlines() if " -m perfctl " in line]
+    assert all(("--layer=conv2" in one["arguments"]) == (one["runs"]["profiler"] == "ncu") for one in tasks)
+    lines = [line for line in text.splitlines() if "arguments=(" in line]
     assert [("--layer=conv2" in line) for line in lines] == [False, True], "each profiler gets its own options only"
     assert all("--device=cuda" in line for line in lines)
 

@@ -1,26 +1,32 @@
 #!/bin/bash
-# perfctl 1.2.3: 3 profiler runs of train.py, one a task. For PBS.
-# Made by: perfctl slurm render
-# Read it, edit it, keep it. By hand:  qsub array.sbatch
-# and then, with the number that it prints:  qsub -W depend=afterany:NUMBER gather.sbatch
-#PBS -N perfctl
-#PBS -S /bin/bash
-#PBS -J 0-2%2
-#PBS -r y
-#PBS -j oe
-#PBS -o /dev/null
+# nsys and ncu on train.py at batch 16, 32, in perfctl.sif: one task of the array each.
+# Written by perfctl 1.2.3, for PBS:
+#   perfctl slurm render
+#
+# Submit   In this folder: qsub array.sbatch, and then, with the number that it prints:
+#          qsub -W depend=afterany:NUMBER gather.sbatch
+# Logs     task-0.log, task-1.log, ... and gather.log, beside this file
+# Resume   submit both again: what is complete is skipped
+# Gather   gather.sbatch brings all runs into perfctl.db and perfctl-report.html; so does perfctl slurm gather
+# Try one  bash array.sbatch 0, in this folder: runs task 0 where you are, without PBS
+
+# --- Your cluster. A line with ## is off: fill it in, and remove one #. A GPU's type is a resource of your site.
 #PBS -l select=1:ncpus=8:ngpus=2:mem=16384mb
 #PBS -l walltime=00:30:00
 #PBS -q gpuq
 #PBS -A ab1234
 #PBS -m e
 
-# Which batch size of which profiler this task runs.
+# --- The array. Each task writes its own log; -r y: after a node failure it starts again, and skips what is complete.
+#PBS -N perfctl
+#PBS -S /bin/bash
+#PBS -J 0-2%2
+#PBS -r y
+#PBS -j oe
+#PBS -o /dev/null
+
+# --- What each array index runs
 task=${PBS_ARRAY_INDEX:-${1:?no array index: submit this file with qsub, which reads its line -J, or give the number of one task}}
-job=${PBS_JOBID:-no job}
-node=$(hostname)
-restart=$(( ${PBS_RUN_COUNT:-1} - 1 ))
-tmp=${TMPDIR:-/tmp}
 case $task in
     0) profiler=nsys batch=16 ;;
     1) profiler=nsys batch=32 ;;
@@ -31,106 +37,39 @@ esac
 cd /home/ada/study || exit 1
 folder=/home/ada/study/perfctl-runs/slurm-train.py-9c0d1e2f
 exec >>"$folder/task-$task.log" 2>&1
-note() { printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$*" | tee -a "$folder/task-$task.state"; }
-
-child=""    # perfctl's process
-stopped=""  # told to stop
-timer=""    # the process that tells this one to stop in time
-# shellcheck disable=SC2317  # both are called by trap
-stop() {  # the time is nearly up, or the job must go: perfctl ends the profiler and keeps its report
-    [[ -n $stopped ]] || note "told to stop"
-    stopped=1
-    case $child in
-        "") exit 143 ;;  # nothing to end yet
-        starting) ;;     # the line after its start looks at $stopped
-        *) kill -TERM "$child" 2>/dev/null ;;
-    esac
-}
-# shellcheck disable=SC2317
-finish() {  # whatever happened
-    code=$?
-    [[ -z $timer ]] || kill "$timer" 2>/dev/null
+# shellcheck disable=SC2317  # called by job.sh
+after() {  # at the end, whatever happened
     dcgmi profile --resume || echo "dcgmi could not go on with its monitoring" >&2
     nvidia-smi -q -d CLOCK
-    rm -rf -- "$TMPDIR"
-    note "ended with exit code $code"
-    exit "$code"
 }
-# What tasks left here that were killed outright: nobody holds the lock in it any more.
-for lock in "$tmp"/perfctl-*/.held; do
-    [[ -O ${lock%/*} ]] && flock -n "$lock" true && rm -rf -- "${lock%/*}"
-done
-TMPDIR=$(mktemp -d "$tmp/perfctl-XXXXXX") || exit 1
-export TMPDIR
-exec 9>"$TMPDIR/.new" && flock 9  # held for as long as anything of this task lives
-mv "$TMPDIR/.new" "$TMPDIR/.held"
-trap finish EXIT
-trap stop TERM USR1
-note "started on $node as $job, restart $restart"
+source "$folder/job.sh"  # begin, run, fail, pass_environment
+begin  # notes the start, makes a private TMPDIR, and lets the profiler write its report when the job is told to stop
+stop_before_limit 300 1800  # PBS itself does not warn
 
-# PBS gives no warning before the time limit: this timer sends USR1 300 s before it.
-limit=1800
-if [[ -n $limit ]]; then
-    (   exec 9>&-  # the lock is the task's, not the timer's
-        trap 'kill "$nap"; exit' TERM
-        sleep "$(( limit > 300 ? limit - 300 : 0 ))" & nap=$!
-        wait "$nap" && kill -USR1 $$ ) &
-    timer=$!
-else
-    echo "the time limit of this job is not known: at the limit, the profiler is not stopped in time" >&2
-fi
-
+# --- Modules, environment
 module purge || exit 1  # what the shell that submitted this had loaded
 module load apptainer || exit 1
 ulimit -c 0
 # DCGM is the whole node's: without --exclusive, another task that ends here lets it go on under this one.
 dcgmi profile --pause || echo "dcgmi could not pause its monitoring: the counters may be in use" >&2
 
-container=$(command -v apptainer || command -v singularity) || { echo "neither apptainer nor singularity is here" >&2; exit 1; }
-# The image gets a clean environment and, of this one, what is named here. For another variable of your own, here or
-# before you submit:  export APPTAINERENV_NAME=value SINGULARITYENV_NAME=value
-pass() { [[ -v APPTAINERENV_$1 || -v SINGULARITYENV_$1 ]] || export "APPTAINERENV_$1=$2" "SINGULARITYENV_$1=$2"; }
-for name in $(compgen -e); do
-    case $name in
-        CUDA_VISIBLE_DEVICES | CUDA_DEVICE_* | CUDA_LAUNCH_BLOCKING | CUDA_MODULE_LOADING | CUBLAS_* | \
-            CUDNN_* | NVIDIA_* | NCCL_* | TORCH_* | PYTORCH_* | OMP_* | MKL_* | OPENBLAS_* | MASTER_* | RANK | \
-            LOCAL_RANK | WORLD_SIZE | HF_HOME | HF_*_OFFLINE | HF_DATASETS_CACHE | XDG_CACHE_HOME | SLURM_JOB_* \
-            | SLURM_ARRAY_* | SLURM_CPUS_* | SLURM_GPUS* | SLURM_N* | SLURM_PROCID | SLURM_LOCALID | \
-            PBS_ARRAY_INDEX | PBS_JOBID | LSB_JOBID | LSB_JOBINDEX | SCRATCH | LSCRATCH | LOCAL_SCRATCH | \
-            SLURM_TMPDIR | TMPDIR | PERFCTL_*) pass "$name" "${!name}" ;;
-    esac
-done
-pass PYTHONNOUSERSITE 1  # no packages of the home folder
-binds=(--bind "${TMPDIR:-/tmp}")
-for place in "${SCRATCH:-}" "${LSCRATCH:-}" "${LOCAL_SCRATCH:-}" "${SLURM_TMPDIR:-}"; do
-    [[ -d $place && $place != / ]] && binds+=(--bind "$place")
-done
-# What stands before perfctl: nothing, srun, a container. The profiler is started by perfctl, inside of it.
-child=starting
-prefix=(
-    "$container" exec --cleanenv --nv
-    "${binds[@]}"
-    --bind /home/ada/study
-    --bind /data:/data:ro
-    --pwd /home/ada/study
-    /images/perfctl.sif
-)
+# --- The run: perfctl starts the profiler inside the image, for from outside a profiler sees nothing of it
+image=/images/perfctl.sif
+container=$(command -v apptainer || command -v singularity) || fail "$HOSTNAME has neither apptainer nor singularity on its PATH: load its module"
+pass_environment  # GPU numbers, thread counts and scratch folders reach the image; job.sh has the list
 case $profiler in
     nsys)
-        "${prefix[@]}" python3 -m perfctl nsys --device=cuda --sweep-name=nsys-train.py-1a2b3c4d \
-            --batches "$batch" --no-store --scratch "$TMPDIR" --grace 225 -- python train.py '{batch}' &
-        ;;
+        arguments=(nsys --device=cuda --sweep-name=nsys-train.py-1a2b3c4d \
+            --batches "$batch" --no-store --scratch "$TMPDIR" --grace 225 \
+            -- python train.py '{batch}') ;;
     ncu)
-        "${prefix[@]}" python3 -m perfctl ncu --device=cuda --layer=conv2 --sweep-name=ncu-train.py-5e6f7a8b \
-            --batches "$batch" --no-store --scratch "$TMPDIR" --grace 225 &
-        ;;
+        arguments=(ncu --device=cuda --layer=conv2 --sweep-name=ncu-train.py-5e6f7a8b \
+            --batches "$batch" --no-store --scratch "$TMPDIR" --grace 225) ;;
 esac
-child=$!
-[[ -z $stopped ]] || kill -TERM "$child" 2>/dev/null
-wait "$child"
-code=$?
-while kill -0 "$child" 2>/dev/null; do  # a signal ends wait, not perfctl
-    wait "$child"
-    code=$?
-done
-exit "$code"
+# --no-store: gather.sbatch fills the store. --grace: seconds to write the report when told to stop.
+run "$container" exec --nv --cleanenv \
+    --bind /home/ada/study \
+    --bind /data:/data:ro \
+    --bind "$TMPDIR" --pwd /home/ada/study \
+    "$image" \
+    python3 -m perfctl "${arguments[@]}"

@@ -89,10 +89,10 @@ def started() -> Iterator[Cluster]:
         pytest.skip(f"no Slurm here: {', '.join(missing)} missing (scripts/slurm_up.sh install)")
     folder = Path(tempfile.mkdtemp(prefix="perfctl-slurm-", dir="/tmp"))  # short: munge has a socket in it
     found = Cluster(folder)
-    found.script("up")
     before = os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = found.environment["SLURM_CONF"]
     try:
+        found.script("up")
         yield found
     finally:
         found.script("down")

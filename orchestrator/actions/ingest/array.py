@@ -71,7 +71,10 @@ def render(
     now, host = database.now(), os.uname().nodename
     digest = hashlib.sha256(os.fsencode("\n".join(map(str, files)) + now)).hexdigest()[:8]
     folder = Path("perfctl-runs").absolute() / f"ingest-{digest}"
-    numbered = tuple(Task(number, "ingest", len(part), folder.name) for number, part in enumerate(parts))
+    numbered = tuple(
+        Task(number, f"{len(part)} reports", ("ingest", "--files-from", str(folder / f"files-{number}.txt"), *options))
+        for number, part in enumerate(parts)
+    )
     plan = Plan(folder, f"{len(files)} reports", numbered, command, host)
     own = [sys.executable, "-m", "perfctl"]
     facts = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,14 @@ class Gathered:
     """One line a run that failed, is partial, missing or cannot be read."""
     parts: list[str] = field(default_factory=list)
     """One line for each task of an ingest that did not take in all of its reports."""
+    lacking: list[str] = field(default_factory=list)
+    """One line for each part of a study that is missing or not complete."""
     under_way: int = 0
     """Tasks that are still queued or running."""
+    finish: list[tuple[str, ...]] = field(default_factory=list)
+    """Words after perfctl of what makes the page of each study."""
+    in_store: bool = True
+    """Whether anything was gathered into the store; the parts of a study have stores of their own."""
     repeat_in: Path | None = None
     """An array whose status says how to repeat what is not whole; None where sweeps were gathered without one."""
 
@@ -57,11 +63,14 @@ class Gathered:
         if self.parts and not self.wrong:
             tasks = f"{len(self.parts)} {'task' if len(self.parts) == 1 else 'tasks'}"
             raise PartlyDone(f"{tasks} did not take in all reports; the others are in the store")
+        folder = self.repeat_in
+        again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
         if self.wrong:
-            folder = self.repeat_in
-            again = f"perfctl slurm status {shlex.quote(str(folder))} says how to repeat it" if folder else None
             runs = f"{len(self.wrong)} runs are" if len(self.wrong) > 1 else "1 run is"
             raise PartlyDone(f"{runs} missing or incomplete; the report names them", again)
+        if self.lacking:
+            parts = f"{len(self.lacking)} parts are" if len(self.lacking) > 1 else "1 part is"
+            raise PartlyDone(f"{parts} missing or incomplete", again)
 
 
 def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) -> Gathered:
@@ -72,7 +81,12 @@ def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) ->
     folders = list(folders)
     arrays = [folder for folder in folders if array.is_array(folder)]
     plans, sweeps = _found(folder for folder in folders if folder not in arrays)
-    done = Gathered()
+    done = Gathered(in_store=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
+    done.finish = [plan.finish for plan in plans if plan.finish]
+    done.repeat_in = plans[0].folder if plans else None
+    states = {plan.folder: _states(plan, done, messages) for plan in plans}
+    if not done.in_store:
+        return done
     with database.writing(store) as connection:
         for folder in arrays:
             new, known, wrong = array.merge_parts(connection, folder, store)
@@ -82,8 +96,7 @@ def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) ->
         for folder in sweeps:
             _take_sweep(connection, folder, store, done)
         for plan in plans:
-            _name_missing(connection, plan, done, messages)
-    done.repeat_in = plans[0].folder if plans else None
+            _name_missing(connection, plan, states[plan.folder], done)
     return done
 
 
@@ -149,19 +162,30 @@ def _is_stored(connection: sqlite3.Connection, query: str, sweep: SweepFacts, ru
     return connection.execute(query, {**asked, "sweep": sweep.name}).fetchone() is not None
 
 
-def _name_missing(connection: sqlite3.Connection, plan: Plan, done: Gathered, messages: Messages) -> None:
-    """A failed run for each task that left none, with the reason; none where the store has something better."""
+def _states(plan: Plan, done: Gathered, messages: Messages) -> list[status.TaskState]:
+    """How far the plan's tasks are. Parts of a study that are not complete are named, what is under way is counted."""
     found = status.states(plan, ask_queue(plan, messages))
     done.under_way += sum(state.state in (status.WAITING, status.RUNNING) for state in found)
-    for task, reason in status.reasons(found).items():
-        if any(read_run_record(run) is not None for run in plan.runs(task)):
+    done.lacking += [
+        f"{state.task}: {state.said}" for state in found if state.task.runs is None and state.state != status.WHOLE
+    ]
+    return found
+
+
+def _name_missing(
+    connection: sqlite3.Connection, plan: Plan, states: Sequence[status.TaskState], done: Gathered
+) -> None:
+    """A failed run for each task of a sweep that left none, with the reason; none where the store has something better."""
+    for task, reason in status.reasons(states).items():
+        runs = task.runs
+        if runs is None or any(read_run_record(run) is not None for run in plan.runs(task)):
             continue
         done.wrong.append(reason)
-        folder = plan.sweep_folder(task.sweep)
+        folder = plan.sweep_folder(runs.sweep)
         said = read_json(folder / "sweep.json") or {}
-        profiler = str(said.get("profiler") or task.profiler)
-        origin = "recorded" if task.profiler == "replay" else "measured"
-        run = RunFacts(profiler, "failed", origin, plan.workload, task.batch_size, reason=reason)
+        profiler = str(said.get("profiler") or runs.profiler)
+        origin = "recorded" if runs.profiler == "replay" else "measured"
+        run = RunFacts(profiler, "failed", origin, plan.workload, runs.batch_size, reason=reason)
         _put_in_place_of(connection, _facts(folder), run, done)
 
 

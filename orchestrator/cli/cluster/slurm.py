@@ -20,8 +20,8 @@ from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.sweep.slurm import Words
     from perfctl.orchestrator.launch.cluster.plan import Plan, Site
-    from perfctl.orchestrator.launch.cluster.script import Words
     from perfctl.orchestrator.launch.cluster.status import TaskState
     from perfctl.orchestrator.launch.profilers.base import Profiler
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
@@ -58,7 +58,7 @@ def render_command() -> Callable[..., None]:
     """A typer command that takes what the profilers' own commands take, and the cluster's options."""
     helps: dict[str, Any] = {
         "device": Annotated[str, typer.Option(help="cuda or cpu, of the nodes; auto is cuda.")],
-        "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print both scripts, and write nothing.")],
+        "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print the scripts, and write nothing.")],
     }
     own = {one.name: one for make in PROFILERS.values() for one in parameters_of(make) if one.name not in _NOT_HERE}
     swept = [one for one in options.sweep_parameters(placement=False) if one.name not in {*_NOT_HERE, *_OF_SITE}]
@@ -116,14 +116,16 @@ def _render(
         for text in rendered.texts.values():
             console.result(text)
         return
-    actions.write(rendered, array, force=rendering.force)
+    actions.write(rendered, force=rendering.force)
     _print_written(rendered.plan, site)
 
 
 def _print_written(plan: Plan, site: Site) -> None:
     from perfctl.orchestrator.launch.cluster.script import BUILT_IN
 
-    console.result(f"Wrote {_shown(plan.array)} ({len(plan.tasks)} tasks) and {plan.gather.name}")
+    console.result(f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}) and {plan.gather.name}")
+    if site.image and "://" not in site.image and not Path(site.image).exists():
+        console.note(f"{site.image} does not exist here yet: perfctl slurm submit will look for it")
     if site.template in BUILT_IN:  # perfctl slurm submit knows Slurm alone
         console.result(f"Next: the commands in the first lines of {_shown(plan.array)} submit both")
     else:
@@ -171,7 +173,7 @@ def _words(
     rest: tuple[str, ...],
     after: tuple[str, ...] | None,
 ) -> Words:
-    from perfctl.orchestrator.launch.cluster.script import Words
+    from perfctl.orchestrator.actions.sweep.slurm import Words
 
     swept = options.sweep_parameters(placement=False)
     known = {one.name for one in swept} - {*_NOT_TASKS, *_NOT_HERE, *_OF_SITE}
@@ -295,7 +297,7 @@ def submit(
     from perfctl.orchestrator.actions.sweep.slurm import submit as run
 
     done = run(folder, _numbers(tasks) if tasks is not None else None)
-    console.result(f"Submitted {done.tasks} tasks as job {done.array}, and job {done.gather} to gather them")
+    console.result(f"Submitted {_count(done.tasks, 'task')} as job {done.array}, and job {done.gather} to gather them")
     console.result(f"Next: perfctl slurm status {shlex.quote(str(folder))}")
 
 
@@ -341,11 +343,14 @@ def gather(
 
     store = store or DEFAULT
     done = run(folders, store, console)
-    console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
-    for line in (*done.parts, *done.wrong):
+    if done.in_store:
+        console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
+    for line in (*done.parts, *done.wrong, *done.lacking):
         console.note(line)
-    out = page or store.with_name("perfctl-report.html")
-    report(out=out, store=store)
+    if done.in_store:
+        report(out=page or store.with_name("perfctl-report.html"), store=store)
+    for words in done.finish:
+        console.result(f"The page of all parts: perfctl {shlex.join(words)}")
     if done.under_way:
         console.note(f"{done.under_way} tasks are still queued or running: gather again when they have ended")
     done.check()
@@ -383,19 +388,20 @@ def _numbers(text: str) -> list[int]:
 
 
 def _record(state: TaskState) -> dict[str, object]:
-    task = state.task
+    task, runs = state.task, state.task.runs
+    sweep = {"profiler": runs.profiler, "batch": runs.batch_size, "sweep": runs.sweep} if runs else {}
     return {
-        "task": task.number, "profiler": task.profiler, "batch": task.batch_size, "sweep": task.sweep,
-        "state": state.state, "said": state.said, "log": state.log,
+        "task": task.number, "label": task.label, **sweep, "state": state.state, "said": state.said, "log": state.log,
     }  # fmt: skip
 
 
 def _table(found: Sequence[TaskState]) -> None:
     from rich.table import Table
 
-    table = Table("task", "profiler", "batch", "state", "")
+    swept = all(state.task.runs for state in found)
+    table = Table("task", *(("profiler", "batch") if swept else ("part",)), "state", "")
     for state in found:
-        task = state.task
-        said = console.safe(state.said or "")
-        table.add_row(str(task.number), task.profiler, str(task.batch_size), state.state, said)
+        runs = state.task.runs
+        names = (runs.profiler, str(runs.batch_size)) if runs and swept else (console.safe(state.task.label),)
+        table.add_row(str(state.task.number), *names, state.state, console.safe(state.said or ""))
     console.show(table)

@@ -1,11 +1,12 @@
-"""The plan of a Slurm array: what each task runs, and where its files are.
+"""The plan of an array of jobs: what each task runs, what the gather job runs after them, and where their files are.
 
-Its folder slurm-NAME lies beside the folders of the sweeps that the tasks fill, as on one machine.
+The folder slurm-NAME of a sweep's array lies beside the folders of the sweeps that the tasks fill, as on one machine.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,15 @@ from typing import Any
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json, write_json
 
-_VERSION = 1
+_VERSION = 2
+"""1: tasks were profiler, batch_size, sweep and repeat, and no argument list."""
 _RECORD = "tasks.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One profiler at one batch size."""
+class SweepRuns:
+    """The runs that a task adds to a sweep: one profiler at one batch size."""
 
-    number: int
-    """SLURM_ARRAY_TASK_ID."""
     profiler: str
     batch_size: int
     sweep: str
@@ -30,8 +30,27 @@ class Task:
     repeat: int = 1
     """Complete runs wanted."""
 
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One call of perfctl."""
+
+    number: int
+    """SLURM_ARRAY_TASK_ID."""
+    label: str
+    """What it is, for people: "ncu, batch 16"."""
+    arguments: tuple[str, ...]
+    """The words after ``perfctl``. The call must be safe to repeat: it skips what is complete."""
+    runs: SweepRuns | None = None
+    """What it adds to a sweep; None for a task of another kind, which is complete when it ended with exit code 0."""
+
     def __str__(self) -> str:
-        return f"task {self.number} ({self.profiler}, batch {self.batch_size})"
+        return f"task {self.number} ({self.label})"
+
+
+def sweep_task(number: int, runs: SweepRuns, arguments: tuple[str, ...] = ()) -> Task:
+    """A task that runs one batch size of a sweep."""
+    return Task(number, f"{runs.profiler}, batch {runs.batch_size}", arguments, runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +63,9 @@ class Plan:
     command: str
     """The user's command, quoted for a shell."""
     host: str
+    finish: tuple[str, ...] = ()
+    """The words after ``perfctl`` of what the gather job runs last, when ``perfctl slurm gather`` has named what is
+    missing; empty for sweeps, whose store and page that command writes."""
 
     @property
     def array(self) -> Path:
@@ -53,6 +75,11 @@ class Plan:
     @property
     def gather(self) -> Path:
         return self.folder / "gather.sbatch"
+
+    @property
+    def functions(self) -> Path:
+        """Shell functions that both scripts use."""
+        return self.folder / "job.sh"
 
     def log(self, task: Task) -> Path:
         """Output of all attempts of a task."""
@@ -67,17 +94,19 @@ class Plan:
 
     def sweeps(self) -> tuple[str, ...]:
         """Names of the sweeps that its tasks fill, without duplicates."""
-        return tuple(dict.fromkeys(task.sweep for task in self.tasks))
+        return tuple(dict.fromkeys(task.runs.sweep for task in self.tasks if task.runs))
 
     def runs(self, task: Task) -> list[Path]:
-        """Folders of the task's runs, oldest first; the last may be incomplete (.part)."""
-        folder = self.sweep_folder(task.sweep)
-        found, part = attempts(folder, task.batch_size), RunPaths(folder, task.batch_size).part
+        """Folders of the task's runs in its sweep, oldest first; the last may be incomplete (.part)."""
+        if task.runs is None:
+            return []
+        folder = self.sweep_folder(task.runs.sweep)
+        found, part = attempts(folder, task.runs.batch_size), RunPaths(folder, task.runs.batch_size).part
         return [*found, part] if part.is_dir() else found
 
     def write(self) -> None:
-        """Write tasks.json. It has no paths, so that the folder can be moved."""
-        facts = {"workload": self.workload, "command": self.command, "host": self.host}
+        """Write tasks.json. That of a sweep names no folder, so that it can be moved."""
+        facts = {"workload": self.workload, "command": self.command, "host": self.host, "finish": self.finish}
         tasks = [asdict(task) for task in self.tasks]
         write_json(self.folder / _RECORD, {"perfctl_slurm": _VERSION, **facts, "tasks": tasks})
 
@@ -92,13 +121,23 @@ def read_plan(folder: Path) -> Plan:
     record = read_json(folder / _RECORD)
     if record is None:
         raise UsageError(f"{folder} has no {_RECORD}", "Use a folder written by perfctl slurm render")
-    if record.get("perfctl_slurm") != _VERSION:
+    if record.get("perfctl_slurm") not in (1, _VERSION):
         raise UsageError(f"another version of perfctl wrote {folder / _RECORD}", "Use the perfctl that rendered it")
     try:
-        tasks = tuple(Task(**task) for task in record["tasks"])
-        return Plan(folder, record["workload"], tasks, record["command"], record["host"])
+        tasks = tuple(_task(**task) for task in record["tasks"])
+        finish = tuple(record.get("finish", ()))
+        return Plan(folder, record["workload"], tasks, record["command"], record["host"], finish)
     except (KeyError, TypeError) as error:
         raise UsageError(f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`") from error
+
+
+def _task(
+    number: int, label: str | None = None, arguments: Sequence[str] = (), runs: dict[str, Any] | None = None, **old: Any
+) -> Task:
+    """A task as it is written, or (``old``) as version 1 wrote it."""
+    if label is None:
+        return sweep_task(number, SweepRuns(**old))
+    return Task(number, label, tuple(arguments), SweepRuns(**runs) if runs else None, **old)
 
 
 @dataclass(frozen=True, slots=True)

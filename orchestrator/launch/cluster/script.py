@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -60,52 +59,45 @@ def _limit(job: str, time: str | None, field: str) -> dict[str, Any]:
     return {f"{job}minutes": minutes, f"{job}walltime": walltime}
 
 
-_CORES = "${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}"
-"""srun does not take over --cpus-per-task of the job (since Slurm 22.05)."""
-_STEP = (
-    f'srun --ntasks=1 --nodes=1 --cpus-per-task="{_CORES}" '
-    """bash -c 'echo $$ >"$1"; shift; exec "$@"' task "$TMPDIR/.pid\""""
-)
-"""A job step on the job script's node. The script signals this process to stop, because srun would kill it at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The command line of one profiler, without the batch size."""
-
-    options: tuple[str, ...]
-    program: tuple[str, ...]
-    """The words after --; empty for a built-in workload."""
-
-
 class _AsIs(str):
     """Text that is already shell code."""
 
 
-def array_script(plan: Plan, site: Site, commands: Mapping[str, Words], facts: Mapping[str, Any]) -> str:
+def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to bind into an image).
     Raises UsageError for values that a job script cannot contain, and for a template that fails to render."""
-    stop_before = limits.stop_before(site.stop_before, site.time, commands)
+    tools = [task.arguments[0] for task in plan.tasks]
+    stop_before = limits.stop_before(site.stop_before, site.time, tools)
+    site_lines, unset = _site_directives(site, str(facts["device"]))
+    job_lines = _array_directives(plan, site, stop_before)
     context = {
         **_shared(plan, site, facts),
+        **_calls(plan, limits.grace(stop_before)),
         "modules": _lines("`module`", site.module),
         "tasks": plan.tasks,
-        "commands": commands,
-        "directives": _array_directives(plan, site, str(facts["device"]), stop_before),
+        "site_directives": site_lines,
+        "unset": unset,
+        "job_directives": job_lines,
+        "directives": [*job_lines, *site_lines],
         "before": _lines("`before`", site.before),
         "after": _lines("`after`", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
-        "srun": bool(site.srun),
         "stop_before": stop_before,
         "warning_minutes": -(-stop_before // 60),
-        "grace": limits.grace(stop_before),
-        "prefix": _prefix(site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", srun=bool(site.srun)),
+        "start": _start(
+            site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", tmpdir='"$TMPDIR"', srun=site.srun
+        ),
     }
     return render_template(*_template(site.template), context)
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page."""
+    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page of sweeps and ingests."""
+    gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts.get("sees", ())
+    if "store" in facts:
+        into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
+        gather = _AsIs(f"{gather} \\\n    {_wrapped(into)}")
+        sees = (facts["store"].parent, facts["page"].parent)
     context = {
         **_shared(plan, site, facts),
         "modules": _lines("`module`", _gather_modules(site)),
@@ -121,12 +113,17 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
                 cpus_per_task=site.gather_cpus,
             ),
         ],
-        "store": facts["store"],
-        "page": facts["page"],
-        "prefix": _prefix(site, plan, facts, (facts["store"].parent, facts["page"].parent), gpu=False, srun=False),
+        "gather": gather,
+        "finish": _wrapped(plan.finish),
+        "start": _start(site, plan, facts, sees, gpu=False, tmpdir='"${TMPDIR:-/tmp}"'),
     }
     asked = site.gather_template or (site.template if site.template in BUILT_IN else None)
     return render_template(*_template(asked, "_gather"), context)
+
+
+def functions(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
+    """The text of job.sh, the shell functions of both scripts. ``facts`` as for ``array_script``."""
+    return render_template(None, "job_functions.sh.j2", _shared(plan, site, facts))
 
 
 def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
@@ -135,7 +132,10 @@ def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         **_shared(plan, site, facts),
         "modules": _lines("`module`", site.module),
         "tasks": plan.tasks,
-        "directives": [one for one in _array_directives(plan, site, "cpu", 60) if not one.startswith("--signal")],
+        "directives": [
+            *(one for one in _array_directives(plan, site, 60) if not one.startswith("--signal")),
+            *_site_directives(site, "cpu")[0],
+        ],
         "before": _lines("`before`", site.before),
         "options": facts["options"],
     }
@@ -153,36 +153,152 @@ def _gather_modules(site: Site) -> tuple[str, ...]:
 
 
 def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
+    folder, cwd = plan.folder, Path(facts["cwd"])
     return {
         "version": _AsIs(facts["version"]),
         "workload": plan.workload,
         "command": plan.command,
-        "folder": one_line("the folder", str(plan.folder)),
-        "cwd": one_line("the working folder", str(facts["cwd"])),
+        "title": _title(plan, site),
+        "gathers": _gathers(plan, facts),
+        "folder": one_line("the folder", str(folder)),
+        "shown": shlex.quote(str(folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder)),
+        "functions": str(plan.functions),
+        "cwd": one_line("the working folder", str(cwd)),
         "perfctl": facts["perfctl"],
         "module_purge": site.module_purge is not False,
-        "image": bool(site.image),
+        "srun": bool(site.srun),
+        "image": site.image,
         "passed": " \\\n            ".join(textwrap.wrap(" | ".join(run.PASSED), 100)),
         "scratch": " ".join(f'"${{{name}:-}}"' for name in run.SCRATCH),
         **scheduler_facts(site, str(facts["device"])),
     }
 
 
-def _array_directives(plan: Plan, site: Site, device: str, stop_before: int) -> list[str]:
-    numbers = f"0-{len(plan.tasks) - 1}" + (f"%{site.array_limit}" if site.array_limit else "")
-    has_gpu = any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
-    gpus = site.gres or ("gpu:1" if device == "cuda" and not has_gpu else None)
+def _title(plan: Plan, site: Site) -> str:
+    """What the array runs, in one line."""
+    count, runs = len(plan.tasks), [task.runs for task in plan.tasks if task.runs]
+    inside = f", in {Path(site.image).name}" if site.image else ""
+    if len(runs) < count:
+        return f"{plan.workload} in {count} {'part' if count == 1 else 'parts'}{inside}"
+    profilers = " and ".join(dict.fromkeys(one.profiler for one in runs))
+    batches = ", ".join(map(str, dict.fromkeys(one.batch_size for one in runs)))
+    return f"{profilers} on {plan.workload} at batch {batches}{inside}"
+
+
+def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
+    """What the gather job does, in one line."""
+    if "store" not in facts:
+        ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
+        return f"gather.sbatch names what is missing{ends}"
+    return f"gather.sbatch brings all runs into {facts['store']} and {facts['page']}; so does perfctl slurm gather"
+
+
+_LINE = 112
+"""Characters of a line of a script before a command goes on in the next."""
+
+
+def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
+    """Words of a command, quoted, over as many lines as they need."""
+    lines = [""]
+    for word in map(shlex.quote, words):
+        if lines[-1] and len(lines[-1]) + len(word) > _LINE - indent:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return _AsIs(f" \\\n{' ' * indent}".join(lines))
+
+
+def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
+    """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``, the words after perfctl,
+    where tasks of one profiler differ in nothing but $batch; else these are "${arguments[@]}", set by ``choices`` or (of
+    ``several`` profilers) by a second ``case``."""
+    runs = [task.runs for task in plan.tasks if task.runs]
+    if len(runs) < len(plan.tasks):
+        labels = {task.number: _CONTROL.sub(" ", task.label) for task in plan.tasks}
+        return {
+            "choices": [
+                f"{task.number})  # {labels[task.number]}\n        arguments=({_wrapped(task.arguments, 8)}) ;;"
+                for task in plan.tasks
+            ],
+            "sweeps": False,
+            "several": {},
+            "call": '"${arguments[@]}"',
+        }
+    calls = {one.profiler: _sweep_call(task.arguments, grace_s) for one, task in zip(runs, plan.tasks, strict=True)}
+    several = len(calls) > 1
+    return {
+        "choices": [
+            f"{task.number}) {f'profiler={shlex.quote(one.profiler)} ' if several else ''}batch={one.batch_size} ;;"
+            for one, task in zip(runs, plan.tasks, strict=True)
+        ],
+        "sweeps": True,
+        "several": {name: " \\\n            ".join(lines) for name, lines in calls.items()} if several else {},
+        "call": '"${arguments[@]}"' if several else " \\\n    ".join(*calls.values()),
+    }
+
+
+def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
+    """The lines of a task's call, with $batch for its batch size, and what only its job script knows."""
+    at = arguments.index("--batches")
+    program = arguments[at + 3 :]  # after the batch size and --no-store
     return [
-        *_job_options("", plan, "task-%a.log", array=numbers),
-        *_options(
-            signal=f"B:USR1@{stop_before}", ntasks=1, partition=site.partition,
-            account=site.account, qos=site.qos, constraint=site.constraint, gres=gpus, time=site.time, mem=site.mem,
-            cpus_per_task=site.cpus,
-        ),
-        *(("--exclusive",) if site.exclusive else ()),
-        *(("--disable-dcgm",) if site.disable_dcgm else ()),
-        *(line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)),
-    ]  # fmt: skip
+        _wrapped(arguments[:at]),
+        f'--batches "$batch" --no-store --scratch "$TMPDIR" --grace {grace_s}',
+        *([_wrapped(program)] if program else []),
+    ]
+
+
+_WHY = {
+    "partition": "queue of the nodes with GPUs",
+    "account": "account to charge",
+    "gres": "one GPU a task; of one type: --gres=gpu:a100:1",
+    "time": "time limit of one task",
+    "mem": "memory of one task",
+    "cpus_per_task": "cores of one task",
+    "array": "the tasks; two at a time: --array={array}%2",
+    "output": "the log of each task",
+    "open_mode": "a repetition goes on in the same log",
+    "requeue": "after a node failure, start again: what is complete is skipped",
+    "signal": "{seconds} s before the time limit, the profiler writes what it has",
+}
+"""Option of sbatch -> comment beside it."""
+_EXAMPLES = {"partition": "gpu", "account": "project", "time": "01:00:00", "mem": "16G", "cpus_per_task": "8"}
+"""Options that most sites want -> a value for the line that is off."""
+
+
+def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[str]:
+    """Lines of options, each with the comment that _WHY has for it. (sbatch reads no further than #.)"""
+    explained = []
+    for line in lines:
+        why = _WHY.get(line.partition("=")[0].removeprefix("--").replace("-", "_"))
+        if line.startswith("--gres=") and line != "--gres=gpu:1":
+            why = "GPUs of one task"
+        explained.append(f"{line:<{width}}  # {why.format_map(values)}" if why else line)
+    return explained
+
+
+def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
+    """(Slurm's options that depend on the site, those that are unset with an example each)."""
+    has_gpu = any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
+    set_lines = _options(
+        partition=site.partition, account=site.account, qos=site.qos, constraint=site.constraint,
+        gres=site.gres or ("gpu:1" if device == "cuda" and not has_gpu else None), time=site.time, mem=site.mem,
+        cpus_per_task=site.cpus,
+    )  # fmt: skip
+    own = [line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)]
+    named = {line.partition("=")[0] for line in (*set_lines, *own)}
+    unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in named]
+    flags = [*(("--exclusive",) if site.exclusive else ()), *(("--disable-dcgm",) if site.disable_dcgm else ())]
+    return [*_explained(set_lines), *flags, *own], _explained(unset, 33)
+
+
+def _array_directives(plan: Plan, site: Site, stop_before: int) -> list[str]:
+    numbers = f"0-{len(plan.tasks) - 1}"
+    limited = numbers + (f"%{site.array_limit}" if site.array_limit else "")
+    lines = [
+        *_job_options("", plan, "task-%a.log", array=limited),
+        *_options(signal=f"B:USR1@{stop_before}", ntasks=1),
+    ]
+    return _explained(lines, array=numbers, seconds=stop_before)
 
 
 def _job_options(kind: str, plan: Plan, log: str, **array: str) -> list[str]:
@@ -206,22 +322,23 @@ def _options(**values: object) -> list[str]:
     return lines
 
 
-def _prefix(site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Path], *, gpu: bool, srun: bool) -> _AsIs:
-    """The words before perfctl on a node: srun, and the container that perfctl and the profiler run in."""
-    step = _STEP if srun else ""
+def _start(
+    site: Site, plan: Plan, facts: Mapping[str, Any], sees: Iterable[Path], *, gpu: bool, tmpdir: str, srun: bool | None = None
+) -> _AsIs:  # fmt: skip
+    """The words before perfctl on a node: a job step, and the container that perfctl and the profiler run in."""
+    step = "srun_step " if srun else ""
     if site.image is None:
         return _AsIs(step)
     cwd = Path(facts["cwd"])
     folders = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in sees)))
     lines = [
-        *([step] if step else []),
-        '"$container" exec --cleanenv' + (" --nv" if gpu else ""),
-        '"${binds[@]}"',
+        f'{step}"$container" exec' + (" --nv" if gpu else "") + " --cleanenv",
         *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*folders, *(site.bind or ())))),
-        f"--pwd {shlex.quote(str(cwd))}",
-        shlex.quote(site.image),
+        f"--bind {tmpdir} --pwd {shlex.quote(str(cwd))}",
+        '"$image"',
+        "",
     ]
-    return _AsIs("".join(f"\n    {line}" for line in lines) + "\n")
+    return _AsIs(" \\\n    ".join(lines))
 
 
 def one_line(what: str, text: str, remedy: str = "Choose another name") -> str:

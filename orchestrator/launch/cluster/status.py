@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
@@ -94,6 +95,18 @@ def check_is_for_slurm(plan: Plan, *, has_tasks: bool) -> None:
         raise UsageError(f"{plan.array} has no #SBATCH --array line: it is one job, not an array", remedy)
 
 
+def check_image(plan: Plan) -> None:
+    """Raises UsageError when the image that the array's script names is not there."""
+    found = re.search(r"^image=(.+)$", plan.array.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    try:
+        words = shlex.split(found[1], comments=True) if found else []
+    except ValueError:  # an edited line, which only a shell can read
+        return
+    if len(words) == 1 and "$" not in words[0] and "://" not in words[0] and not Path(words[0]).exists():
+        remedy = "perfctl image render writes a definition to build one. If only the nodes have it: sbatch array.sbatch"
+        raise UsageError(f"{plan.array} needs the image {words[0]}, which does not exist", remedy)
+
+
 @dataclass(frozen=True, slots=True)
 class Cancelled:
     """What a cancellation did."""
@@ -168,6 +181,8 @@ REPEAT = (PARTIAL, FAILED, MISSING)
 
 _STAGE = re.compile(r"^batch \d+: ([a-z-]+)\r?$", re.MULTILINE)
 _ENDED = re.compile(r"ended with exit code (\d+)")
+_PARTLY_DONE = "4"
+"""Exit code of a perfctl that did a part of its work, as ``cli.main`` maps it."""
 _LAST_LINES = 5
 
 
@@ -201,8 +216,8 @@ def states(plan: Plan, jobs: Sequence[Queued] | None) -> list[TaskState]:
 
 def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
     own = [job for job in jobs or () if job.task == task.number]
-    runs = plan.runs(task)
-    if sum(map(is_whole, runs)) >= task.repeat:
+    runs, events = plan.runs(task), _events(plan, task)
+    if _is_whole(task, runs, events):
         left = f"its job is still in the queue ({own[0].state.lower()}) and will skip complete runs" if own else None
         return TaskState(task, WHOLE, left)
     if job := next((job for job in own if not job.waits), None):
@@ -210,7 +225,6 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
         return TaskState(
             task, RUNNING, f"{stages[-1] if stages else 'starting'}, {job.used} on {job.nodes or 'a node'}"
         )
-    events = _events(plan, task)
     if own:
         said = own[0].reason if own[0].reason not in ("None", "") else own[0].state.lower()
         began = sum("started on" in event for event in events)
@@ -221,6 +235,14 @@ def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
     return TaskState(task, *_ended(task, runs, events, log, asked=jobs is not None), log)
 
 
+def _is_whole(task: Task, runs: Sequence[Path], events: Sequence[str]) -> bool:
+    """Whether the runs that it adds to its sweep are complete; of a task of another kind, whether it ended with 0."""
+    if task.runs:
+        return sum(map(is_whole, runs)) >= task.runs.repeat
+    ended = _ENDED.search(events[-1]) if events else None
+    return ended is not None and ended[1] == "0"
+
+
 def _ended(
     task: Task, runs: Sequence[Path], events: Sequence[str], log: Sequence[str], *, asked: bool
 ) -> tuple[str, str]:
@@ -229,8 +251,8 @@ def _ended(
     if not asked and events and not ended:
         return UNKNOWN, f"{events[-1]}; only squeue can tell whether it still runs"
     if record := next((record for run in reversed(runs) if (record := read_run_record(run)) is not None), None):
-        if whole := sum(map(is_whole, runs)):
-            return PARTIAL, f"{whole} of {task.repeat} repetitions are complete"
+        if (whole := sum(map(is_whole, runs))) and task.runs:
+            return PARTIAL, f"{whole} of {task.runs.repeat} repetitions are complete"
         state = PARTIAL if record.get("status") == "partial" else FAILED
         return state, str(record.get("reason") or "its report was changed since it was written")
     if not events and log:
@@ -238,8 +260,10 @@ def _ended(
     if not events:
         never = "it never started: not submitted yet, or cancelled in the queue"
         return MISSING, never if asked else f"its folders show no start ({never})"
+    if ended and ended[1] == _PARTLY_DONE and task.runs is None:
+        return PARTIAL, "some of its runs are missing or incomplete"
     if ended:
-        return FAILED, f"it ended with exit code {ended[1]} and left no run"
+        return FAILED, f"it ended with exit code {ended[1]}" + (" and left no run" if task.runs else "")
     stopped = ", was told to stop" if "told to stop" in events[-1] else ""
     return FAILED, f"it was cut off: {events[-1]}{stopped}, and did not end by itself (killed, or the node failed)"
 

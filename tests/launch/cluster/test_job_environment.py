@@ -11,7 +11,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import limits
 from perfctl.orchestrator.launch.cluster.plan import Site
 from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
-from tests.launch.cluster.test_slurm_script import FACTS, WORDS, directives, plan, script
+from tests.launch.cluster.test_slurm_script import FACTS, directives, plan, script
 
 CUDA = ("gcc/12", "cuda/12.4", "devel/CUDA/12.1", "cudnn/9", "nvhpc/24.5", "apptainer", "PyTorch/2.6-CUDA-12.4")
 
@@ -40,7 +40,7 @@ def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for
 
 def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
     site = Site(module=CUDA)
-    assert modules(array_script(plan(), site, WORDS, FACTS)) == list(CUDA)
+    assert modules(array_script(plan(), site, FACTS)) == list(CUDA)
     assert modules(gather_script(plan(), site, FACTS)) == ["gcc/12", "apptainer", "PyTorch/2.6-CUDA-12.4"]
     assert modules(gather_script(plan(), Site(module=CUDA, gather_module=("cuda/12.4",)), FACTS)) == ["cuda/12.4"]
 
@@ -48,12 +48,12 @@ def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
 @pytest.mark.parametrize("template", [None, "pbs", "lsf"])
 def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone(template: str | None) -> None:
     site = Site(module=("gcc/12",), template=template)
-    for text in (array_script(plan(), site, WORDS, FACTS), gather_script(plan(), site, FACTS)):
+    for text in (array_script(plan(), site, FACTS), gather_script(plan(), site, FACTS)):
         purges = [line for line in text.splitlines() if line.startswith("module")]
         assert purges[0].startswith("module purge ||")
         assert text.startswith("#!/bin/bash -l\n") or "#PBS -S /bin/bash\n" in text  # PBS starts a login shell
     for without in (Site(template=template), Site(module=("x",), module_purge=False, template=template)):
-        assert "module purge" not in array_script(plan(), without, WORDS, FACTS)
+        assert "module purge" not in array_script(plan(), without, FACTS)
 
 
 def test_srun_gives_the_step_the_cores_of_the_job(tmp_path: Path) -> None:
@@ -76,11 +76,13 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
     scratch.mkdir()
     program(
         tmp_path / "apptainer",
-        'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort >"$SHOWN/inside"',
+        'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort >"$SHOWN/inside"; '
+        'env | grep "^[A-Z]*_BIND=" >"$SHOWN/bound"',
     )
     path = script(tmp_path, Site(image="x.sif"), perfctl=["perfctl"])
     environment = {
         "PATH": f"{tmp_path}:/usr/bin:/bin", "SHOWN": str(tmp_path), "SCRATCH": str(scratch), "LSCRATCH": "/nowhere",
+        "APPTAINER_BIND": "/site",
         "CUDA_VISIBLE_DEVICES": "3", "LD_LIBRARY_PATH": "/host/lib", "PYTHONPATH": "/host", "CUDA_HOME": "/host/cuda",
         "WANDB_API_KEY": "secret", "HF_TOKEN": "secret", "SLURM_JWT": "secret", "OMP_NUM_THREADS": "4",
         "APPTAINERENV_OMP_NUM_THREADS": "2", "APPTAINERENV_DATA": "a b",
@@ -93,10 +95,14 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
         "CUDA_VISIBLE_DEVICES": "3", "SCRATCH": str(scratch), "LSCRATCH": "/nowhere", "OMP_NUM_THREADS": "2",
         "DATA": "a b", "PYTHONNOUSERSITE": "1",
     }  # fmt: skip
+    bound = dict(line.split("=", 1) for line in (tmp_path / "bound").read_text().splitlines())
+    assert bound == {"APPTAINER_BIND": f"/site,{scratch}", "SINGULARITY_BIND": str(scratch)}, (
+        "beside what the site binds"
+    )
     words = (tmp_path / "words").read_text().splitlines()
-    assert words[:3] == ["exec", "--cleanenv", "--nv"]
+    assert words[:3] == ["exec", "--nv", "--cleanenv"]
     binds = [words[at + 1] for at, word in enumerate(words) if word == "--bind"]
-    assert binds[:2] == [str(own), str(scratch)]
+    assert binds == [str(tmp_path.parent), str(own)]
     assert words[words.index("--pwd") + 1] == str(tmp_path)
 
 

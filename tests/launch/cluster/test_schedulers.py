@@ -13,8 +13,8 @@ import pytest
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import script as cluster_script
 from perfctl.orchestrator.launch.cluster.plan import Site
-from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
-from tests.launch.cluster.test_slurm_script import FACTS, WORDS, check_shell, plan, script
+from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
+from tests.launch.cluster.test_slurm_script import FACTS, check_shell, plan, script
 from tests.launch.programs import wait_until
 
 SITE = Site(
@@ -29,8 +29,9 @@ PLAIN = ["#PBS -l select=1:ngpus=1", "#PBS -J 0-2"]
 @pytest.mark.parametrize("name", cluster_script.BUILT_IN)
 def test_scripts_are_the_golden_ones(golden: Callable[[str, str], None], name: str) -> None:
     site = replace(SITE, template=name)
-    golden(f"{name}-array.sh", array_script(plan(), site, WORDS, IN_IMAGE))
+    golden(f"{name}-array.sh", array_script(plan(), site, IN_IMAGE))
     golden(f"{name}-gather.sh", gather_script(plan(), site, IN_IMAGE))
+    golden(f"{name}-job.sh", functions(plan(), site, IN_IMAGE))
 
 
 @pytest.mark.parametrize("name", cluster_script.BUILT_IN)
@@ -60,8 +61,8 @@ def test_a_task_runs_its_own_batch_size_and_notes_how_it_went(
 
 def test_one_task_is_no_array_for_pbs_which_refuses_arrays_of_one() -> None:
     one = replace(plan(), tasks=plan().tasks[:1])
-    assert "-J" not in array_script(one, Site(template="pbs"), WORDS, FACTS)
-    assert set(PLAIN) <= set(array_script(plan(), Site(template="pbs"), WORDS, FACTS).splitlines())
+    assert "-J" not in array_script(one, Site(template="pbs"), FACTS)
+    assert set(PLAIN) <= set(array_script(plan(), Site(template="pbs"), FACTS).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_memory_and_gpus_are_told_in_plain_numbers() -> None:
 )
 def test_what_only_slurm_knows_or_no_script_can_say_is_refused(site: Site, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        array_script(plan(), site, WORDS, FACTS)
+        array_script(plan(), site, FACTS)
 
 
 @pytest.mark.parametrize("name", [None, *cluster_script.BUILT_IN])
@@ -140,6 +141,6 @@ def test_the_timer_asks_pbs_for_a_limit_that_the_script_does_not_name_and_goes_w
 
 def test_lsf_warns_by_a_signal_that_no_other_process_of_the_job_minds() -> None:
     """LSF signals all processes of a job. URG is ignored by whoever does not ask for it; USR2 would end them."""
-    text = array_script(plan(), Site(template="lsf", time="01:00:00"), WORDS, FACTS)
+    text = array_script(plan(), Site(template="lsf", time="01:00:00"), FACTS)
     assert {"#BSUB -W 60", "#BSUB -wt 5", "#BSUB -wa URG"} < set(text.splitlines())
-    assert "trap stop TERM USR1 USR2 URG\n" in text
+    assert "trap stop TERM USR1 USR2 URG\n" in functions(plan(), Site(template="lsf"), FACTS)

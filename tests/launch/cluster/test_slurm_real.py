@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.actions.sweep import slurm as actions
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import Plan
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site
 from tests.launch.programs import wait_until
 from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows
 
@@ -21,14 +22,19 @@ pytestmark = pytest.mark.xdist_group("nsys")
 RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
 
 
+def batch_of(state: status.TaskState) -> int:
+    assert state.task.runs is not None
+    return state.task.runs.batch_size
+
+
 def states(plan: Plan) -> dict[int, str]:
     """Batch size -> state (of plans with one profiler)."""
-    return {one.task.batch_size: one.state for one in status.states(plan, status.queued(plan))}
+    return {batch_of(one): one.state for one in status.states(plan, status.queued(plan))}
 
 
 def said(plan: Plan, batch: int) -> str:
     found = status.states(plan, status.queued(plan))
-    return next(one.said or "" for one in found if one.task.batch_size == batch)
+    return next(one.said or "" for one in found if batch_of(one) == batch)
 
 
 def array_job(plan: Plan) -> str:
@@ -224,3 +230,24 @@ def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_th
     ]  # fmt: skip
     shown = cluster.perfctl(tmp_path, "slurm", "status", plan.folder)
     assert "1 task: 1 failed" in shown
+
+
+def test_the_parts_of_a_study_run_as_an_array_and_one_command_ends_them(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("replay", str(RECORDED / "torch"), "--out", "study/runs", "--no-store", "--batches")
+    parts = [(f"batch {batch}", (*words, str(batch))) for batch in (16, 64)]  # 64 was not recorded
+    finish = ("slurm", "gather", "study/runs", "--store", "study/all.db")
+    asked = actions.PartsRequest(
+        "study-x", parts, finish, Path("study"), Site(gres="gpu:1"), "cpu", "perfctl slurm render"
+    )
+    made = actions.render_parts(asked)
+    actions.write(made)
+    cluster.perfctl(tmp_path, "slurm", "submit", made.plan.folder)
+    wait_until(lambda: ended(made.plan), "two parts and the gather job")
+    assert [one.state for one in status.states(made.plan, [])] == ["whole", "partial"]
+    assert rows(tmp_path / "study" / "all.db") == [("torch", 16, "ok"), ("torch", 64, "failed")]
+    assert "1 part is missing or incomplete" in (made.plan.folder / "gather.log").read_text()
+    shown = cluster.perfctl(tmp_path, "slurm", "status", made.plan.folder)
+    assert "--tasks 1" in shown

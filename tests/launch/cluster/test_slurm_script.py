@@ -8,15 +8,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions.sweep.slurm import Words
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task, with_defaults
-from perfctl.orchestrator.launch.cluster.script import Words, array_script, gather_script
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, sweep_task, with_defaults
+from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
 
 HOME = Path("/home/ada/study")
 FACTS = {
@@ -39,33 +40,43 @@ WORDS = {
     "nsys": Words(("nsys", "--device=cuda", "--sweep-name=nsys-train.py-1a2b3c4d"), ("python", "train.py", "{batch}")),
     "ncu": Words(("ncu", "--device=cuda", "--layer=conv2", "--sweep-name=ncu-train.py-5e6f7a8b"), ()),
 }
-TASKS = (
-    Task(0, "nsys", 16, "nsys-train.py-1a2b3c4d"),
-    Task(1, "nsys", 32, "nsys-train.py-1a2b3c4d"),
-    Task(2, "ncu", 16, "ncu-train.py-5e6f7a8b"),
+RUNS = (
+    SweepRuns("nsys", 16, "nsys-train.py-1a2b3c4d"),
+    SweepRuns("nsys", 32, "nsys-train.py-1a2b3c4d"),
+    SweepRuns("ncu", 16, "ncu-train.py-5e6f7a8b"),
 )
 
 
 def plan(
-    folder: Path = HOME / "perfctl-runs" / "slurm-train.py-9c0d1e2f", command: str = "perfctl slurm render"
+    folder: Path = HOME / "perfctl-runs" / "slurm-train.py-9c0d1e2f",
+    command: str = "perfctl slurm render",
+    words: Mapping[str, Words] = WORDS,
 ) -> Plan:
-    return Plan(folder, "train.py", TASKS, command, "login1")
+    ran = [runs for runs in RUNS if runs.profiler in words]
+    tasks = tuple(sweep_task(at, runs, words[runs.profiler].at(runs.batch_size)) for at, runs in enumerate(ran))
+    return Plan(folder, "train.py", tasks, command, "login1")
 
 
 def script(folder: Path, site: Site = Site(), **facts: Any) -> Path:  # noqa: B008 - frozen
-    """The script of an array whose folder this is, to run with a task's number."""
+    """The script of an array whose folder this is, to run with a task's number; job.sh is that of the last one."""
+    made, known = plan(folder), {**FACTS, "cwd": folder, **facts}
     path = folder / f"array-{len(list(folder.glob('array-*')))}.sbatch"
-    path.write_text(array_script(plan(folder), site, WORDS, {**FACTS, "cwd": folder, **facts}))
+    path.write_text(array_script(made, site, known))
+    made.functions.write_text(functions(made, site, known))
     return path
 
 
 def check_shell(folder: Path, site: Site) -> None:
-    """Both scripts pass shellcheck, where it is installed."""
+    """All three files pass bash -n, and shellcheck, where it is installed."""
+    made = plan()
+    texts = {"array": array_script(made, site, FACTS), "gather": gather_script(made, site, FACTS)}
+    texts["job"] = functions(made, site, FACTS)
+    for name, text in texts.items():
+        (folder / f"{name}.sh").write_text(text)
+        subprocess.run(["bash", "-n", folder / f"{name}.sh"], check=True)
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed here")
-    (folder / "array.sh").write_text(array_script(plan(), site, WORDS, FACTS))
-    (folder / "gather.sh").write_text(gather_script(plan(), site, FACTS))
-    words = ["shellcheck", "-e", "SC1091", folder / "array.sh", folder / "gather.sh"]
+    words = ["shellcheck", "-e", "SC1091", *(folder / f"{name}.sh" for name in texts)]
     said = subprocess.run(words, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stdout
 
@@ -77,14 +88,17 @@ def wait_for(path: Path, job: subprocess.Popen[Any]) -> None:
 
 
 def directives(text: str) -> list[str]:
-    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    """Options of sbatch, without the comments beside them."""
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    return [line.partition("  # ")[0].rstrip() for line in lines]
 
 
 @pytest.mark.parametrize("style", SITES)
 def test_scripts_of_a_site_are_the_golden_ones(golden: Callable[[str, str], None], style: str) -> None:
     facts = {**FACTS, "perfctl": ["python3", "-m", "perfctl"]} if SITES[style].image else FACTS
-    golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], WORDS, facts))
+    golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], facts))
     golden(f"slurm-{style}-gather.sbatch", gather_script(plan(), SITES[style], facts))
+    golden(f"slurm-{style}-job.sh", functions(plan(), SITES[style], facts))
 
 
 @pytest.mark.parametrize("style", SITES)
@@ -94,10 +108,10 @@ def test_scripts_pass_shellcheck(style: str, tmp_path: Path) -> None:
 
 def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_otherwise_or_it_needs_none() -> None:
     for site in (Site(), Site(exclusive=True)):
-        assert "--gres=gpu:1" in directives(array_script(plan(), site, WORDS, FACTS))
-    assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), WORDS, FACTS))
+        assert "--gres=gpu:1" in directives(array_script(plan(), site, FACTS))
+    assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), FACTS))
     for site, device in ((Site(sbatch=("--gpus-per-task=1",)), "cuda"), (Site(), "cpu")):
-        text = array_script(plan(), site, WORDS, {**FACTS, "device": device})
+        text = array_script(plan(), site, {**FACTS, "device": device})
         assert not any(line.startswith("--gres") for line in directives(text))
 
 
@@ -105,12 +119,12 @@ def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
     own = {"sees": (Path("/home/ada/code"),), "store": Path("/project/all.db"), "page": Path("out/page.html")}
     facts = {**FACTS, **own}
     site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
-    array, gather = array_script(plan(), site, WORDS, facts), gather_script(plan(), site, facts)
+    array, gather = array_script(plan(), site, facts), gather_script(plan(), site, facts)
     both = ["--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"]
-    binds = [re.findall(r"^    (--(?:bind|pwd) /.*)$", text, re.MULTILINE) for text in (array, gather)]
+    binds = [re.findall(r"--(?:bind|pwd) /\S+", text) for text in (array, gather)]
     assert [set(one) for one in binds] == [{"--bind /home/ada/code", *both}, {"--bind /project", *both}]
     with pytest.raises(UsageError, match="cannot be bound into an image"):
-        array_script(plan(), site, WORDS, {**facts, "cwd": "/home/a:b"})
+        array_script(plan(), site, {**facts, "cwd": "/home/a:b"})
 
 
 def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: Path) -> None:
@@ -121,9 +135,10 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: P
     echo.write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
     facts = {**FACTS, "cwd": folder, "perfctl": ["python3", str(echo)], "device": "cpu"}
     words = {"nsys": Words(("nsys", *hostile), ("run", *hostile))}
-    text = array_script(plan(folder, command="x\nrm -rf /"), Site(), words, facts)
-    path = tmp_path / "array.sbatch"
-    path.write_text(text)
+    made = plan(folder, "x\nrm -rf /", words)
+    made.array.write_text(array_script(made, Site(), facts))
+    made.functions.write_text(functions(made, Site(), facts))
+    path = made.array
     done = subprocess.run(["bash", path, "1"], capture_output=True, text=True, check=True, cwd=tmp_path)
     said = next(line for line in done.stdout.splitlines() if line.startswith("["))
     got = json.loads(said)
@@ -230,18 +245,18 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
 )
 def test_what_cannot_stand_in_a_job_script_is_refused(site: Site, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        array_script(plan(), site, WORDS, FACTS)
+        array_script(plan(), site, FACTS)
 
 
 def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(tmp_path: Path) -> None:
     own = tmp_path / "site.j2"
     own.write_text("#!/bin/bash\n{% for line in directives %}#SBATCH {{ line | asis }}\n{% endfor %}echo {{ cwd }}\n")
-    text = array_script(plan(), Site(template=str(own), partition="x"), WORDS, {**FACTS, "cwd": "a b"})
+    text = array_script(plan(), Site(template=str(own), partition="x"), {**FACTS, "cwd": "a b"})
     assert text.endswith("echo 'a b'\n")
     assert "--partition=x" in directives(text)
     own.write_text("{{ no_such_name }}")
     with pytest.raises(UsageError, match="no_such_name"):
-        array_script(plan(), Site(template=str(own)), WORDS, FACTS)
+        array_script(plan(), Site(template=str(own)), FACTS)
 
 
 def config(folder: Path, text: str) -> Path:
@@ -278,6 +293,6 @@ def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path: Path, text: str, said: 
 
 def test_every_line_of_options_is_read_by_a_shell_as_it_was_meant() -> None:
     site = Site(constraint="a b'c", sbatch=("--comment='x y'",))
-    lines: list[Any] = [shlex.split(line) for line in directives(array_script(plan(), site, WORDS, FACTS))]
+    lines: list[Any] = [shlex.split(line) for line in directives(array_script(plan(), site, FACTS))]
     assert ["--constraint=a b'c"] in lines
     assert ["--comment=x y"] in lines

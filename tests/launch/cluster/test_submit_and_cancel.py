@@ -13,7 +13,7 @@ from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
 from perfctl.orchestrator.launch.cluster.status import TaskState
-from tests.launch.cluster.test_slurm_script import FACTS, TASKS, WORDS, plan
+from tests.launch.cluster.test_slurm_script import FACTS, plan
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def rendered(folder: Path, template: str | None = None) -> Plan:
     made = plan(folder / "slurm-x")
     made.folder.mkdir()
     site = Site(template=template)
-    made.array.write_text(array_script(made, site, WORDS, FACTS))
+    made.array.write_text(array_script(made, site, FACTS))
     made.gather.write_text(gather_script(made, site, FACTS))
     made.write()
     return made
@@ -96,11 +96,11 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
     )  # fmt: skip
     started = "2026-01-01T00:00:00Z started on n1 as 7, restart 0\n"
     for number, begun in ((0, "batch 16: profile\n"), (1, "")):
-        made.state(TASKS[number]).write_text(started)
-        made.log(TASKS[number]).write_text(started + begun)
+        made.state(made.tasks[number]).write_text(started)
+        made.log(made.tasks[number]).write_text(started + begun)
     assert actions.cancel(made.folder) == status.Cancelled(tasks=2, told=1, gathers=1)
     assert slurm() == ["scancel 7_1 7_2 10", "scancel --batch --signal=USR1 7_0"]
-    with made.state(TASKS[0]).open("a") as events:
+    with made.state(made.tasks[0]).open("a") as events:
         events.write("2026-01-01T00:01:00Z told to stop\n")
     slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array}")
     assert actions.cancel(made.folder) == status.Cancelled(tasks=1, told=0, gathers=0)
@@ -108,7 +108,7 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
 
 
 def test_the_summary_of_a_status_counts_every_task_once() -> None:
-    found = [TaskState(Task(number, "nsys", 16, "x"), state, None) for number, state in enumerate(status.ORDER)]
+    found = [TaskState(Task(number, "nsys, batch 16", ()), state, None) for number, state in enumerate(status.ORDER)]
     assert status.summary([*found, found[0]]) == (
         f"{len(status.ORDER) + 1} tasks: 2 whole, 1 partial, 1 running, 1 waiting, 1 failed, 1 missing, 1 unknown"
     )

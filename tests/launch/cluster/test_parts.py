@@ -1,0 +1,129 @@
+"""A list of perfctl commands as an array, as a study will need it: one task each, and one command that ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.actions.sweep import slurm as actions
+from perfctl.orchestrator.actions.sweep.gather import gather
+from perfctl.orchestrator.actions.sweep.slurm import PartsRequest
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site, read_plan
+
+HOSTILE = ("torch", "--out", "a b", "it's", "$(touch pwned)", "`touch pwned`", "$HOME", "*", "")
+PARTS = (
+    ("torch at batch 16", ("torch", "--batches", "16", "--out", "study/runs")),
+    ("names that a shell would obey\nrm -rf /", HOSTILE),
+    ("infer", ("infer", "--batches", "1,2")),
+    ("bench, which waits", ("bench",)),
+)
+FINISH = ("study", "flops", "--from", "study", "--title", "it's $HOME")
+SAYS = """import json, os, sys
+with open("said.jsonl", "a") as said:
+    said.write(json.dumps(sys.argv[1:]) + "\\n")
+sys.exit(int(os.environ.get("CODE_OF_" + sys.argv[1], 0)))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a space in its name, on a machine without Slurm."""
+    home = tmp_path / "my study"
+    home.mkdir()
+    (home / "says.py").write_text(SAYS)
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+def rendered(**site: Any) -> Plan:
+    site = {"perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}", **site}
+    asked = PartsRequest("study-flops", PARTS, FINISH, Path("study"), Site(**site), "cpu", "perfctl slurm render study")
+    made = actions.render_parts(asked)
+    actions.write(made)
+    return read_plan(made.plan.folder)
+
+
+def run(plan: Plan, file: Path, *words: str, code: int = 0, **environment: str) -> list[list[str]]:
+    """What a node would do; the calls of perfctl that it made."""
+    said = Path("said.jsonl")
+    said.unlink(missing_ok=True)
+    variables = {**os.environ, "PATH": "/usr/bin:/bin", **environment}
+    done = subprocess.run(["/bin/bash", file, *words], env=variables, check=False, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return [json.loads(line) for line in said.read_text().splitlines()]
+
+
+def states(plan: Plan) -> list[str]:
+    return [state.state for state in actions.status(plan.folder).tasks]
+
+
+def test_each_index_runs_the_words_of_its_part_as_they_are() -> None:
+    plan = rendered()
+    for number, (_, words) in enumerate(PARTS):
+        assert run(plan, plan.array, str(number)) == [list(words)]
+    assert not list(Path().rglob("pwned"))
+    text = plan.array.read_text()
+    assert "    0)  # torch at batch 16\n        arguments=(torch --batches 16 --out study/runs) ;;\n" in text
+    assert "#SBATCH --array=0-3 " in text
+    assert "study-flops in 4 parts" in text
+
+
+@pytest.mark.parametrize("template", [None, "pbs", "lsf"])
+def test_the_scripts_are_read_by_a_shell(template: str | None) -> None:
+    plan = rendered(template=template, image="x y.sif", perfctl=None)
+    for path in (plan.array, plan.gather, plan.functions):
+        subprocess.run(["/bin/bash", "-n", path], check=True)
+
+
+def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_failed() -> None:
+    plan = rendered()
+    assert states(plan) == ["missing"] * 4
+    run(plan, plan.array, "0")
+    run(plan, plan.array, "1", code=4, CODE_OF_torch="4")
+    run(plan, plan.array, "2", code=1, CODE_OF_infer="1")
+    assert states(plan) == ["whole", "partial", "failed", "missing"]
+    assert actions.status(plan.folder).repeat == [1, 2, 3]
+    run(plan, plan.array, "2")
+    assert states(plan) == ["whole", "partial", "whole", "missing"]
+
+
+def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page() -> None:
+    plan = rendered()
+    run(plan, plan.array, "0")
+    done = gather([plan.folder], Path("perfctl.db"))
+    assert not Path("perfctl.db").exists()
+    assert done.finish == [FINISH]
+    assert [line.partition(":")[0] for line in done.lacking] == [f"{task}" for task in plan.tasks[1:]]
+    with pytest.raises(PartlyDone, match="3 parts are missing or incomplete"):
+        done.check()
+    for number in range(1, 4):
+        run(plan, plan.array, str(number))
+    gather([plan.folder], Path("perfctl.db")).check()
+
+
+@pytest.mark.parametrize(("codes", "code"), [({}, 0), ({"CODE_OF_slurm": "4"}, 4), ({"CODE_OF_study": "3"}, 3)])
+def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_there_is(
+    codes: dict[str, str], code: int
+) -> None:
+    plan = rendered()
+    assert run(plan, plan.gather, code=code, **codes) == [["slurm", "gather", str(plan.folder)], list(FINISH)]
+
+
+def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
+    assert "--signal=B:USR1@60 " in rendered().array.read_text()
+    asked = PartsRequest("x", [("n", ("nsys",)), ("t", ("torch",))], (), Path("o"), Site(), "cuda", "c")
+    assert "--signal=B:USR1@300 " in "".join(actions.render_parts(asked).texts.values())
+
+
+@pytest.mark.parametrize("parts", [[], [("nothing", ())]])
+def test_a_study_without_commands_is_refused(parts: list[tuple[str, tuple[str, ...]]]) -> None:
+    asked = PartsRequest("x", parts, FINISH, Path("study"), Site(), "cpu", "c")
+    with pytest.raises(UsageError, match="lack a command"):
+        actions.render_parts(asked)

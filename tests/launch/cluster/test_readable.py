@@ -1,0 +1,124 @@
+"""What a person reads in a job script: the call that one task makes, what to change, and one line for what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.sweep.slurm import Words
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import status
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read_plan, sweep_task
+from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
+from tests.launch.cluster.test_slurm_script import FACTS, HOME, directives, plan, script
+
+IN_IMAGE = {**FACTS, "perfctl": ["python3", "-m", "perfctl"]}
+BATCHES = (16, 32, 64, 128, 256)
+NCU = Words(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"), ())
+
+
+def ncu_plan() -> Plan:
+    """perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"""
+    runs = [SweepRuns("ncu", batch, "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
+    tasks = tuple(sweep_task(at, one, NCU.at(one.batch_size)) for at, one in enumerate(runs))
+    command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
+    return Plan(HOME / "perfctl-runs" / "slurm-mnist_cnn-26e5246c", "mnist_cnn", tasks, command, "login1")
+
+
+def test_the_golden_script_of_one_profiler_in_an_image_shows_the_whole_call_and_a_line_for_each_batch(
+    golden: Callable[[str, str], None],
+) -> None:
+    site = Site(image="/home/ada/study/perfctl.sif")
+    text = array_script(ncu_plan(), site, IN_IMAGE)
+    golden("slurm-ncu-array.sbatch", text)
+    golden("slurm-ncu-gather.sbatch", gather_script(ncu_plan(), site, IN_IMAGE))
+    for number, batch in enumerate(BATCHES):
+        assert f"    {number}) batch={batch} ;;\n" in text
+    call = text[text.index('run "$container"') :]
+    assert call.startswith('run "$container" exec --nv --cleanenv \\\n')
+    assert "    python3 -m perfctl ncu --device=cuda " in call
+    assert max(map(len, text.splitlines())) <= 150
+
+
+@pytest.mark.parametrize("asked", [{}, {"partition": "gpu", "account": "ab1234"}, {"sbatch": ("--account=x",)}])
+def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(asked: dict[str, object]) -> None:
+    site = replace(Site(), **asked)  # type: ignore[arg-type]
+    text = array_script(ncu_plan(), site, FACTS)
+    on = {line.partition("=")[0] for line in directives(text)}
+    off = {line.split()[1].partition("=")[0] for line in text.splitlines() if line.startswith("##SBATCH")}
+    assert not on & off
+    assert {"--partition", "--account", "--time", "--mem", "--cpus-per-task"} <= on | off
+    assert "--account" in (on if asked else off)
+
+
+def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
+    shows = ["bash", "-c", 'printf "%s\\n" "$@" >said', "x"]
+    for site in (Site(), Site(template="pbs")):
+        path = script(tmp_path, site, perfctl=shows, device="cpu")
+        for task in plan(tmp_path).tasks:
+            environment = {"PATH": "/usr/bin:/bin", "PBS_ARRAY_INDEX": str(task.number)}
+            subprocess.run(["bash", path, str(task.number)], check=True, stdout=subprocess.DEVNULL, env=environment)
+            said = (tmp_path / "said").read_text().splitlines()
+            at = said.index("--scratch")
+            assert said[at + 2 : at + 4] == ["--grace", "225"]
+            assert (*said[:at], *said[at + 4 :]) == task.arguments
+
+
+def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) -> None:
+    path = script(tmp_path, Site(image="x.sif", before=("PATH=$PWD/bin",)), device="cpu", perfctl=["perfctl"])
+    (tmp_path / "bin").mkdir()
+    for name in ("date", "tee", "rm"):
+        (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
+    done = subprocess.run(["bash", path, "0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("has neither apptainer nor singularity on its PATH: load its module")
+    assert "ended with exit code 1" in (tmp_path / "task-0.state").read_text()
+
+
+@pytest.mark.parametrize("edited", ["docker://x/y:1", '"$HOME"/x.sif', "'cut off"])
+def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_path: Path, edited: str) -> None:
+    made, image = plan(tmp_path), tmp_path / "my images" / "perfctl.sif"
+    text = array_script(made, Site(image=str(image)), IN_IMAGE)
+    made.array.write_text(text)
+    with pytest.raises(UsageError, match=r"needs the image .*/my images/perfctl\.sif, which does not exist"):
+        status.check_image(made)
+    image.parent.mkdir()
+    image.touch()
+    status.check_image(made)
+    lines = [f"image={edited}" if line.startswith("image=") else line for line in text.splitlines()]
+    assert f"image={edited}" in lines
+    made.array.write_text("\n".join(lines))
+    status.check_image(made)  # only a node can tell
+
+
+def test_the_list_of_tasks_of_an_older_perfctl_is_read(tmp_path: Path) -> None:
+    task = '{"number": 0, "profiler": "ncu", "batch_size": 16, "sweep": "ncu-x-1", "repeat": 2}'
+    (tmp_path / "tasks.json").write_text(
+        f'{{"perfctl_slurm": 1, "workload": "x", "command": "c", "host": "h", "tasks": [{task}]}}'
+    )
+    made = read_plan(tmp_path)
+    assert made.tasks == (sweep_task(0, SweepRuns("ncu", 16, "ncu-x-1", 2)),)
+    assert str(made.tasks[0]) == "task 0 (ncu, batch 16)"
+    made.write()
+    assert read_plan(tmp_path) == made
+
+
+def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
+    """What array.sbatch and gather.sbatch call is in it, for every scheduler."""
+    for site in (Site(image="x.sif", srun=True), Site(template="pbs", image="x.sif"), Site(template="lsf")):
+        (tmp_path / "job.sh").write_text(functions(plan(), site, FACTS))
+        listed = subprocess.run(
+            ["bash", "-c", 'source "$1"; declare -F', "x", tmp_path / "job.sh"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        called = {"begin", "run", "fail"} | ({"pass_environment"} if site.image else set())
+        called |= {"srun_step"} if site.srun else set()
+        called |= {"stop_before_limit"} if site.template == "pbs" else set()
+        assert called <= set(listed)
