@@ -62,7 +62,7 @@ def quick(study: InferenceStudy) -> InferenceStudy:
     models = study.models or ("resnet18", "mobilenet_v2")
     batches = (1, 5, 20) if study.batches == InferenceStudy().batches else study.batches
     return replace(
-        study, models=models, batches=batches, images=40, weights="none", profiled_steps=2, warmup=1, ends_only=True
+        study, models=models, batches=batches, images=20, weights="none", profiled_steps=2, warmup=1, ends_only=True
     )
 
 
@@ -233,7 +233,8 @@ def _recorded(asked: InferenceStudy, folder: StudyFolder, messages: Messages, co
     from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 
     assert asked.recorded is not None
-    place, failed = asked.recorded, ()
+    place = asked.recorded
+    failed: tuple[str, ...] = ()
     if not place.exists():
         raise UsageError(f"{place}: there is no such file or folder", "Name a folder of reports, a report or a store")
     store = place / DEFAULT if place.is_dir() else place

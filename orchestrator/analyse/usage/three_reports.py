@@ -113,10 +113,10 @@ def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
     rows = []
     for number in sorted(numbers):
         mine = launched.get(number)
-        parts = (phases.get(name, {}).get(number) for name in (LOAD, COPY, COMPUTE))
+        load, copy, compute = (phases.get(name, {}).get(number) for name in (LOAD, COPY, COMPUTE))
         count, took = (len(mine), _running(mine)) if mine else (None, None)
         tensor = tensor_share(mine) if mine else why
-        rows.append(IterationRow(number, whole.get(number), *parts, count, took, tensor))
+        rows.append(IterationRow(number, whole.get(number), load, copy, compute, count, took, tensor))
     return tuple(rows)
 
 

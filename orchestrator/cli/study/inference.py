@@ -53,7 +53,7 @@ def inference(
     """Study inference at low batch: models x batch sizes on one page, with latency, images/s, utilisation, accuracy.
 
     Each model and batch size runs by itself for its times, then under a profiler for its kernels. The same command goes
-    on where it was stopped. --quick: resnet18 and mobilenet_v2 with random weights, 40 images, batch sizes 1, 5 and 20.
+    on where it was stopped. --quick: resnet18 and mobilenet_v2 with random weights, 20 images, batch sizes 1, 5 and 20.
     --from: nvidia-smi logs, DLProf reports, perfctl's own runs or a store, with nothing run.
     """
     from perfctl.orchestrator.actions.study import inference as actions

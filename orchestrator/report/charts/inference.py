@@ -23,7 +23,7 @@ Value = Callable[[InferencePoint], float | None]
 
 def all_charts(points: Sequence[InferencePoint]) -> dict[str, tuple[Chart, ...]]:
     """Chapter -> its charts; a chapter without any is left out."""
-    found = {
+    found: dict[str, list[Chart | None]] = {
         "latency": [_percentile(points, 50), _percentile(points, 95)],
         "throughput": [_throughput(points), *_parts(points)],
         "utilisation": list(_utilisation(points)),
@@ -49,7 +49,7 @@ def _lines(
         return None
     if all(point.batch is None for point, _ in known):
         rows = [Bar(point.model, found, None, None, place) for place, (point, found) in enumerate(known[:BARS])]
-        svg = bars(name, f"{title} of each report", rows, show, title.lower())
+        svg = bars(name, f"{title} of each report", rows, show, _axis(title))
         return Chart(f"{title}, by report", svg, f"{note}; the reports do not say their batch size")
     colours, lines = _colours(points), []
     for model in dict.fromkeys(point.model for point, _ in known):
@@ -64,7 +64,7 @@ def _lines(
     lines = lines[:MODELS]
     said = "; ".join(f"{line.label} batch {batch}: {show(found)}" for line in lines
                      for batch, found in zip(line.batches, line.values, strict=True))  # fmt: skip
-    svg = against_batch(name, f"{title} against batch size. {said}", lines, show, up=title.lower())
+    svg = against_batch(name, f"{title} against batch size. {said}", lines, show, up=_axis(title))
     return Chart(f"{title}, by batch size", svg, note + left_out)
 
 
@@ -164,7 +164,7 @@ def _courses(points: Sequence[InferencePoint]) -> Iterator[Chart]:
                         lines.append(_course(label, sorted(known), len(lines)))
         if lines:
             left_out = f"; {MODELS} of {len(lines)} curves" if len(lines) > MODELS else ""
-            titles = (f"{title} over time", "time since its first reading", title.lower())
+            titles = (f"{title} over time", "time since its first reading", _axis(title))
             svg = plotted(f"samples-{key}", lines[:MODELS], (_clock, show), titles)
             yield Chart(f"{title} over time", svg, f"readings of nvidia-smi, DCGM or NVML{left_out}")
 
@@ -182,3 +182,8 @@ def _clock(value: float) -> str:
 
 def _share(value: float) -> str:
     return f"{value * 100:.3g} %"
+
+
+def _axis(title: str) -> str:
+    """As the title of an axis: "GPU busy", "latency p50"."""
+    return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"

@@ -96,7 +96,8 @@ def _parts(found: Analysis, key: str, origin: str | None, ranks: tuple[Table, ..
         if origin:
             drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
-    yield from _tables("inference", "Inference", *inference_tables(some))
+    answers = inference_tables(some)
+    yield from _tables("inference", "Inference", *answers)
     if view := ledger_view(found):
         yield Section("ledger", "Ledger", ledger=view)
     yield from _tables("derived", "Derived counts", derived_table(found.prepared), folded=found.ledger.any_counted)
@@ -104,7 +105,7 @@ def _parts(found: Analysis, key: str, origin: str | None, ranks: tuple[Table, ..
         chart = roofline_chart(key, found.roofline, colours)
         drawn_roof = (chart,) if chart else ()
         yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
-    swept = () if study.foreign else _some(page_study.sweep_table(batch_points))
+    swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answers))
     steps = _some(page_study.steps(some))
     if swept or steps or drawn[CHARTS_FIRST:]:
         title = "Steps" if study.foreign else "Batch sweep"
