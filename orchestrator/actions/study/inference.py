@@ -242,9 +242,9 @@ def _recorded(asked: InferenceStudy, folder: StudyFolder, messages: Messages, co
         _claim(folder, InferenceStudy(recorded=place.resolve()))
         store = folder.store
         failed = ingest(place, store, listener=_Hears(messages), command_line=command_line).failed
-    runs = newest_runs(store)
+    runs = [run for run in newest_runs(store) if run.mode != "train"]
     if not runs:
-        raise PerfctlError(f"{place}: it holds no run and no report", "Name the folder that has them")
+        raise PerfctlError(f"{place}: it holds no run of inference and no such report", "Name the folder that has them")
     bad = tuple(f"run {run.id} ({run.profiler}): {run.status}, {run.reason}" for run in runs if run.status != "ok")
     return InferenceResult(
         folder, lambda: _page(runs, store, command_line, failed), (*failed, *bad), len(runs) + len(failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from perfctl.orchestrator.analyse.usage.busy import BUSY, Readings, UsageShare, by_device, mean_over_time
 from perfctl.orchestrator.analyse.usage.inference import BusyFrom, InferencePoint
@@ -62,8 +63,17 @@ def _heads(point: InferencePoint) -> list[Cell]:
     return [name_cell(point.model), count(point.batch, "the report does not say its batch size")]
 
 
-def _made(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table | None:
-    return table(caption, [*HEADS, *columns], rows, limit=ROWS)
+def _made(
+    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[object]], *, whole: bool = False
+) -> Table | None:
+    """A table that begins with model and batch size. A column that is empty for one reason is a note instead, except in
+    one that is ``whole``."""
+    found = table(caption, [*HEADS, *columns], rows, limit=ROWS)
+    if found is None or whole:
+        return found
+    kept = [place for place, column in enumerate(found.columns) if not column.empty]
+    heads = tuple(found.columns[place] for place in kept)
+    return replace(found, columns=heads, rows=tuple(tuple(row[place] for place in kept) for row in found.rows))
 
 
 def _latency_table(points: Sequence[InferencePoint]) -> Table | None:
@@ -404,4 +414,4 @@ def _all_table(points: Sequence[InferencePoint]) -> Table | None:
             count(images_of(point) or None, why(point, "images")), _skipped(point),
             "; ".join(point.problems) or "ok",
         ])  # fmt: skip
-    return _made("Every model and batch size", columns, rows)
+    return _made("Every model and batch size", columns, rows, whole=True)
