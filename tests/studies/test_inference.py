@@ -202,7 +202,11 @@ def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
 
     def run_request(request: Any, store: Any, listening: Any) -> Any:
         ran.append((request.profiler.name, request.batches))
-        bad = RunResult(batch_size=1, folder=request.folder, status="failed", reason="no memory") if len(ran) == 1 else None
+        bad = (
+            RunResult(batch_size=1, folder=request.folder, status="failed", reason="no memory")
+            if len(ran) == 1
+            else None
+        )
         return sweeps.Swept(request, store, (bad,) if bad else ())
 
     monkeypatch.setattr(sweeps, "run_request", run_request)
