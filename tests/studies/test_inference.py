@@ -21,11 +21,6 @@ from perfctl.records.report import Gap, Step, Summary
 from tests.analyse import synthetic
 
 MS = 1_000_000
-LINES = {
-    "1_batch": ("1.7.0", ("Tensor Core Kernel Utilization %,35.4", "GPU Utilization %,61.5")),
-    "5_batch": ("1.8.0", ("GPU Utilization %,72.5", "Tensor Core Kernel Utilization %,41.0")),
-}
-"""Folder -> version of DLProf, and its lines 15 and 16."""
 
 
 def answers(batch: int, compute: int, model: str = "resnet18", images: int = 200, **changes: Any) -> Any:
@@ -113,21 +108,10 @@ def test_a_part_that_failed_stays_on_the_page_and_says_why() -> None:
     assert ("resnet18, batch 5", "none: failed, out of memory") in study.missing
 
 
-@pytest.fixture
-def reports(tmp_path: Path) -> Path:
-    """Two DLProf summaries, whose line 15 is not the same figure, and readings of nvidia-smi beside them."""
-    for name, (version, lines) in LINES.items():
-        folder = tmp_path / "reports" / f"resnet152_{name}"
-        folder.mkdir(parents=True)
-        head = ["System Config", "GPU Count,1", "GPU Name(s),Synthetic GPU", "CPU Model,C", "GPU Driver Version,515",
-                "Framework,PyTorch 1.10.1", "CUDA Version,11.7", "cuDNN Version,8.3.0", "NSys Version,2022.1.3",
-                f"DLProf Version,v{version}", "DLProf Build,1", "", "Summary Report",
-                "Wall Clock Time (ns),1000000", *lines]  # fmt: skip
-        (folder / "dlprof_summary.csv").write_text("\n".join(head) + "\n\nIterations\nTotal Iterations,3\n")
-        rows = [f"2024/03/05 10:00:0{second}.000, 0, {50 + second} %, 400 MiB, 16000 MiB" for second in range(4)]
-        heads = "timestamp, index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]"
-        (tmp_path / "reports" / f"resnet152_{name}_gpu_mem.csv").write_text("\n".join([heads, *rows]) + "\n")
-    return tmp_path / "reports"
+@pytest.fixture(scope="module")
+def reports() -> Path:
+    """DLProf summaries whose line 15 is not the same figure, and readings of nvidia-smi beside them; see HOW.md there."""
+    return Path(__file__).resolve().parent.parent / "data" / "inference-reports"
 
 
 @pytest.fixture
@@ -150,18 +134,16 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
     assert "Line 15 of dlprof_summary.csv is not one figure" in out
     assert "latency, images/s and accuracy" in err
     by_name = (Path("study/tables") / "names-utilisation-by-its-name-in-dlprof-s-summary.csv").read_text()
-    for name, (_, lines) in LINES.items():
-        stated = dict(line.split(" %,") for line in lines)
-        wanted = (
-            "resnet152",
-            name[0],
-            LINES[name][0],
-            stated["GPU Utilization"],
-            stated["Tensor Core Kernel Utilization"],
-        )
-        (row,) = [row for row in by_name.splitlines() if row.startswith(f"resnet152,{name[0]},")]
-        assert row.split(",")[:5] == list(wanted)
-        assert lines[0] in row
+    folders = sorted(reports.glob("*_batch"))
+    assert len(folders) == 6
+    for folder in folders:
+        lines = (folder / "dlprof_summary.csv").read_text().splitlines()
+        stated = dict(line.split(",", 1) for line in lines if "," in line)
+        model, batch, _ = folder.name.split("_")
+        wanted = [stated["GPU Utilization %"], stated["Tensor Core Kernel Utilization %"]]
+        (row,) = [row for row in by_name.splitlines() if row.startswith(f"{model},{batch},")]
+        assert row.split(",")[2:5] == [stated["DLProf Version"].removeprefix("v"), *wanted]
+        assert lines[14] in row
     charts = {path.name for path in Path("study/charts").iterdir()}
     assert {"utilisation-gpu-sampled.png", "utilisation-tensor.png", "memory-peak.png", "samples-memory.png"} <= charts
     text = Path("study/study.html").read_text()

@@ -11,14 +11,14 @@ from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.inference import all_charts, images_of, interval_of, top1_of
 from perfctl.orchestrator.report.numbers import per_second, percent, size, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.inference_tables import LABELS, dlprof_runs, labelled, mean_use, tables_of, why
+from perfctl.orchestrator.report.studies.inference_tables import LABELS, dlprof_runs, labelled, tables_of, why
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.records.run import Run
 
 SENTENCE = 140
 """Characters of a finding."""
-MOST, FEW = 20, 2
-"""Findings of a study, and devices of one report that are among them."""
+MOST = 20
+"""Findings of a study."""
 UNEVEN = 1.5
 """p95 over the median, from which answers are uneven."""
 _TITLES = {
@@ -217,22 +217,28 @@ def _on_states(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     """What reports made elsewhere hold, where no run was timed."""
     if any(point.latency is not None for point in points):
         return
-    for point, run in dlprof_runs(points):
-        cells = [(heading, labelled(run, LABELS[heading])) for heading in list(LABELS)[:2]]
-        if said := " and ".join(f"{heading} {cell.text} %" for heading, cell in cells if cell.style != "no"):
-            yield f"{_named(point)}: DLProf states {said}.", "names"
-    for point in points:
-        for one in [one for use in point.uses for one in use.readings][:FEW]:
-            mean = mean_use(one)
-            parts = [f"GPU utilisation {percent(mean)} (mean)"] if mean is not None else []
-            parts += [f"memory up to {size(one.memory_used)}"] if one.memory_used is not None else []
-            device = "" if one.device is None else f" GPU {one.device}"
-            if parts:
-                yield f"{_named(point)}{device}: {', '.join(parts)}, in {one.count:,} readings.", "samples"
+    for model in _models(points):
+        mine = [point for point in points if point.model == model]
+        for heading in list(LABELS)[:2]:
+            stated = [(point, labelled(run, LABELS[heading])) for point, run in dlprof_runs(mine)]
+            known = [f"{cell.text} %{_at(point)}" for point, cell in stated if cell.style != "no"]
+            if known:
+                yield f"{model}: DLProf states {heading} {_ends(known)}.", "names"
+        used = [
+            (point, max((one.memory_used or 0 for use in point.uses for one in use.readings), default=0))
+            for point in mine
+        ]
+        if read := [f"{size(most)}{_at(point)}" for point, most in used if most]:
+            yield f"{model}: GPU memory in use up to {_ends(read)}.", "samples"
 
 
-def _named(point: InferencePoint) -> str:
-    return f"{point.model} at batch {point.batch}" if point.batch is not None else point.model
+def _at(point: InferencePoint) -> str:
+    return f" at batch {point.batch}" if point.batch is not None else ""
+
+
+def _ends(known: Sequence[str]) -> str:
+    """The first and the last."""
+    return ", ".join(dict.fromkeys((known[0], known[-1])))
 
 
 def _missing(
