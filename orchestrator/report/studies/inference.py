@@ -92,11 +92,12 @@ def _facts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     batches = sorted({point.batch for point in points if point.batch is not None})
     weights = {weights for run in runs if (weights := run.report.environment.get("weights"))}
     images = sorted({images_of(point) for point in points} - {0})
-    devices = dict.fromkeys(one.name or one.kind for run in runs for one in run.devices[:1])
+    named = dict.fromkeys(one.name for run in runs for one in run.devices[:1] if one.name)
+    devices = named or dict.fromkeys(one.kind for run in runs for one in run.devices[:1])
     given = {
         "models" if any(point.batch for point in points) else "reports": ", ".join(_models(points)),
         "batch sizes": ", ".join(map(str, batches)),
-        "device": ", ".join(devices),
+        "device": ", ".join(map(str, devices)),
         "weights": "random" if weights == {"none"} else ", ".join(sorted(weights)),
         "images": f"{images[0]:,}" if len(images) == 1 else f"{images[0]:,} to {images[-1]:,}" if images else "",
         "profilers": ", ".join(dict.fromkeys(run.profiler for run in runs if run.profiler not in ("none", "workload"))),
@@ -264,12 +265,15 @@ def _missing(
     else:
         for what, none in (
             ("GPU utilisation", all(point.gpu.value is None for point in points)),
+            ("the GPU's idle share", all(point.gpu_way != "kernels" for point in points)),
             ("tensor cores", all(point.tensor.value is None for point in points)),
             ("the GPU's memory in use", all(point.memory.value is None for point in points)),
         ):
             if none and points:
                 field = {"GPU utilisation": "gpu", "tensor cores": "tensor"}.get(what, "memory")
-                yield what, "; ".join(dict.fromkeys(getattr(point, field).reason for point in points))
+                reasons = dict.fromkeys(getattr(point, field).reason for point in points)
+                idle = "it needs kernels with start and length; sampling and DLProf's summary give only an estimate of busy time"
+                yield what, idle if what == "the GPU's idle share" else "; ".join(reasons)
         unknown = dict.fromkeys(one.reason for one in busy if not one.way)
         if unknown and not all(point.gpu.value is None for point in points):
             yield "the batch size from which the GPU is busy", "; ".join(unknown)
@@ -282,6 +286,11 @@ def _missing(
         yield (
             "load of the GPU's memory interface",
             "perfctl keeps no readings of utilization.memory; memory in use is shown",
+        )
+    if not any(True for run in runs for field in (run.report.kernels, run.report.operations) for _ in field):
+        yield (
+            "kernel and iteration reports",
+            "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them",
         )
     unsized = sum(point.batch is None for point in points)
     if unsized and len(points) > 1:
