@@ -3,7 +3,8 @@
 A block that begins with ```console has commands after "$ " and their output. Each page has its own folder, in which
 its commands run from top to bottom; ``recorded`` (tests/data/recorded-cpu), ``study`` (examples/mnist_v100_study),
 ``train.py`` (tests/data/scripts/mnist.py), ``grid.toml`` (examples/bench), ``bench.json``
-(tests/data/bench-cpu) and ``kernels.cubin`` (tests/data/sass) are in it. A comment before a block sets what is special:
+(tests/data/bench-cpu), ``kernels.cubin`` (tests/data/sass) and ``reports`` (tests/data/inference-reports) are in it. A comment
+before a block sets what is special:
 
     <!-- first 12 -->        only so many lines are shown, then "..."; last 12: only these
     <!-- numbers vary -->    measured on some machine: numbers are not compared
@@ -136,6 +137,7 @@ def _folder() -> Iterator[Path]:
         shutil.copy(ROOT / "examples" / "bench" / "grid.toml", folder / "grid.toml")
         shutil.copy(ROOT / "tests" / "data" / "bench-cpu" / "bench.json", folder / "bench.json")
         shutil.copy(ROOT / "tests" / "data" / "sass" / "kernels.cubin", folder / "kernels.cubin")
+        shutil.copytree(ROOT / "tests" / "data" / "inference-reports", folder / "reports")
         (folder / "runs").mkdir()
         os.chdir(folder)
         os.environ |= {

@@ -110,8 +110,10 @@ def charts(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]
 
 
 def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+    from perfctl.orchestrator.analyse.usage.inference import inference_points
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import study as charts_study
+    from perfctl.orchestrator.report.charts.inference import all_charts
     from perfctl.orchestrator.report.page.sections import page_view
 
     runs = newest_runs(source.store, source.sweep)
@@ -120,8 +122,12 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
         page_view(runs, generated_at="", title=None, peaks=roofs)
     with charts_files.drawn(later=True) as across:
         charts_study.across(runs)
+    points = [point for point in inference_points(runs) if point.latency is not None]
+    with charts_files.drawn(later=True) as answers:
+        all_charts(points)
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
+    named |= {chart.name: chart for chart in answers}
     return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
 
 

@@ -49,6 +49,19 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     return math.exp(mean.value - reach), math.exp(mean.value + reach)
 
 
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """95 % interval of a share (0..1) that was observed on ``count`` independent ones.
+
+    E. B. Wilson, Journal of the American Statistical Association 22 (1927). Raises ValueError for a count below 1.
+    """
+    if count < 1:
+        raise ValueError("a share of nothing has no interval")
+    z2 = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
+    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+    reach = math.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count * count))) / (1 + z2 / count)
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+
+
 def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | str:
     """Compare B with A, each a list of runs of steps. A text is the reason why it is impossible.
 

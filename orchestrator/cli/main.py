@@ -61,6 +61,7 @@ COMMANDS = {
     "doctor": ("measure.doctor:doctor", "Show what this machine has, and what profilers can do."),
     "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),
     "bench": ("measure.bench:bench", "Measure families of networks."),
+    "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
     "image": ("cluster.image:image", "Make Apptainer (Singularity) images that hold perfctl."),
 }
 """Command or group of commands -> where it is defined, below this package, and its line in the list of commands."""

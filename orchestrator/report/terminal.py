@@ -92,7 +92,8 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
     out: list[RenderableType] = []
     for found in map(analyse, studies(runs)):
         out += [_title(found), *_findings(found)]
-        view = None if found.study.foreign else page_study.sweep_table(found.points)
+        rates = not inference_tables(found.study.runs)
+        view = None if found.study.foreign else page_study.sweep_table(found.points, rates=rates)
         if view is not None and any(column.label not in {"batch", *LEFT_OUT} for column in view.columns):
             out.append(from_view(view))
     return out

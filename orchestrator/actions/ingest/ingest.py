@@ -160,7 +160,7 @@ def ingest(
     with ExitStack() as stack:
         found = collect([one for path in given for one in expanded(path)], stack)
         listener.found(len(found.sources()))
-        files = [source for source in found.sources() if not source.path.is_dir() and source.path.name != OWN_RECORD]
+        files = [source for source in found.sources() if source.path.name != OWN_RECORD and not _is_run(source.path)]
         named = [source.shown for source in files if hints.batch_size is None]
         batches = batches_in_names(named, hints.batch_pattern, ask)
         for text in (*found.notes, *listed(batches)):
@@ -175,6 +175,11 @@ def ingest(
             else:
                 intake.take_in_parallel(found.entries, jobs)
     return Ingested(store, tuple(intake.taken), tuple(intake.failed), tuple(intake.empty))
+
+
+def _is_run(path: Path) -> bool:
+    """A run folder says its batch size itself; the name of a DLProf folder may say it."""
+    return path.is_dir() and read_run_record(path) is not None
 
 
 def check_hints(hints: UserHints) -> None:

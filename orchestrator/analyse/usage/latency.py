@@ -10,7 +10,7 @@ from perfctl.records.run import Run
 from perfctl.records.stats import PERCENTILES, needed, percentile
 
 LOAD, COPY, COMPUTE = "data", "copy", "inference"
-_PREFERENCE = {"none": 0, "nsys": 1, "torch": 2, "dlprof": 3}
+LIGHTEST_FIRST = {"none": 0, "nsys": 1, "torch": 2, "dlprof": 3}
 """Which run of a batch size is shown: the one that its profiler slows least."""
 
 
@@ -78,7 +78,7 @@ def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
     """Those of the runs that are inference over images, by model (in order of appearance) and batch size."""
     found = [item for item in map(latency, runs) if item is not None]
     order = {model: place for place, model in enumerate(dict.fromkeys(item.model for item in found))}
-    return tuple(sorted(found, key=lambda item: (order[item.model], item.batch, _PREFERENCE.get(item.profiler, 9))))
+    return tuple(sorted(found, key=lambda item: (order[item.model], item.batch, LIGHTEST_FIRST.get(item.profiler, 9))))
 
 
 def least_watched(found: Iterable[Latency]) -> tuple[Latency, ...]:

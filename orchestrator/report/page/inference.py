@@ -65,13 +65,15 @@ def _throughput(items: Sequence[Latency]) -> Iterator[str]:
     first, last = items[0], items[-1]
     median, at_end = (time(item.percentiles[50] or 0) for item in (first, last))
     rates = {item.batch: per_second(item.images_per_second) for item in items}
-    text = f"{first.model} answers a batch of {first.batch} in {median} (median), {rates[first.batch]} images/s"
+    text = f"{first.model} answers a batch of {first.batch} in {median} (median, images ready)"
+    said = f"{rates[first.batch]} images/s"
     if last is not first:
-        text += f"; a batch of {last.batch} in {at_end}, {rates[last.batch]} images/s"
+        text += f", a batch of {last.batch} in {at_end}"
+        said += f" at batch {first.batch}, {rates[last.batch]} at {last.batch}"
         best = max(items, key=lambda item: item.images_per_second)
         if best not in (first, last):
-            text += f"; batch {best.batch} gives most, {rates[best.batch]} images/s"
-    yield text
+            said += f", most at {best.batch}: {rates[best.batch]}"
+    yield f"{text}; with loading, {said}"
 
 
 def _tail(items: Sequence[Latency]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from perfctl.orchestrator.analyse.speedup import Speedup
 from perfctl.orchestrator.report.compare import compare_view
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.speedup import page_view as speedup_view
+from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.records.run import Run
 
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
@@ -45,6 +46,11 @@ def render_comparison(found: Comparison) -> str:
 def render_speedup(studies: Sequence[Speedup]) -> str:
     """HTML of the page of a speed-up study, a batch size after the other. The same studies give the same bytes."""
     return _filled("speedup.html", speedup_view(studies))
+
+
+def render_study(study: StudyPage) -> str:
+    """HTML of the page of a study. The same study gives the same bytes."""
+    return _filled("study.html", study)
 
 
 def render_calculator(view: object) -> str:

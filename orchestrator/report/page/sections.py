@@ -124,7 +124,8 @@ def _parts(
         if origin:
             drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
-    yield from _tables("inference", "Inference", *inference_tables(some))
+    answers = inference_tables(some)
+    yield from _tables("inference", "Inference", *answers)
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
     if view := ledger_view(found):
@@ -142,7 +143,7 @@ def _parts(
         chart = roofline_chart(key, found.roofline, colours)
         drawn_roof = (chart,) if chart else ()
         yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
-    swept = () if study.foreign else _some(page_study.sweep_table(batch_points))
+    swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answers))
     steps = _some(page_study.steps(some))
     if swept or steps or drawn[CHARTS_FIRST:]:
         title = "Steps" if study.foreign else "Batch sweep"

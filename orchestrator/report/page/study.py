@@ -19,14 +19,18 @@ COUNTER_ROWS = 50_000
 """Kernel names x counters that the page carries; the rest stays in the store."""
 
 
-def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
-    """One row a batch size: time, samples per second, memory. None where none of these is known."""
+def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | None:
+    """One row a batch size: time, samples per second, memory. None where none of these is known.
+
+    ``rates`` False leaves out time per sample and samples per second, which follow from the median step: inference has
+    images/s from the mean step in a table of its own, and one quantity has one figure.
+    """
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
         Column("batch"), Column("samples per step", note="of all batches that make a step"),
         Column("time per step", base="ns"),
         Column("over repeats", style="text", note="95 % interval of the step over the repeats of the sweep"),
-        Column("time per sample", base="ns"), Column("samples per second"),
+        *((Column("time per sample", base="ns"), Column("samples per second")) if rates else ()),
         *(Column(name, base="B") for name in quantities), Column("problems", style="text"),
     ]  # fmt: skip
     rows = []
@@ -40,7 +44,8 @@ def sweep_table(points: Sequence[BatchPoint]) -> Table | None:
             why = f"a step has {point.batches:g} batches, and their samples do not fit the batch size"
         rows.append([
             text_cell(point.batch), _samples(point), time_cell(point.step.median if point.step else None, why, note),
-            _over_repeats(point), time_cell(each, why), cells.rate(1e9 / each if each else None, "samples/s", why),
+            _over_repeats(point),
+            *((time_cell(each, why), cells.rate(1e9 / each if each else None, "samples/s", why)) if rates else ()),
             *(size_cell(point.memory.get(name), "this run did not record it") for name in quantities),
             problems or nothing("none"),
         ])  # fmt: skip

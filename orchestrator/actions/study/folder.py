@@ -1,0 +1,76 @@
+"""The folder of a study: its runs and store, and what is written of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfctl.orchestrator.actions.files import write_text
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.report.studies.records import StudyPage
+
+CHART_MM = 140
+"""Width of a chart in the Markdown: a page of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFolder:
+    """Where everything of one study is."""
+
+    path: Path
+
+    @property
+    def store(self) -> Path:
+        return self.path / DEFAULT
+
+    @property
+    def runs(self) -> Path:
+        """One folder a run; the same command goes on from here."""
+        return self.path / "perfctl-runs"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "study.html"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.md"
+
+    @property
+    def tables(self) -> Path:
+        return self.path / "tables"
+
+    @property
+    def charts(self) -> Path:
+        return self.path / "charts"
+
+
+def write_study(made: Callable[[], StudyPage], folder: StudyFolder) -> list[Path]:
+    """Write page, summary, tables and charts (PNG); earlier ones are replaced. What was written, the page first.
+
+    made: builds the study; its charts are drawn while it runs, and their names begin with the key of their chapter
+    ("time-step" for a chart in the chapter "time"). Raises PerfctlError when the folder cannot be written.
+    """
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.page.page import render_study
+    from perfctl.orchestrator.report.studies.written import csv_files, markdown
+
+    with charts_files.drawn() as drawings:
+        study = made()
+    text = render_study(study)
+    try:
+        for place in (folder.charts, folder.tables):
+            place.mkdir(parents=True, exist_ok=True)
+            for old in place.iterdir():
+                old.unlink()
+        for drawing in drawings:
+            charts_files.save(drawing, folder.charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150)
+    except OSError as error:
+        raise PerfctlError(f"{folder.path}: cannot be written ({error.strerror})", "Choose another `out`") from error
+    for name, lines in csv_files(study):
+        write_text(folder.tables / name, "".join(lines))
+    write_text(folder.summary, markdown(study, [f"{drawing.name}.png" for drawing in drawings]))
+    write_text(folder.page, text)
+    return [folder.page, folder.summary, folder.tables, folder.charts]

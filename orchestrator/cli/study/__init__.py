@@ -1,0 +1,1 @@
+"""perfctl study: one command for each study."""

@@ -1,0 +1,12 @@
+"""perfctl study: the list of its commands."""
+
+from __future__ import annotations
+
+import typer
+
+from perfctl.orchestrator.cli.study.inference import inference
+
+study = typer.Typer(
+    name="study", no_args_is_help=True, help="Do a whole study: measure, compare, and write a page and a summary."
+)
+study.command("inference", short_help="Inference at low batch: models x batch sizes.")(inference)

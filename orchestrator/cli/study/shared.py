@@ -1,0 +1,37 @@
+"""What the commands of perfctl study share: their options, and what they print at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfctl.orchestrator.actions.study.folder import StudyFolder, write_study
+from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.report.studies.records import StudyPage
+
+Out = Annotated[Path, typer.Option("--out", help="Folder of the study: runs, store, page, summary, tables, charts.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A small form that takes under 3 minutes on two CPU cores.")]
+Recorded = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="PATH", help="Run nothing: take the runs from this folder, report or store."),
+]
+
+
+def write_and_show(made: Callable[[], StudyPage], folder: StudyFolder) -> None:
+    """Write the study, print its findings and the names of what was written."""
+    studies: list[StudyPage] = []
+
+    def once() -> StudyPage:
+        studies.append(made())
+        return studies[0]
+
+    written = write_study(once, folder)
+    for place, finding in enumerate(studies[0].findings, 1):
+        console.result(f"{place}  {finding.text}")
+    for what, why in studies[0].missing:
+        console.note(f"not in this study: {what}: {why}")
+    for path in written:
+        console.result(f"Wrote {path}")

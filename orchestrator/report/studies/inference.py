@@ -1,0 +1,302 @@
+"""The study of inference at low batch: models and batch sizes as one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.usage.busy import BUSY
+from perfctl.orchestrator.analyse.usage.inference import BusyFrom, InferencePoint, busy_from, inference_points
+from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.inference import all_charts, images_of, interval_of, top1_of
+from perfctl.orchestrator.report.numbers import per_second, percent, size, time
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.studies.inference_tables import LABELS, dlprof_runs, labelled, tables_of, why
+from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
+from perfctl.records.run import Run
+
+SENTENCE = 140
+"""Characters of a finding."""
+MOST = 20
+"""Findings of a study."""
+UNEVEN = 1.5
+"""p95 over the median, from which answers are uneven."""
+_TITLES = {
+    "latency": "Latency", "throughput": "Images per second", "utilisation": "Utilisation", "memory": "Memory",
+    "accuracy": "Accuracy", "kernels": "Kernel report", "iterations": "Iteration report", "summary": "Summary report",
+    "names": "Utilisation by name, from DLProf's summary", "samples": "Readings of nvidia-smi", "all": "All figures",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """What the page says of the study beside its runs."""
+
+    command: str
+    line15: Mapping[int, str]
+    """Number of a run -> line 15 of its dlprof_summary.csv, where the file is still there."""
+    failed: tuple[str, ...] = ()
+    """Files that could not be read, one sentence each."""
+    links: tuple[tuple[str, str], ...] = ()
+
+
+def inference_page(runs: Sequence[Run], asked: InferenceRequest) -> StudyPage:
+    """The page of these runs; what they do not hold is in ``missing``."""
+    points = inference_points(runs)
+    busy = busy_from(points)
+    charts = all_charts(points)
+    tables = dict(tables_of(points, busy, asked.line15))
+    chapters = []
+    for key, title in _TITLES.items():
+        shown, folded = tables.get(key, ((), ()))
+        drawn: tuple[Chart, ...] = charts.get(key, ())
+        if shown or folded or drawn:
+            chapters.append(Chapter(key, title, _TEXT.get(key, ()), drawn, shown, folded))
+    there = {chapter.key for chapter in chapters}
+    origins = {run.origin for run in runs} - {"measured"}
+    return StudyPage(
+        "inference", "Inference at low batch", tuple(_facts(points)),
+        tuple(one for one in _findings(points, busy, asked) if one.evidence in there), tuple(chapters),
+        tuple(_missing(points, busy, asked)), ", ".join(sorted(origins)) or None, asked.command, asked.links,
+    )  # fmt: skip
+
+
+_TEXT = {
+    "latency": (
+        "The time of an answer: copies and computation of one full batch, with its images ready. p50 is the median; p95 and "
+        "p99 are the times that 95 % and 99 % of the batches do not exceed (nearest rank).",
+    ),
+    "throughput": ("Images of full batches over the time of their whole steps, waiting for images included.",),
+    "utilisation": (
+        f"The GPU counts as busy where a kernel runs for {BUSY * 100:.0f} % of the time or more. Waiting for images is idle time.",
+    ),
+    "accuracy": (
+        "The interval says how far top-1 may be off because only so many images were scored: 95 %, after Wilson. It does not "
+        "cover whether these images are typical.",
+    ),
+    "kernels": (
+        "As DLProf's kernel report: launches by kernel name, with the use of tensor cores read off the name. A run on a CPU "
+        "has no kernels; its operators by self time stand in their place.",
+    ),
+    "iterations": ("As DLProf's iteration report: each measured step, and the kernels that it launched.",),
+    "summary": ("As DLProf's summary report: each profiled run as a whole. A profiler slows a run; times without one are above.",),
+    "names": (
+        "DLProf's summary has no fixed order of lines: each figure is found by its label. Line 15 is what a script prints that "
+        "counts lines instead.",
+    ),
+}  # fmt: skip
+
+
+def _facts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    runs = [run for point in points for run in point.runs]
+    batches = sorted({point.batch for point in points if point.batch is not None})
+    weights = {weights for run in runs if (weights := run.report.environment.get("weights"))}
+    images = sorted({images_of(point) for point in points} - {0})
+    named = dict.fromkeys(one.name for run in runs for one in run.devices[:1] if one.name)
+    devices = named or dict.fromkeys(one.kind for run in runs for one in run.devices[:1])
+    given = {
+        "models" if any(point.batch for point in points) else "reports": ", ".join(_models(points)),
+        "batch sizes": ", ".join(map(str, batches)),
+        "device": ", ".join(map(str, devices)),
+        "weights": "random" if weights == {"none"} else ", ".join(sorted(weights)),
+        "images": f"{images[0]:,}" if len(images) == 1 else f"{images[0]:,} to {images[-1]:,}" if images else "",
+        "profilers": ", ".join(dict.fromkeys(run.profiler for run in runs if run.profiler not in ("none", "workload"))),
+    }
+    yield from ((name, value) for name, value in given.items() if value)
+
+
+def _models(points: Sequence[InferencePoint]) -> list[str]:
+    return list(dict.fromkeys(point.model for point in points))
+
+
+def _findings(points: Sequence[InferencePoint], busy: Sequence[BusyFrom], asked: InferenceRequest) -> Iterator[Finding]:
+    parts = (
+        *_on_speed(points), *_on_busy(points, busy), *_on_accuracy(points), *_on_images(points), *_on_lines(points, asked.line15),
+        *_on_states(points),
+    )  # fmt: skip
+    for text, evidence in parts[:MOST]:
+        yield Finding(text if len(text) <= SENTENCE else f"{text[: SENTENCE - 2].rstrip()} …", evidence)
+
+
+def _by_model(points: Sequence[InferencePoint]) -> Iterator[tuple[str, list[InferencePoint]]]:
+    for model in _models(points):
+        timed = [point for point in points if point.model == model and point.latency is not None]
+        if timed:
+            yield model, timed
+
+
+def _on_speed(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    for model, timed in _by_model(points):
+        rates = {one.latency.batch: one.latency.images_per_second for one in timed if one.latency is not None}
+        first, best = min(rates), max(rates, key=lambda batch: rates[batch])
+        text = f"{model} runs {per_second(rates[best])} images/s at batch {best}"
+        if best != first:
+            text += f", {rates[best] / rates[first]:.1f} times as many as at batch {first}"
+        yield f"{text}.", "throughput"
+    for model, timed in _by_model(points):
+        middles = {one.latency.batch: one.latency.percentiles[50] or 0 for one in timed if one.latency is not None}
+        said = ", ".join(
+            f"{time(middles[batch])} at batch {batch}" for batch in dict.fromkeys((min(middles), max(middles)))
+        )
+        yield f"{model} answers in {said} (median, images ready).", "latency"
+    for model, timed in _by_model(points):
+        for one in (point.latency for point in timed):
+            middle, high = (one.percentiles[part] for part in (50, 95)) if one is not None else (None, None)
+            if one is not None and middle and high and high / middle >= UNEVEN:
+                text = f"Answers of {model} are uneven at batch {one.batch}: p95 {time(high)} is {high / middle:.1f} times the median."
+                yield text, "latency"
+                break
+
+
+def _on_busy(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iterator[tuple[str, str]]:
+    for one in busy:
+        if not one.way:
+            continue
+        sampled = {"sampled": ", by sampling only", "DLProf": ", by DLProf's summary"}.get(one.way, "")
+        top, share = one.measured[-1]
+        reason = next(point.gpu.reason for point in points if (point.model, point.batch) == (one.model, top))
+        sampled += f", {reason[place:]}" if (place := reason.find("mean of ")) >= 0 and "GPUs" in reason else ""
+        if one.batch is None:
+            yield (
+                f"{one.model} does not keep the GPU busy up to batch {top}: {percent(share)} there{sampled}.",
+                "utilisation",
+            )
+        elif len(one.measured) == 1:
+            yield (
+                f"{one.model} keeps the GPU busy for {percent(share)} at batch {top}, the only one measured{sampled}.",
+                "utilisation",
+            )
+        else:
+            yield (
+                f"{one.model} keeps the GPU busy from batch {one.batch} on ({BUSY * 100:.0f} % or more){sampled}.",
+                "utilisation",
+            )
+
+
+def _on_accuracy(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    for model in _models(points):
+        scored = [point for point in points if point.model == model and top1_of(point) is not None]
+        if scored:
+            (low, high), first = interval_of(scored[0]), scored[0]
+            top5 = first.latency.figures.get("top5") if first.latency is not None else None
+            also = f", top-5 {percent(top5)}" if top5 is not None else ""
+            top1 = f"{percent(top1_of(first) or 0)} ({percent(low)} to {percent(high)})"
+            yield f"{model}: top-1 {top1} of {images_of(first):,} images{also}.", "accuracy"
+            kinds = {(top1_of(point), images_of(point)) for point in scored}
+            if len(kinds) > 1 and len({images for _, images in kinds}) == 1:
+                yield (
+                    f"Top-1 of {model} differs between batch sizes on the same images: other kernels round differently.",
+                    "accuracy",
+                )
+
+
+def _on_images(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    skipped = {int(point.latency.figures.get("images_skipped") or 0) for point in points if point.latency is not None}
+    if most := max(skipped, default=0):
+        what = "1 image" if most == 1 else f"{most:,} images"
+        yield (
+            f"{what} could not be read and {'was' if most == 1 else 'were'} not scored; the last table names them.",
+            "all",
+        )
+
+
+def _on_lines(points: Sequence[InferencePoint], line15: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+    seen: dict[str, list[str]] = {}
+    for _, run in dlprof_runs(points):
+        label = line15.get(run.id, "").split(",")[0].removesuffix("%").strip()
+        if label:
+            version = (run.profiler_version or "unknown").split()[0]
+            seen.setdefault(label, [])
+            if version not in seen[label]:
+                seen[label].append(version)
+    if len(seen) > 1:
+        said = ", ".join(f"{label} (DLProf {' and '.join(versions)})" for label, versions in seen.items())
+        yield f"Line 15 of dlprof_summary.csv is not one figure: {said}.", "names"
+
+
+def _on_states(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    """What reports made elsewhere hold, where no run was timed."""
+    if any(point.latency is not None for point in points):
+        return
+    for model in _models(points):
+        mine = [point for point in points if point.model == model]
+        for heading in list(LABELS)[:2]:
+            stated = [(point, labelled(run, LABELS[heading])) for point, run in dlprof_runs(mine)]
+            known = [f"{cell.text} %{_at(point)}" for point, cell in stated if cell.style != "no"]
+            if known:
+                yield f"{model}: DLProf states {heading} {_ends(known)}.", "names"
+        used = [
+            (point, max((one.memory_used or 0 for use in point.uses for one in use.readings), default=0))
+            for point in mine
+        ]
+        if read := [f"{size(most)}{_at(point)}" for point, most in used if most]:
+            yield f"{model}: GPU memory in use up to {_ends(read)}.", "samples"
+
+
+def _at(point: InferencePoint) -> str:
+    return f" at batch {point.batch}" if point.batch is not None else ""
+
+
+def _ends(known: Sequence[str]) -> str:
+    """The first and the last."""
+    return ", ".join(dict.fromkeys((known[0], known[-1])))
+
+
+def _missing(
+    points: Sequence[InferencePoint], busy: Sequence[BusyFrom], asked: InferenceRequest
+) -> Iterator[tuple[str, str]]:
+    runs = [run for point in points for run in point.runs]
+    timed = [point for point in points if point.latency is not None]
+    cpu = bool(points) and all(point.on_cpu for point in points)
+    if not timed:
+        yield (
+            "latency, images/s and accuracy",
+            "these reports hold no steps that are divided into loading, copies and computation; perfctl infer records them",
+        )
+    elif not any(top1_of(point) is not None for point in points):
+        yield "top-1, top-5", f"{why(timed[0], 'top1')}. Use --weights default and --data imagenet --data-dir DIR"
+    if timed and all(point.latency is not None and point.latency.percentiles[95] is None for point in timed):
+        yield "p95", "too few batches: a p95 takes 20, and so 20 times the batch size in --images"
+    if cpu:
+        what = (
+            "GPU utilisation, idle share, tensor cores, the GPU's memory, and the batch size from which the GPU is busy"
+        )
+        yield what, "the runs were on a CPU; on a machine with an NVIDIA GPU the same command measures them"
+    else:
+        for what, none in (
+            ("GPU utilisation", all(point.gpu.value is None for point in points)),
+            ("the GPU's idle share", all(point.gpu_way != "kernels" for point in points)),
+            ("tensor cores", all(point.tensor.value is None for point in points)),
+            ("the GPU's memory in use", all(point.memory.value is None for point in points)),
+        ):
+            if none and points:
+                field = {"GPU utilisation": "gpu", "tensor cores": "tensor"}.get(what, "memory")
+                reasons = dict.fromkeys(getattr(point, field).reason for point in points)
+                idle = "it needs kernels with start and length; sampling and DLProf's summary give only an estimate of busy time"
+                yield what, idle if what == "the GPU's idle share" else "; ".join(reasons)
+        unknown = dict.fromkeys(one.reason for one in busy if not one.way)
+        if unknown and not all(point.gpu.value is None for point in points):
+            yield "the batch size from which the GPU is busy", "; ".join(unknown)
+    if not any(run.profiler == "dlprof" for run in runs):
+        yield (
+            "DLProf's own figures",
+            "no report of DLProf is among the runs; the three reports are made from the other profilers",
+        )
+    if any(one.readings for point in points for one in point.uses) or not cpu:
+        yield (
+            "load of the GPU's memory interface",
+            "perfctl keeps no readings of utilization.memory; memory in use is shown",
+        )
+    if not any(True for run in runs for field in (run.report.kernels, run.report.operations) for _ in field):
+        yield (
+            "kernel and iteration reports",
+            "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them",
+        )
+    unsized = sum(point.batch is None for point in points)
+    if unsized and len(points) > 1:
+        yield "batch sizes", f"{unsized} of {len(points)} reports do not say theirs; names such as resnet18_b16.csv do"
+    for point in points:
+        for problem in point.problems:
+            yield f"{point.model}, batch {point.batch or 'unknown'}", problem
+    for text in asked.failed:
+        yield "a file that could not be read", text
