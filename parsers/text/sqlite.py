@@ -58,9 +58,9 @@ class Database:
         """Return whether the table exists and has rows (``--lazy=false`` exports empty tables too)."""
         return table in self.tables and self.holds(table)
 
-    def holds(self, table: str, column: str | None = None) -> bool:
-        """Return whether the table, of any name, has a row, or the column a value."""
-        where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
+    def holds(self, table: str, *columns: str) -> bool:
+        """Return whether the table, of any name, has a row, or one of the columns a value."""
+        where = f" WHERE {' OR '.join(f'{_quoted(column)} IS NOT NULL' for column in columns)}" if columns else ""
         return self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone() is not None
 
     def count(self, table: str) -> int:
