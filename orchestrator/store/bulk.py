@@ -172,9 +172,10 @@ def write_kernels(
     return rows, base
 
 
-def written_fields(kernels: Iterable[Kernel]) -> Collection[str]:
-    """Fields of these kernels that may have values: what is NULL in all of them needs no second look."""
-    return kernels.fields if isinstance(kernels, SqlKernels) else _AS_RECORDED
+def doubtful_fields(kernels: Iterable[Kernel]) -> Collection[str]:
+    """Fields of these kernels that may have values below 0 or no numbers: what is NULL in all of them, or was checked
+    when they were read, needs no second look."""
+    return set(kernels.fields).difference(kernels.never_negative) if isinstance(kernels, SqlKernels) else _AS_RECORDED
 
 
 def _launch_columns(
@@ -208,7 +209,8 @@ def _copy_kernels(
         with _around(connection, kernels, first_layer, first_range):
             columns = ("launch", "name_key", "short_key", "layer_id", "step", "range_id", *kernels.fields[1:])
             source = f"WITH k({', '.join(columns)}) AS ({kernels.select})"
-            keys = connection.execute(f"{source} SELECT DISTINCT name_key, short_key FROM k").fetchall()
+            every_name = f"{source} SELECT DISTINCT name_key, short_key FROM k"
+            keys = list(kernels.names.items()) if kernels.names else connection.execute(every_name).fetchall()
             plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
             if plain and len(dict(keys)) == len(keys):
                 name_id, numbers = f"name_key + {first_name}", {pair: pair[0] + first_name for pair in keys}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
 from perfctl.parsers.nsys.calls import Sums
+from perfctl.parsers.nsys.kernel_check import NAMES, KernelCheck
 from perfctl.parsers.nsys.projection import GpuTime
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
 from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, opened
@@ -57,6 +58,8 @@ class Launched(NamedTuple):
     """Rows that no launch call in the report belongs to."""
     process: int | None
     """The process that launched all of them; None when there are several, or not all rows say so."""
+    check: KernelCheck | None = None
+    """Of kernels only."""
 
 
 class Attributed(NamedTuple):
@@ -84,10 +87,12 @@ class _Work(NamedTuple):
 
 def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
     """Calls that launched none of the work in these tables are only counted."""
-    work = {table: _work(database, table) for table in tables}
+    check = KernelCheck(database)
+    work = {table: _work(database, table, check if table == KERNEL else None) for table in tables}
     gpu, counted = GpuTime(ranges), _Counted(Sums(), set())
     calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, counted, gpu.keeps_calls)
     launched = {table: _launched(some, calls, gpu) for table, some in work.items()}
+    launched[KERNEL] = launched[KERNEL]._replace(check=check)
     return Attributed(launched, counted.api, gpu, counted.threads)
 
 
@@ -98,11 +103,17 @@ class _Counted(NamedTuple):
     threads: set[int]
 
 
-def _work(database: Database, table: str) -> _Work:
+def _work(database: Database, table: str, check: KernelCheck | None) -> _Work:
     names = ("globalPid", "correlationId", "start", "end")
-    pieces = [_work_piece(*some) for some in database.numbers(table, *names, few=("globalPid",))]
-    process, *others = zip(*pieces, strict=True) if pieces else ((), (), (), ())
-    return _Work(_same(list(process)), *(_joined(list(some)) for some in others))
+    pieces = []
+    for columns in database.numbers(table, *names, few=("globalPid",), also=check.columns if check else ()):
+        process, correlation, start, end, *others = columns
+        pieces.append(_work_piece(process, correlation, start, end))
+        if check:
+            check.add(others, start, end, pieces[-1][-1])
+    joined = zip(*pieces, strict=True) if pieces else ((), (), (), ())
+    of_process, *more = map(list, joined)
+    return _Work(_same(of_process), *map(_joined, more))
 
 
 def _work_piece(process: Column, correlation: Column, start: Column, end: Column) -> tuple[Integers, ...]:
@@ -226,7 +237,6 @@ CHUNK = 512
 TOGETHER = 1 << 16
 """Rows in which stretches are sought at a time."""
 
-NAMES = ("demangledName", "shortName")
 COLUMNS = (
     *("deviceId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
     *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "start"),
@@ -252,16 +262,17 @@ def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTab
     first, last = database.ends(KERNEL)
     if last - first + 1 != len(found.innermost):  # rows were deleted, so a row's position does not follow from its id
         return records
-    names, rest, more = _expressions(database, launched.process)
+    name_columns, rest, more = _expressions(database, launched.process)
     around = ("layer", "step", "range_number")
-    columns = [f"kernel.rowid - {first}", *names, *(f"around.{name}" for name in around), *rest, *more.values()]
+    columns = [f"kernel.rowid - {first}", *name_columns, *(f"around.{name}" for name in around), *rest, *more.values()]
     rows = f"{AROUND} AS around CROSS JOIN report.{KERNEL} AS kernel NOT INDEXED"
     select = f"SELECT {', '.join(columns)} FROM {rows} WHERE kernel.rowid BETWEEN around.first_row AND around.last_row"
     fields = (*_TO_DURATION, *more)
     used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
     layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
     stretches = partial(_stretches, first, found, ranges)
-    return SqlKernels(path, select, fields, stretches, layers, partial(_texts, path), records)
+    checked, names = launched.check.never_negative(), launched.check.names()
+    return SqlKernels(path, select, fields, stretches, layers, partial(_texts, path), records, checked, names)
 
 
 _DURATION = Kernel._fields.index("duration_ns")

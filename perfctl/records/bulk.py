@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -79,6 +79,10 @@ class SqlKernels:
     """Number of a name -> its text; NULL -> None. Raises ReportError where the report is damaged."""
     records: Columns[Kernel]
     """The same kernels as records."""
+    never_negative: Collection[str] = ()
+    """Those of ``fields`` that are known to hold nothing but integers from 0 on, and NULL."""
+    names: Mapping[int, int] | None = None
+    """Number of each name -> that of its short name, where every name has one and goes with no other; else None."""
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.records)
