@@ -318,7 +318,7 @@ def _expressions(database: Database, process: int | None = None) -> tuple[list[s
     more = {
         "process": ("globalPid", of_process), "context": ("contextId", "contextId"),
         "correlation": ("correlationId", "correlationId"),
-        **{field: (name, f"nullif({name}, 0)") for field, name in OFTEN_ZERO.items()},
+        **{field: (name, f"CASE WHEN {name} <> 0 THEN {name} END") for field, name in OFTEN_ZERO.items()},
     }  # fmt: skip
     last = {field: more[field][1] for field in Kernel._fields if field in more and database.has(KERNEL, more[field][0])}
     return names, [*columns, duration], last

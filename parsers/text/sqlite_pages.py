@@ -125,9 +125,7 @@ class _Pages:
         pages = np.array([root], np.int64)
         for _ in range(LONGEST_TREE):
             headers = self._headers(pages)
-            if (
-                self._whole[headers[0]] == LEAF
-            ):  # so are the others, which read() looks at: here it would map the whole file
+            if self._whole[headers[0]] == LEAF:  # read() looks at the others: here that would map the whole file
                 return pages
             kinds = set(self._whole[headers].tolist())
             if kinds != {INTERIOR} or len(pages) > self._count:
