@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import mmap
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,9 +95,9 @@ class _Pages:
             raise Unplain
         self._whole = whole
         self._count = len(whole) // self._size
-        self._eight = np.ndarray(
-            (len(whole) - 7,), ">i8", buffer=whole.data, strides=(1,)
-        )  # those that begin at each byte
+        # those that begin at each byte, of which numpy turns round a few faster than it reads them the other way round
+        self._two = np.ndarray((len(whole) - 1,), np.uint16, buffer=whole.data, strides=(1,))
+        self._eight = np.ndarray((len(whole) - 7,), np.int64, buffer=whole.data, strides=(1,))
         self._sizes = np.array(SIZES, np.int64)
         self._shifts = 64 - 8 * np.maximum(self._sizes, 1)
 
@@ -104,7 +105,7 @@ class _Pages:
         """Two bytes as a number."""
         import numpy as np
 
-        return self._whole[at].astype(np.int64) << 8 | self._whole[at + 1]
+        return _big_endian(self._two[at]).astype(np.int64)
 
     def _headers(self, pages: Integers) -> Integers:
         """Where the header of each page begins; pages count from 1."""
@@ -279,11 +280,14 @@ class _Pages:
 
     def _integers(self, behind: Integers, shift: Integers | int, end: Integers) -> Integers:
         """Signed numbers of at most 8 bytes, the highest first; ``shift``: how many bits they have less than 64."""
-        import numpy as np
-
         if (behind > end).any():
             raise Unplain
-        raw = self._eight[behind - 8].astype(np.int64)
+        raw = _big_endian(self._eight[behind - 8])
         raw <<= shift
         raw >>= shift
         return raw
+
+
+def _big_endian(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers, in place, where their bytes were read as this machine's."""
+    return values.byteswap(inplace=True) if sys.byteorder == "little" else values
