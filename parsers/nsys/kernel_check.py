@@ -57,9 +57,8 @@ class KernelCheck:
 
     def _add_names(self, names: Column, shorts: Column) -> bool:
         """Whether each name goes with one short name alone, so far."""
-        if names.known is not None or shorts.known is not None or self._least[NAMES[0]] < 0 or self._least[NAMES[1]] < 0:
-            return False
-        if names.values.max() >= MOST_NAMES:
+        has_gaps = names.known is not None or shorts.known is not None
+        if has_gaps or min(self._least[name] for name in NAMES) < 0 or names.values.max() >= MOST_NAMES:
             return False
         is_new = self._short[names.values] == 0
         self._short[names.values[is_new]] = shorts.values[is_new] + 1

@@ -253,7 +253,6 @@ OFTEN_ZERO = {
 
 def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTable) -> Iterable[Kernel]:
     """All kernels in the order of their table."""
-    import numpy as np
 
     found = launched.around
     records = Columns(Kernel, partial(_columns, path, found, ranges))
