@@ -270,7 +270,8 @@ def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTab
     used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
     layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
     stretches = partial(_stretches, first, found, ranges)
-    checked, names = launched.check.never_negative(), launched.check.names()
+    check = launched.check
+    checked, names = (check.never_negative(), check.names()) if check else ((), None)
     return SqlKernels(path, select, fields, stretches, layers, partial(_texts, path), records, checked, names)
 
 
