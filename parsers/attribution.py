@@ -79,6 +79,10 @@ class Nest:
         self._order = np.lexsort((np.negative(end), start, group))
         self._group, self._start, self._end = group[self._order], start[self._order], end[self._order]
         self._rungs = _rungs(self._group, self._end)
+        self._numbers = np.append(self._order, NOBODY)
+        starts = np.flatnonzero(np.append(True, self._group[1:] != self._group[:-1])) if len(group) else self._order
+        self._bounds = list(zip(self._group[starts], starts, np.append(starts, len(group))[1:], strict=True))
+        """(group, first, behind the last) of each group, among the sorted intervals."""
 
     def parents(self) -> Integers:
         """Index of the interval directly around each one, NOBODY at the top."""
@@ -100,8 +104,7 @@ class Nest:
     def places(self, group: Integers, start: Integers) -> Integers:
         """Where ``start`` falls among the intervals of its group: the input of ``innermost``."""
         places = np.full(len(start), NOBODY)
-        groups, firsts = np.unique(self._group, return_index=True)
-        for value, first, last in zip(groups, firsts, np.append(firsts, len(self._group))[1:], strict=True):
+        for value, first, last in self._bounds:
             if value == NOBODY:
                 continue
             members = np.flatnonzero(group == value)
@@ -111,7 +114,7 @@ class Nest:
 
     def innermost(self, places: Integers, end: Integers) -> Integers:
         """Index of the innermost interval around each (place, end), NOBODY where there is none."""
-        return _pick(self._order, _climb(self._rungs, self._end, places, end))
+        return np.asarray(self._numbers[_climb(self._rungs, self._end, places, end)])
 
     def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
         """Yield, for all (place, end), the innermost interval around each, then the next one outwards, until none is left.
@@ -120,7 +123,7 @@ class Nest:
         """
         at = _climb(self._rungs, self._end, places, end)
         while (at >= 0).any():
-            yield _pick(self._order, at)
+            yield self._numbers[at]
             before = np.maximum(at - 1, NOBODY)
             before[(at < 0) | (before < 0)] = NOBODY
             before[self._group[before] != self._group[at]] = NOBODY
@@ -129,13 +132,13 @@ class Nest:
     def only(self, among: Flags) -> Callable[[Integers, Integers], Integers]:
         """As ``innermost``, among the marked intervals alone (in their original order); places of all stay valid."""
         chosen = np.flatnonzero(among[self._order])
-        order, ends = self._order[chosen], self._end[chosen]
+        numbers, ends = np.append(self._order[chosen], NOBODY), self._end[chosen]
         rungs = _rungs(self._group[chosen], ends)
         nearest = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
         if chosen.size:  # of every place, the last of these at or before it in its group
             nearest[self._group[chosen[nearest]] != self._group] = NOBODY
         nearest = np.append(nearest, NOBODY)
-        return lambda places, end: _pick(order, _climb(rungs, ends, nearest[places], end))
+        return lambda places, end: numbers[_climb(rungs, ends, nearest[places], end)]
 
 
 class Attribution:
@@ -148,6 +151,7 @@ class Attribution:
         """``layer``, ``step`` and ``phase`` mark the ranges whose name says so."""
         self._ranges = ranges
         self._stack = np.flatnonzero(push_pop)
+        self._numbers = np.append(self._stack, NOBODY)
         on_stack = ranges.take(self._stack)
         self._nest = Nest(on_stack.thread, on_stack.start, on_stack.end)
         self._process = on_stack.process
@@ -182,8 +186,8 @@ class Attribution:
     def _of_calls(self, calls: Spans, phases: bool) -> Found:
         places = self._nest.places(calls.thread, calls.start)
         return Found(
-            innermost=_pick(self._stack, self._nest.innermost(places, calls.end)),
-            layer=_pick(self._stack, self._only["layer"](places, calls.end)),
+            innermost=self._numbers[self._nest.innermost(places, calls.end)],
+            layer=self._numbers[self._only["layer"](places, calls.end)],
             step=self._sought(places, calls, "step"),
             phase=self._sought(places, calls, "phase") if phases else np.full(len(places), NOBODY),
         )
@@ -191,7 +195,7 @@ class Attribution:
     def around(self, calls: Spans) -> Iterator[Integers]:
         """Yield every range around each call, from the innermost outwards; NOBODY for calls without a further one."""
         for found in self._nest.around(self._nest.places(calls.thread, calls.start), calls.end):
-            yield _pick(self._stack, found)
+            yield self._numbers[found]
 
     def of_ranges(self) -> tuple[Integers, Integers]:
         """Return (step range, phase range) around every range; a step range is its own step."""
@@ -205,7 +209,7 @@ class Attribution:
         missing = np.flatnonzero(found < 0)
         if missing.size:
             found[missing] = self._in_time(spans.take(missing), self._marks[mark])
-        return _pick(self._stack, found)
+        return np.asarray(self._numbers[found])
 
     def _in_time(self, spans: Spans, among: Flags) -> Integers:
         """The marked range of the same process, on any thread, that lies around each span in time.

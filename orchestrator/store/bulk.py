@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import clean_text
-from perfctl.records.bulk import NO_NAME, Columns, NumberedCounters, SqlKernels
+from perfctl.records.bulk import AROUND, AROUND_COLUMNS, NO_NAME, Columns, NumberedCounters, SqlKernels
 from perfctl.records.report import Counter, DerivedCount, Kernel, OpCall, Range, Report, SourceCounter
 
 SCHEMA = "report"
@@ -172,9 +172,10 @@ def write_kernels(
     return rows, base
 
 
-def written_fields(kernels: Iterable[Kernel]) -> Collection[str]:
-    """Fields of these kernels that may have values: what is NULL in all of them needs no second look."""
-    return kernels.fields if isinstance(kernels, SqlKernels) else _AS_RECORDED
+def doubtful_fields(kernels: Iterable[Kernel]) -> Collection[str]:
+    """Fields of these kernels that may have values below 0 or no numbers: what is NULL in all of them, or was checked
+    when they were read, needs no second look."""
+    return set(kernels.fields).difference(kernels.never_negative) if isinstance(kernels, SqlKernels) else _AS_RECORDED
 
 
 def _launch_columns(
@@ -204,23 +205,28 @@ def _copy_kernels(
     real report seen, a name's number is made of it: asking Python for each row takes a fifth of the whole time.
     """
     base, first_range, first_name, first_layer = first_ids
-    columns = ("launch", "name_key", "short_key", "layer", "step", *kernels.fields)
-    as_recorded = kernels.fields[1:]
     try:
-        source = f"WITH k({', '.join(columns)}) AS ({kernels.select})"
-        keys = connection.execute(f"{source} SELECT DISTINCT name_key, short_key FROM k", kernels.parameters).fetchall()
-        plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
-        if plain and len(dict(keys)) == len(keys):
-            name_id, numbers = f"name_key + {first_name}", {pair: pair[0] + first_name for pair in keys}
-        else:
-            name_id, numbers = "name_number(name_key, short_key)", {pair: n for n, pair in enumerate(keys, first_name)}
-            connection.create_function("name_number", 2, lambda *pair: numbers[pair])
-        rows = connection.execute(
-            f"INSERT INTO main.kernel_launch (run_id, {', '.join((*_LAUNCH_KEYS, *as_recorded))}) {source}"
-            f" SELECT {run_id:d}, launch + {base}, {name_id}, launch, layer + {first_layer}, step,"
-            f" {', '.join((f'range_number + {first_range}', *as_recorded))} FROM k",
-            kernels.parameters,
-        ).rowcount
+        with _around(connection, kernels, first_layer, first_range):
+            columns = ("launch", "name_key", "short_key", "layer_id", "step", "range_id", *kernels.fields[1:])
+            source = f"WITH k({', '.join(columns)}) AS ({kernels.select})"
+            every_name = f"{source} SELECT DISTINCT name_key, short_key FROM k"
+            keys = list(kernels.names.items()) if kernels.names else connection.execute(every_name).fetchall()
+            plain = all(type(name) is int and 0 <= name < 1 << 32 for name, _ in keys)
+            if plain and len(dict(keys)) == len(keys):
+                name_id, numbers = f"name_key + {first_name}", {pair: pair[0] + first_name for pair in keys}
+            else:
+                name_id = "name_number(name_key, short_key)"
+                numbers = {pair: n for n, pair in enumerate(keys, first_name)}
+                connection.create_function("name_number", 2, lambda *pair: numbers[pair])
+            values = {"run_id": f"{run_id:d}", "id": f"launch + {base}", "name_id": name_id}
+            values |= {column: column for column in columns if column not in ("name_key", "short_key")}
+            order = [row[1].lower() for row in connection.execute("PRAGMA main.table_info(kernel_launch)")]
+            # in the table's order and without a gap, SQLite computes each value where the row needs it, and copies none
+            into = [column for column in order if column in ("run_id", *_LAUNCH_KEYS, *_AS_RECORDED)]
+            rows = connection.execute(
+                f"INSERT INTO main.kernel_launch ({', '.join(into)}) {source}"
+                f" SELECT {', '.join(values.get(column, 'NULL') for column in into)} FROM k"
+            ).rowcount
     except sqlite3.Error:
         for _ in kernels:  # is it the report that is damaged? then this says so
             pass
@@ -228,6 +234,20 @@ def _copy_kernels(
     texts = kernels.texts(chain.from_iterable(keys))
     names = {name: NO_NAME if texts[name] is None else texts[name] for name, _ in keys}
     return max(rows, 0), [(numbers[name, short], names[name], texts[short]) for name, short in keys]
+
+
+@contextmanager
+def _around(connection: sqlite3.Connection, kernels: SqlKernels, first_layer: int, first_range: int) -> Iterator[None]:
+    """What is around the kernels is there inside the block, as ids of this store."""
+    values = ("?", "?", f"nullif(?, -1) + {first_layer}", "nullif(?, -1)", f"nullif(?, -1) + {first_range}")
+    connection.execute(f"CREATE TABLE {AROUND} ({', '.join(AROUND_COLUMNS)})")
+    try:
+        for columns in kernels.around():
+            _insert_rows(connection, f"INSERT INTO {AROUND} VALUES ", f"({', '.join(values)})", columns)
+        yield
+    finally:
+        with suppress(sqlite3.Error):  # SQLite may have rolled all of it back
+            connection.execute(f"DROP TABLE {AROUND}")
 
 
 def write_counters(connection: sqlite3.Connection, run_id: int, counters: Iterable[Counter], first_kernel: int) -> int:

@@ -268,7 +268,7 @@ def _large_tables(
     new_rows = {table: f"run_id = {run_id:d}" for table in _NEVER_NEGATIVE if table != "derived_value"}
     new_rows |= {"run": f"id = {run_id:d}", "range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"}
     new_rows["source_counter"] = f"id >= {first_source}"
-    _refuse_impossible(connection, run_id, new_rows, bulk.written_fields(report.kernels))
+    _refuse_impossible(connection, run_id, new_rows, bulk.doubtful_fields(report.kernels))
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, op_calls)
 
 
@@ -308,7 +308,7 @@ def _refuse_impossible(
     """Times and counts of this run that are below 0 or no numbers become NULL, each column with a gap that says so.
 
     ``new_rows``: table -> SQL that finds its new rows, without its index where there are many. ``of_kernels``: columns of
-    kernels that may have values. Starts (``start_ns``,
+    kernels that need a look. Starts (``start_ns``,
     ``at_ns``) may be negative, as they lie on a report's own clock; so may the memory that an operation gave back.
     """
     for table, mine in new_rows.items():

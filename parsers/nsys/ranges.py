@@ -178,8 +178,8 @@ PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Val
 
 def _payloads(database: Database, wanted: str, order: Integers) -> dict[int, str]:
     """Range -> the value that the program gave with it. Few programs do."""
-    names = [name for name in PAYLOADS if database.has(NVTX, name) and database.holds(NVTX, name)]
-    if not names:
+    names = [name for name in PAYLOADS if database.has(NVTX, name)]
+    if not names or not database.holds(NVTX, *names):
         return {}
     value = f"coalesce({', '.join(f'CAST({name} AS TEXT)' for name in names)})"
     rows = database.connection.execute(f"SELECT {value} FROM {NVTX} NOT INDEXED WHERE {wanted} ORDER BY rowid")

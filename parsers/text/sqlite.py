@@ -58,9 +58,9 @@ class Database:
         """Return whether the table exists and has rows (``--lazy=false`` exports empty tables too)."""
         return table in self.tables and self.holds(table)
 
-    def holds(self, table: str, column: str | None = None) -> bool:
-        """Return whether the table, of any name, has a row, or the column a value."""
-        where = "" if column is None else f" WHERE {_quoted(column)} IS NOT NULL"
+    def holds(self, table: str, *columns: str) -> bool:
+        """Return whether the table, of any name, has a row, or one of the columns a value."""
+        where = f" WHERE {' OR '.join(f'{_quoted(column)} IS NOT NULL' for column in columns)}" if columns else ""
         return self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone() is not None
 
     def count(self, table: str) -> int:
@@ -123,32 +123,38 @@ class Database:
                 raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
             yield [values ^ base if base else values for values, base in zip(columns, bases, strict=True)]
 
-    def numbers(self, table: str, *names: str, few: Collection[str] = ()) -> Iterator[list[sqlite_pages.Column]]:
+    def numbers(
+        self, table: str, *names: str, few: Collection[str] = (), also: Sequence[str] = ()
+    ) -> Iterator[list[sqlite_pages.Column]]:
         """Columns of integers, some rows at a time, in the order of the table; nothing without the table. What this
-        version does not have is NULL throughout. ``few``: as in ``integers``."""
+        version does not have is NULL throughout. ``few``: as in ``integers``. ``also``: other columns of the table, which
+        come behind the first, and only as long as they cost little: as the file's pages hold nothing but integers."""
         import numpy as np
 
         there = [name for name in names if self.has(table, name)]
-        for some in self._numbers(table, there, few):
+        for some in self._numbers(table, there, few, also):
             rows = len(some[0].values) if some else 0
             if rows == 0:
                 continue
-            found = dict(zip(there, some, strict=True))
+            found = dict(zip(there, some))  # noqa: B905, those of ``also`` may follow
             missing = sqlite_pages.Column(np.zeros(rows, np.int64), np.zeros(rows, bool))
-            yield [found.get(name, missing) for name in names]
+            yield [*(found.get(name, missing) for name in names), *some[len(there) :]]
 
-    def _numbers(self, table: str, names: Sequence[str], few: Collection[str]) -> Iterator[list[sqlite_pages.Column]]:
-        """From the file's pages; from SQLite where these are not plain."""
+    def _numbers(
+        self, table: str, names: Sequence[str], few: Collection[str], also: Sequence[str]
+    ) -> Iterator[list[sqlite_pages.Column]]:
+        """From the file's pages; from SQLite, without ``also``, where these are not plain."""
         done = 0
         if not names:
             return
         try:
-            if self._path is not None and (place := self._place(table, names)):
+            if self._path is not None and (place := self._place(table, [*names, *also])):
                 root, positions = place
-                order = sorted(range(len(names)), key=positions.__getitem__)
-                for some in sqlite_pages.columns(self._path, root, sorted(positions)):
+                places = sorted(positions)
+                order = [places.index(position) for position in positions]
+                for some in sqlite_pages.columns(self._path, root, places):
                     done += len(some[0].values)
-                    yield [some[order.index(number)] for number in range(len(names))]
+                    yield [some[number] for number in order]
                 return
         except sqlite_pages.Unplain:
             pass

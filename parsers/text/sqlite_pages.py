@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import mmap
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,11 +26,14 @@ INTERIOR, LEAF = 5, 13
 """Kinds of pages of a table."""
 FILE_HEADER = 100
 """Bytes before the first page's own header."""
-SLICE_ROWS = 1 << 17
-"""Rows read at a time: their arrays stay in the processor's cache."""
+SLICE_ROWS = 1 << 16
+"""Rows read at a time: their arrays stay in the processor's cache, and their memory is used again. With twice as many each
+array is allocated anew, which takes as long as the reading."""
 SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)
 """Serial type -> bytes of its value. 0 is NULL, 7 a real, 8 and 9 are the numbers 0 and 1, 12 on are blobs and texts."""
 LONGEST_TREE = 20
+FIRST_LEAVES = 64
+"""Leaf pages read first, to see how many rows they have."""
 
 
 class Unplain(Exception):
@@ -71,13 +75,12 @@ def columns(path: Path, root: int, wanted: Sequence[int]) -> Iterator[list[Colum
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last array that lies on it
     file_pages = _Pages(np.frombuffer(mapped, np.uint8))
     leaves = file_pages.leaves(root)
-    rows_before = np.cumsum(file_pages.cells(leaves))
-    first = 0
+    first, together = 0, FIRST_LEAVES
     while first < len(leaves):
-        done = int(rows_before[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(rows_before, done + SLICE_ROWS, side="right")))
-        yield file_pages.read(leaves[first:last], wanted)
-        first = last
+        some = file_pages.read(leaves[first : first + together], wanted)
+        yield some
+        first += together
+        together = max(1, SLICE_ROWS * together // max(1, len(some[0].values)))  # as many rows a page as in these
         mapped.madvise(mmap.MADV_DONTNEED)  # or the whole file counts as this process's memory
 
 
@@ -92,16 +95,17 @@ class _Pages:
             raise Unplain
         self._whole = whole
         self._count = len(whole) // self._size
-        self._eight = np.ndarray(
-            (len(whole) - 7,), ">i8", buffer=whole.data, strides=(1,)
-        )  # those that begin at each byte
+        # those that begin at each byte, of which numpy turns round a few faster than it reads them the other way round
+        self._two = np.ndarray((len(whole) - 1,), np.uint16, buffer=whole.data, strides=(1,))
+        self._eight = np.ndarray((len(whole) - 7,), np.int64, buffer=whole.data, strides=(1,))
         self._sizes = np.array(SIZES, np.int64)
+        self._shifts = 64 - 8 * np.maximum(self._sizes, 1)
 
     def _pair(self, at: Integers) -> Integers:
         """Two bytes as a number."""
         import numpy as np
 
-        return self._whole[at].astype(np.int64) << 8 | self._whole[at + 1]
+        return _big_endian(self._two[at]).astype(np.int64)
 
     def _headers(self, pages: Integers) -> Integers:
         """Where the header of each page begins; pages count from 1."""
@@ -122,9 +126,9 @@ class _Pages:
         pages = np.array([root], np.int64)
         for _ in range(LONGEST_TREE):
             headers = self._headers(pages)
-            kinds = set(self._whole[headers].tolist())
-            if kinds == {LEAF}:
+            if self._whole[headers[0]] == LEAF:  # read() looks at the others: here that would map the whole file
                 return pages
+            kinds = set(self._whole[headers].tolist())
             if kinds != {INTERIOR} or len(pages) > self._count:
                 raise Unplain
             pages = np.concatenate(
@@ -149,7 +153,7 @@ class _Pages:
         import numpy as np
 
         headers, counts = self._headers(pages), self.cells(pages)
-        if (headers + 8 + 2 * counts > pages * self._size).any():
+        if (self._whole[headers] != LEAF).any() or (headers + 8 + 2 * counts > pages * self._size).any():
             raise Unplain
         before = np.cumsum(counts) - counts
         pointers = np.arange(counts.sum()) * 2 + np.repeat(headers + 8 - 2 * before, counts)
@@ -239,9 +243,10 @@ class _Pages:
                 body += SIZES[one]
                 continue
             if kind.max() < 12:
+                behind = body + self._sizes.take(kind)
                 if position in wanted:
-                    found.append(self._mixed(body, kind, end))
-                body += self._sizes[kind]
+                    found.append(self._mixed(behind, kind, end))
+                body = behind
                 continue
             if position in wanted:
                 raise Unplain
@@ -260,22 +265,29 @@ class _Pages:
             return Column(np.full(len(at), int(kind == 9)), known)
         if kind > 6:
             raise Unplain
-        return Column(self._integers(at, SIZES[kind], end), None)
+        size = SIZES[kind]
+        return Column(self._integers(at + size, 64 - 8 * size, end), None)
 
-    def _mixed(self, at: Integers, kind: Bytes, end: Integers) -> Column:
-        import numpy as np
+    def _mixed(self, behind: Integers, kind: Bytes, end: Integers) -> Column:
+        """``behind``: where each value ends."""
 
-        values = np.zeros(len(at), np.int64)
-        for one in np.flatnonzero(np.bincount(kind)).tolist():
-            rows = np.flatnonzero(kind == one)
-            values[rows] = self._same(at[rows], one, end[rows]).values
+        if (kind == 7).any() or kind.max() > 9:
+            raise Unplain
+        values = self._integers(behind, self._shifts.take(kind), end)
+        bare = (kind == 0) | (kind > 7)  # no bytes: what was read there is something else
+        values[bare] = kind[bare] == 9
         return Column(values, kind != 0 if not kind.all() else None)
 
-    def _integers(self, at: Integers, size: int, end: Integers) -> Integers:
-        """Signed numbers of ``size`` bytes, the highest first."""
-        import numpy as np
-
-        if (at + size > end).any():
+    def _integers(self, behind: Integers, shift: Integers | int, end: Integers) -> Integers:
+        """Signed numbers of at most 8 bytes, the highest first; ``shift``: how many bits they have less than 64."""
+        if (behind > end).any():
             raise Unplain
-        raw = self._eight[at + (size - 8)].astype(np.int64)
-        return raw if size == 8 else raw << (64 - 8 * size) >> (64 - 8 * size)
+        raw = _big_endian(self._eight[behind - 8])
+        raw <<= shift
+        raw >>= shift
+        return raw
+
+
+def _big_endian(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers, in place, where their bytes were read as this machine's."""
+    return values.byteswap(inplace=True) if sys.byteorder == "little" else values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -35,6 +35,11 @@ class Columns(Generic[R]):
         return chain(columns, (repeat(None, len(columns[0])) for _ in range(missing)))
 
 
+AROUND = "temp.kernels_around"
+"""Table of a store's connection: stretches of a report's kernels that have the same range around them."""
+AROUND_COLUMNS = ("first_row", "last_row", "layer", "step", "range_number")
+"""Its columns, integers: first and last rowid in the report, number of the layer (from 0), step, range_number."""
+
 Metric = tuple[str, str | None, str | None]
 """Name, base unit, section."""
 
@@ -61,18 +66,23 @@ class SqlKernels:
     path: Path
     """The report. A store attaches it, read-only, as the schema ``report``."""
     select: str
-    """One SELECT: launch, a number for the name, a number for the short name, a number for the layer (from 0), step,
-    then ``fields``."""
+    """One SELECT from the report and from ``AROUND``, which the store fills first: launch, a number for the name, a
+    number for the short name, a number for the layer, step, then ``fields``."""
     fields: Sequence[str]
     """Kernel's fields from range_number on, in its order; those left out are NULL."""
-    parameters: Mapping[str, bytes]
-    """Values of the named parameters in ``select``."""
+    around: Callable[[], Iterator[Sequence[Sequence[int]]]]
+    """Yields some rows of ``AROUND`` at a time, one sequence per column; -1 stands for NULL. Every row of the report's
+    table is in one of them; they are in the order of the table."""
     layers: Mapping[int, tuple[str | None, str | None, str | None]]
     """Number -> layer, direction and layer_source."""
     texts: Callable[[Iterable[object]], Mapping[object, str | None]]
     """Number of a name -> its text; NULL -> None. Raises ReportError where the report is damaged."""
     records: Columns[Kernel]
     """The same kernels as records."""
+    never_negative: Collection[str] = ()
+    """Those of ``fields`` that are known to hold nothing but integers from 0 on, and NULL."""
+    names: Mapping[int, int] | None = None
+    """Number of each name -> that of its short name, where every name has one and goes with no other; else None."""
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.records)

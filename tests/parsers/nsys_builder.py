@@ -6,10 +6,12 @@ Column lists are those of real exports of each generation, in their order; conte
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from perfctl.parsers import parse
+from perfctl.records.bulk import AROUND, AROUND_COLUMNS, SqlKernels
 from perfctl.records.report import Report
 
 HOST = 1 << 48
@@ -138,6 +140,19 @@ class NsysBuilder:
 def read(builder: NsysBuilder, folder: Path) -> Report:
     """What perfctl makes of the database, written into ``folder``."""
     return parse(builder.write(folder / "report.sqlite"))
+
+
+def rows_for_a_store(kernels: SqlKernels) -> list[tuple[Any, ...]]:
+    """What a store copies by SQL, before it looks numbers up."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("ATTACH ? AS report", (str(kernels.path),))
+        connection.execute(f"CREATE TABLE {AROUND} ({', '.join(AROUND_COLUMNS)})")
+        for columns in kernels.around():
+            rows = zip(*columns, strict=True)
+            connection.executemany(
+                f"INSERT INTO {AROUND} VALUES (?, ?, nullif(?, -1), nullif(?, -1), nullif(?, -1))", rows
+            )
+        return connection.execute(kernels.select).fetchall()
 
 
 def gap(report: Report, quantity: str) -> str:

@@ -103,7 +103,8 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
             writing.execute("DELETE FROM run WHERE id = ?", (run_id,))
             writing.execute("DELETE FROM sweep")
     assert refused > 5
-    assert [row[1] for row in writing.execute("PRAGMA database_list")] == ["main"]
+    assert "report" not in [row[1] for row in writing.execute("PRAGMA database_list")]
+    assert writing.execute("SELECT name FROM temp.sqlite_master").fetchall() == []
 
 
 def _die_after_the_copy(export_path: Path, store_path: Path) -> None:

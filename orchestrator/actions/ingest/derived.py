@@ -1,22 +1,26 @@
-"""What the store keeps of derived counts: the instructions of a run's launches that no counter measured."""
+"""What the store keeps of derived counts: the instructions of a run's launches that no counter measured.
+
+Few reports have them, so the analysis is loaded where a report does: it takes as long as all else that ingest loads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.count.launches import code_rows
-from perfctl.orchestrator.analyse.counters.flops import compute_capability
-from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION, instructions
-from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, Derived
-from perfctl.orchestrator.analyse.derived.rules import verified
-from perfctl.orchestrator.analyse.kernels.names import recognise
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.records.report import DerivedCount
-from perfctl.records.run import Run
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.derived.records import Derived
+    from perfctl.records.run import Run
 
 
 def derived_rows(run: Run) -> Iterator[DerivedCount]:
     """Derived counts of a run that has kernels and shapes; of a run with counters, those that complete a launch."""
+    from perfctl.orchestrator.analyse.counters.sums import instructions
+    from perfctl.orchestrator.analyse.derived.rules import verified
+    from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
+
     batch = PreparedBatch(run.batch_size, (PreparedRun(run, run.precision),), None)
     counted = batch.counted.values if batch.counted else {}
     found = batch.completed if counted else batch.derived.derived if batch.derived else {}
@@ -31,6 +35,9 @@ def derived_rows(run: Run) -> Iterator[DerivedCount]:
 
 def rows_of_this_machine(run: Run) -> Iterator[DerivedCount]:
     """The same for a run that was made here just now: Triton's kernels are read from its cache on this machine."""
+    from perfctl.orchestrator.actions.count.launches import code_rows
+    from perfctl.orchestrator.analyse.counters.flops import compute_capability
+
     ruled = set()
     for row in derived_rows(run):
         ruled.add(row.launch)
@@ -44,6 +51,10 @@ def rows_of_this_machine(run: Run) -> Iterator[DerivedCount]:
 
 def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
     """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says how large one is."""
+    from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION
+    from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP
+    from perfctl.orchestrator.analyse.kernels.names import recognise
+
     for instruction in ("FADD", "FMUL", "FFMA"):
         value = getattr(derived, instruction.lower())
         if value is not None:

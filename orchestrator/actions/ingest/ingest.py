@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.estimate import Request, estimate_at
 from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest.derived import derived_rows
 from perfctl.orchestrator.actions.ingest.parallel import Made, Read, Setting, number_of_jobs, reading
@@ -193,6 +192,8 @@ def check_hints(hints: UserHints) -> None:
         remedy = "Name it with `workload`: mnist_cnn, torchvision:resnet18, ..."
         raise UsageError("`guess_layers`: of which network?", remedy)
     if hints.guess_layers:
+        from perfctl.orchestrator.actions.estimate import Request, estimate_at
+
         estimate_at(Request(str(hints.workload), mode=hints.mode or "train"), 1)
 
 
@@ -476,6 +477,7 @@ def _with_guesses(report: Report) -> Report:
     if report.workload is None or report.batch_size is None:
         reason = "no layers were guessed: workload or batch size unknown; use perfctl ingest --workload NAME --batch N"
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
+    from perfctl.orchestrator.actions.estimate import Request, estimate_at
     from perfctl.orchestrator.analyse.kernels.guess_layers import guess
 
     mode = report.mode or "train"

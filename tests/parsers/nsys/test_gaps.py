@@ -12,7 +12,7 @@ from perfctl.parsers import ReportError, parse
 from perfctl.parsers.text.sqlite import check_whole
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Kernel, Report
-from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
+from tests.parsers.nsys_builder import NsysBuilder, gap, read, rows_for_a_store, training_step
 
 
 def quantities(report: Report) -> list[str]:
@@ -127,9 +127,7 @@ def test_each_of_many_kernels_has_its_own_layer_step_and_range(tmp_path: Path) -
     assert [(r.number, r.parent, r.depth, r.step) for r in report.ranges] == [
         (number, None if number % 2 == 0 else number - 1, number % 2, number // 2) for number in range(2 * count)
     ]
-    with closing(sqlite3.connect(":memory:")) as connection, connection:
-        connection.execute("ATTACH ? AS report", (str(path),))
-        rows = connection.execute(report.kernels.select, report.kernels.parameters).fetchall()
+    rows = rows_for_a_store(report.kernels)
     texts = report.kernels.texts({row[1] for row in rows})
     layers = report.kernels.layers
     assert [(row[0], texts[row[1]], layers[row[3]][0], row[4], row[5]) for row in rows] == [

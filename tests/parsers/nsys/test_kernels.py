@@ -12,7 +12,7 @@ from perfctl.parsers import parse
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
 from perfctl.records.report import Kernel
-from tests.parsers.nsys_builder import NsysBuilder, gap, read, training_step
+from tests.parsers.nsys_builder import NsysBuilder, gap, read, rows_for_a_store, training_step
 
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -21,9 +21,7 @@ def copied(path: Path) -> list[Kernel]:
     """The rows that a store takes, their numbers looked up; they are those of the records."""
     kernels = parse(path).kernels
     assert isinstance(kernels, SqlKernels)
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("ATTACH ? AS report", (str(path),))
-        rows = connection.execute(kernels.select, kernels.parameters).fetchall()
+    rows = rows_for_a_store(kernels)
     texts = kernels.texts({key for row in rows for key in row[1:3]})
     found = []
     for launch, name, short, number, step, *rest in rows:
@@ -67,7 +65,7 @@ def test_every_one_of_so_many_ranges_is_told_from_the_others(count: int, tmp_pat
 
 
 @pytest.mark.parametrize("ranges", [(), ("perfctl:step:3", "conv1:forward")])
-def test_where_no_kernel_has_a_range_nothing_is_bound_to_the_statement(ranges: tuple[str, ...], tmp_path: Path) -> None:
+def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(ranges: tuple[str, ...], tmp_path: Path) -> None:
     builder = NsysBuilder()
     builder.launch(10)
     for name in ranges:
@@ -75,7 +73,8 @@ def test_where_no_kernel_has_a_range_nothing_is_bound_to_the_statement(ranges: t
     path = builder.write(tmp_path / "r.sqlite")
     kernels = parse(path).kernels
     assert isinstance(kernels, SqlKernels)
-    assert (dict(kernels.parameters), dict(kernels.layers)) == ({}, {})
+    assert [list(columns) for columns in kernels.around()] == [[[1], [1], [-1], [-1], [-1]]]
+    assert dict(kernels.layers) == {}
     (kernel,) = copied(path)
     assert (kernel.layer, kernel.direction, kernel.step, kernel.layer_source, kernel.range_number) == (None,) * 5
 
@@ -86,7 +85,6 @@ def test_layers_that_launched_something_are_listed_and_no_others(tmp_path: Path)
     kernels = parse(builder.write(tmp_path / "r.sqlite")).kernels
     assert isinstance(kernels, SqlKernels)
     assert set(kernels.layers.values()) == {("conv1", "backward", "range"), ("conv1", "forward", "range")}
-    assert sorted(kernels.parameters) == ["labels", "range_numbers", "steps"]
 
 
 def test_rows_may_be_numbered_from_anywhere(tmp_path: Path) -> None:
@@ -152,6 +150,7 @@ def test_kernels_are_put_together_from_pieces_of_any_size(
 ) -> None:
     monkeypatch.setattr(nsys_kernels, "SLICE", size)
     monkeypatch.setattr(nsys_kernels, "CHUNK", size)
+    monkeypatch.setattr(nsys_kernels, "TOGETHER", size)
     kernels = copied(training_step(NsysBuilder()).write(tmp_path / "r.sqlite"))
     assert [(kernel.launch, kernel.start_ns, kernel.layer, kernel.step, kernel.range_number) for kernel in kernels] == [
         (0, 140, "conv1", 4, 3), (1, 195, "conv1", 4, 2), (2, 300, None, 4, 1), (3, 610, "conv1", 4, 5), (4, 800, None, 4, None),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -16,7 +14,7 @@ from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys.kernels import Around
 from perfctl.parsers.text import sqlite
 from perfctl.records.bulk import SqlKernels
-from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read
+from tests.parsers.nsys_builder import NsysBuilder, gap, global_tid, read, rows_for_a_store
 
 PLACES = [(7, 7), (7, 8), (9, 9)]
 """(process, thread)"""
@@ -63,9 +61,7 @@ def test_every_kernel_gets_the_ranges_around_its_own_call(tmp_path: Path, seed: 
     kernels = parse(path).kernels
     assert [(kernel.range_number, kernel.layer) for kernel in kernels] == expected
     assert isinstance(kernels, SqlKernels)
-    with closing(sqlite3.connect(":memory:")) as connection, connection:
-        connection.execute("ATTACH ? AS report", (str(path),))
-        rows = connection.execute(kernels.select, kernels.parameters).fetchall()
+    rows = rows_for_a_store(kernels)
     assert [(row[5], kernels.layers.get(row[3], (None,))[0]) for row in rows] == expected
 
 
