@@ -94,7 +94,7 @@ def ingest(
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with reading() as progress:
         done = actions.ingest(
-            paths, store or DEFAULT, hints=hints, again=again, listener=_Listener(progress),
+            paths, store or DEFAULT, hints=hints, again=again, listener=ReadListener(progress),
             command_line=console.command_line(), ask=_ask if can_ask else None, jobs=jobs,
         )  # fmt: skip
     _print(done, as_json)
@@ -119,7 +119,7 @@ def _ask(path: Path, sizes: Sequence[int]) -> int:
             return int(said)
 
 
-class _Listener:
+class ReadListener:
     """What the reading says, on stderr."""
 
     def __init__(self, progress: ReadProgress) -> None:
