@@ -47,6 +47,12 @@ class Clocks:
             return None
         return self.profiled.median / self.synchronised.median
 
+    @property
+    def scatter(self) -> float:
+        """Slowest step / fastest step, of the clock where it is larger; 1 where nothing was timed."""
+        both = [one for one in (self.synchronised, self.profiled) if one is not None and one.low]
+        return max((one.high / one.low for one in both), default=1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class LayerPoint:
@@ -86,7 +92,9 @@ class Network:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """All runs, by batch size."""
-        return tuple(sorted((run for one in self.analyses for run in one.study.runs), key=lambda run: run.batch_size or 0))
+        return tuple(
+            sorted((run for one in self.analyses for run in one.study.runs), key=lambda run: run.batch_size or 0)
+        )
 
     @cached_property
     def batches(self) -> tuple[int, ...]:
@@ -207,8 +215,12 @@ def _clocks(
         if run.batch_size == batch
     ]
     own = next((found for found in reversed(timed) if found), ())
-    sums = [sum(values) for values in zip(*((one.duration_ns, one.low_ns, one.high_ns) for one in own), strict=True)]
-    synchronised = Spread(*map(float, sums), own[0].steps, float(sums[0])) if own else None
+    synchronised: Spread | None = None
+    if own:
+        middle, low, high = (
+            float(sum(getattr(one, name) for one in own)) for name in ("duration_ns", "low_ns", "high_ns")
+        )
+        synchronised = Spread(middle, low, high, own[0].steps, middle)
     for item in prepared:
         times = item.times
         mine = [one for (name, way), one in times.rows.items() if name == layer and way in directions] if times else []
@@ -219,7 +231,11 @@ def _clocks(
 
 def _sum(parts: Sequence[Spread]) -> Spread:
     """Of the parts of one direction, step by step: a median of sums is no sum of medians."""
-    return parts[0] if len(parts) == 1 else spread([sum(step) for step in zip(*(one.values for one in parts), strict=True)])
+    return (
+        parts[0]
+        if len(parts) == 1
+        else spread([sum(step) for step in zip(*(one.values for one in parts), strict=True)])
+    )
 
 
 def _step_clocks(prepared: Iterable[PreparedBatch]) -> Clocks:
@@ -243,6 +259,12 @@ def _runs(prepared: Iterable[PreparedBatch]) -> Iterator[PreparedRun]:
 def _host(network: Network, batch: int, layer: str) -> float | None:
     name = f"host_time:{layer}:forward"
     return next(
-        (one.value for run in network.runs if run.batch_size == batch for one in run.report.summaries if one.name == name),
+        (
+            one.value
+            for run in network.runs
+            if run.batch_size == batch
+            for one in run.report.summaries
+            if one.name == name
+        ),
         None,
     )

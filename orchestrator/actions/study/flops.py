@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PROFILERS = ("torch", "nsys")
 """What can time the layers."""
+Reading = Callable[[], AbstractContextManager["IngestListener | None"]]
+"""Gives what hears of reports while they are read."""
 COUNTS = "counts"
 QUICK_BATCHES, QUICK_STEPS, QUICK_EPOCHS = (16, 64), 4, 2
 
@@ -115,7 +118,9 @@ class FlopsResult:
         """Raises PartlyDone where a part failed."""
         failed = [f"{what}: {why}" for what, why in self.study.failed]
         if failed:
-            raise PartlyDone(f"{len(failed)} of the parts gave nothing or not all: {failed[0]}", "The rest is on the page")
+            raise PartlyDone(
+                f"{len(failed)} of the parts gave nothing or not all: {failed[0]}", "The rest is on the page"
+            )
 
 
 def sweeps_of(asked: FlopsRequest) -> list[Part]:
@@ -145,7 +150,16 @@ def sweeps_of(asked: FlopsRequest) -> list[Part]:
 
 def parts(asked: FlopsRequest) -> list[tuple[str, list[str]]]:
     """(label, words after "perfctl") of each part, for tasks of a cluster; ``study flops --from OUT`` gathers their runs."""
-    words = ["study", "flops", "--out", str(asked.out), "--device", asked.device, "--batches", ",".join(map(str, asked.sizes))]
+    words = [
+        "study",
+        "flops",
+        "--out",
+        str(asked.out),
+        "--device",
+        asked.device,
+        "--batches",
+        ",".join(map(str, asked.sizes)),
+    ]
     words += ["--batch", str(asked.batch), "--epochs", str(asked.trained), "--profiler", asked.profiler]
     for name in ("workload", "steps", "conv2", "precision"):
         if (value := getattr(asked, name)) is not None:
@@ -168,7 +182,9 @@ def check(asked: FlopsRequest) -> None:
         raise UsageError("`epochs` must be at least 0, `steps` and `batch` at least 1")
     if asked.recorded is not None:
         if asked.program is not None or asked.arguments:
-            raise UsageError("`recorded` runs nothing: it takes no program and no options of a workload", "Leave these out")
+            raise UsageError(
+                "`recorded` runs nothing: it takes no program and no options of a workload", "Leave these out"
+            )
         if not asked.recorded.exists():
             raise UsageError(f"`recorded`: there is no {asked.recorded}", "Name a folder, a report or a store")
         return
@@ -185,13 +201,15 @@ def hand_values(texts: Sequence[str]) -> list[tuple[str, int]]:
         layer, equals, values = text.partition("=")
         numbers = [piece.strip().replace("_", "") for piece in values.split(",")]
         if not layer or not equals or not all(piece.isdecimal() and piece.isascii() for piece in numbers):
-            raise UsageError(f"`hand`: '{text}' is not a layer with values", "Write for instance `hand` conv2=141557760,514112")
+            raise UsageError(
+                f"`hand`: '{text}' is not a layer with values", "Write for instance `hand` conv2=141557760,514112"
+            )
         found += [(layer.strip(), int(piece)) for piece in numbers]
     return found
 
 
 def study_flops(
-    asked: FlopsRequest, *, listening: Listening = unheard, reading: IngestListener | None = None,
+    asked: FlopsRequest, *, listening: Listening = unheard, reading: Reading = nullcontext,
     messages: Messages = SILENT,
 ) -> FlopsResult:  # fmt: skip
     """Run the parts that are not there yet, or read what is recorded; what comes out is drawn by ``flops.page``.
@@ -260,7 +278,7 @@ def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messag
     return None
 
 
-def _recorded(asked: FlopsRequest, reading: IngestListener | None) -> Path:
+def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     """The store with the recorded runs: the one that was named or stands in the folder, else a new one of all reports."""
     from perfctl.orchestrator.actions.ingest import ingest as ingests
 
@@ -272,8 +290,11 @@ def _recorded(asked: FlopsRequest, reading: IngestListener | None) -> Path:
         return place / DEFAULT
     runs = place / asked.folder.runs.name if (place / asked.folder.runs.name).is_dir() else place
     hints = ingests.UserHints(workload=asked.workload, precision=asked.precision)
-    listener = reading if reading is not None else ingests.SILENT
-    done = ingests.ingest([runs], asked.folder.store, hints=hints, listener=listener, command_line=asked.command_line)
+    with reading() as listener:
+        done = ingests.ingest(
+            [runs], asked.folder.store, hints=hints, listener=listener or ingests.SILENT,
+            command_line=asked.command_line,
+        )  # fmt: skip
     if done.failed and not done.taken:
         done.check()
     return asked.folder.store
@@ -288,13 +309,18 @@ def _study(asked: FlopsRequest, store: Path, failed: tuple[tuple[str, str], ...]
     if not networks:
         which = f" of {asked.workload}" if asked.workload else ""
         why = f": {failed[0][1]}" if failed else ""
-        raise PerfctlError(f"{store}: no run{which} with a batch size and shapes of its layers{why}", "Name the network with `workload`")
+        raise PerfctlError(
+            f"{store}: no run{which} with a batch size and shapes of its layers{why}",
+            "Name the network with `workload`",
+        )
     layer = asked.layer or networks[0].main_layer() or ""
     sizes = networks[0].batches
     batch = asked.batch if asked.batch in sizes else sizes[-1]
     if networks[0].sheet(batch, layer) is None:
         names = [line.layer for line in networks[0].network_sheet(batch).lines]
-        raise UsageError(f"`layer`: no '{layer}' in these runs", f"There are {', '.join(names[:20])}" if names else None)
+        raise UsageError(
+            f"`layer`: no '{layer}' in these runs", f"There are {', '.join(names[:20])}" if names else None
+        )
     report(store, asked.out / "report.html")
     return FlopsStudy(
         networks, layer, batch, tuple(_checked(asked, networks, batch)), failed, asked.command_line or None,
@@ -313,7 +339,9 @@ def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Netwo
     if not shaped:
         return ()
     first = min(shaped, key=lambda one: (one.workload != DEFAULT_WORKLOAD, one.variant is not None))
-    kin = [one for one in found if (one.workload, one.mode, one.precision) == (first.workload, first.mode, first.precision)]
+    kin = [
+        one for one in found if (one.workload, one.mode, one.precision) == (first.workload, first.mode, first.precision)
+    ]
     variants = dict.fromkeys([first.variant, *(one.variant for one in shaped if one in kin)])
     return tuple(
         Network(_label(kin_of[0].runs), tuple(map(analyse, kin_of)))
@@ -365,4 +393,3 @@ def _stated(networks: Sequence[Network]) -> Iterator[tuple[str, int, int | None]
                 if kind == "hand_estimate" and item.value is not None and (layer, int(item.value)) not in seen:
                     seen.add((layer, int(item.value)))
                     yield layer, int(item.value), run.batch_size
-

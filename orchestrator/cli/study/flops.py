@@ -14,9 +14,13 @@ Batch = Annotated[int, typer.Option(min=1, help="Batch size of the training, the
 Epochs = Annotated[int | None, typer.Option(min=0, help="Epochs of the training, each with a test. Default: 14.")]
 Conv2 = Annotated[
     str | None,
-    typer.Option(metavar="IN,OUT,KERNEL,STRIDE", help="A second shape of mnist_cnn's conv2, beside the first: 32,128,5,1."),
+    typer.Option(
+        metavar="IN,OUT,KERNEL,STRIDE", help="A second shape of mnist_cnn's conv2, beside the first: 32,128,5,1."
+    ),
 ]
-Layer = Annotated[str | None, typer.Option(help="The layer to look at closely. Default: the one with most multiply-adds.")]
+Layer = Annotated[
+    str | None, typer.Option(help="The layer to look at closely. Default: the one with most multiply-adds.")
+]
 Hand = Annotated[
     list[str] | None,
     typer.Option(metavar="LAYER=N,N", help="Values worked out by hand, to be checked: conv2=141557760,514112."),
@@ -28,7 +32,9 @@ PartOf = Annotated[str | None, typer.Option("--part", metavar="LABEL", help="Run
 def flops(
     context: typer.Context,
     workload: options.Workload = None,
-    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Batch sizes. Default: 16,32,64,128,256.")] = None,
+    batches: Annotated[
+        str | None, typer.Option("--batches", "-b", help="Batch sizes. Default: 16,32,64,128,256.")
+    ] = None,
     batch: Batch = 64,
     epochs: Epochs = None,
     steps: options.Steps = None,
@@ -51,8 +57,7 @@ def flops(
     """
     from perfctl.orchestrator.actions.study.flops import FlopsRequest, run_part, study_flops
     from perfctl.orchestrator.cli.measure.profilers import AFTER, listening
-    from perfctl.orchestrator.cli.progress import reading
-    from perfctl.orchestrator.cli.read.ingest import ReadListener
+    from perfctl.orchestrator.cli.read.ingest import listening_to_reports
     from perfctl.orchestrator.report.studies.flops import page
 
     asked = FlopsRequest(
@@ -63,10 +68,6 @@ def flops(
     if part is not None:
         run_part(asked, part, listening=listening, messages=console)
         return
-    if recorded is None:
-        result = study_flops(asked, listening=listening, messages=console)
-    else:
-        with reading() as progress:
-            result = study_flops(asked, reading=ReadListener(progress), messages=console)
+    result = study_flops(asked, listening=listening, reading=listening_to_reports, messages=console)
     write_and_show(lambda: page(result.study), asked.folder)
     result.check()

@@ -7,5 +7,7 @@ import typer
 from perfctl.orchestrator.cli.measure.profilers import PASS_ON_CONTEXT, SweepCommand
 from perfctl.orchestrator.cli.study.flops import flops
 
-study = typer.Typer(name="study", no_args_is_help=True, help="Do a whole study: measure, compare, and write a page and a summary.")
+study = typer.Typer(
+    name="study", no_args_is_help=True, help="Do a whole study: measure, compare, and write a page and a summary."
+)
 study.command("flops", cls=SweepCommand, context_settings=PASS_ON_CONTEXT)(flops)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perfctl.orchestrator.analyse.comparison import LayerPoint, Network
@@ -14,7 +14,7 @@ from perfctl.orchestrator.report.cells import Cell, text_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, training_charts
 from perfctl.orchestrator.report.findings import findings as page_findings
-from perfctl.orchestrator.report.numbers import ratio, si, significant, size, time
+from perfctl.orchestrator.report.numbers import ratio, si, size, time
 from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.usage import memory_table, readings_table, ways_table
@@ -26,6 +26,8 @@ from perfctl.records.run import Run
 
 COUNTED = "counted FLOPs"
 """Begins the name of the part that ncu runs."""
+SCATTERS = 3.0
+"""Steps of one run that differ by this factor are no basis for a comparison of times."""
 LONGEST = 140
 """Characters of a finding."""
 ENVIRONMENT = (
@@ -33,6 +35,8 @@ ENVIRONMENT = (
     ("python", "Python"), ("torch", "torch"), ("cuda", "CUDA"), ("cudnn", "cuDNN"), ("tf32_conv", "TF32 in convolutions"),
     ("cudnn_benchmark", "cuDNN benchmark"), ("option:data", "data"), ("option:seed", "seed"),
 )  # fmt: skip
+ON_GPU = ("cpu", "cuda", "cudnn", "tf32_conv", "cudnn_benchmark")
+"""Facts that say something only of runs on a GPU; on a CPU the processor is the device itself."""
 DATA = {"synthetic": "drawn digits or random values, not a published data set", "mnist": "MNIST"}
 
 
@@ -61,7 +65,7 @@ def page(study: FlopsStudy) -> StudyPage:
     origins = [ORIGINS.get(name, name) for name in dict.fromkeys(run.origin for run in runs) if name != "measured"]
     chapters = (
         _network(study), _by_hand(study), _comparison(study, points), _time(study, points), _memory(study),
-        _training(training), _machine(runs), _verdicts(study),
+        _training(training), _machine(study, runs), _verdicts(study),
     )  # fmt: skip
     return StudyPage(
         kind="flops",
@@ -136,7 +140,9 @@ def _network(study: FlopsStudy) -> Chapter | None:
 
 def _by_hand(study: FlopsStudy) -> Chapter | None:
     layer, batch, networks = study.layer, study.batch, study.networks
-    text = ["One multiply-add (MAC) is 2 FLOPs. Operations, values and bytes are different quantities: each has its column."]
+    text = [
+        "One multiply-add (MAC) is 2 FLOPs. Operations, values and bytes are different quantities: each has its column."
+    ]
     text += [explain(one.finding, one.layer) for one in study.hand]
     shown = _kept(
         tables.hand_values(study.hand, len(networks) > 1) if study.hand else None,
@@ -166,24 +172,33 @@ def _comparison(study: FlopsStudy, points: Points) -> Chapter:
 
 
 def _time(study: FlopsStudy, points: Points) -> Chapter | None:
-    shown = tables.clocks(points, study.layer)
-    if shown is None or not any(_timed(point) for _, found in points for point in found):
+    shown = _kept(tables.clocks(points, study.layer), tables.step_clocks(points))
+    if not shown:
         return None
     bases = dict.fromkeys(
         found.basis for _, of in points for point in of for found in (point.forward, point.step) if found.basis
     )
     both = [one for _, found in points for point in found for one in (point.forward, point.step)]
-    text = ["Clock: it waits until the device is idle, and no profiler runs."] if any(one.synchronised for one in both) else []
+    text = (
+        ["Clock: it waits until the device is idle, and no profiler runs."]
+        if any(one.synchronised for one in both)
+        else []
+    )
     text += [f"Profiler: {'; '.join(bases)}."] if bases else []
+    if (scatter := _scatter(points)) >= SCATTERS:
+        text.append(
+            f"Within one run the slowest step takes x {ratio(scatter)} the fastest: other work ran on this machine. "
+            "Do not compare these times with each other."
+        )
     if any(point.host_ns is not None for _, found in points for point in found):
         text.append("A host clock without synchronisation sees the launch of a kernel, not the kernel.")
     drawn = clocks_chart("time-clocks", study.layer, _labels(points))
-    return Chapter("time", f"Time of {study.layer}, by two clocks", tuple(text), _charts(drawn), (shown,))
+    return Chapter("time", f"Time of {study.layer}, by two clocks", tuple(text), _charts(drawn), shown)
 
 
-def _timed(point: LayerPoint) -> bool:
-    clocks = (point.forward, point.backward, point.step)
-    return point.host_ns is not None or any(one.synchronised or one.profiled for one in clocks)
+def _scatter(points: Points) -> float:
+    """The largest slowest / fastest step of the layer's forward pass."""
+    return max((point.forward.scatter for _, found in points for point in found), default=1.0)
 
 
 def _memory(study: FlopsStudy) -> Chapter | None:
@@ -197,8 +212,8 @@ def _memory(study: FlopsStudy) -> Chapter | None:
         "Before loading: torch is imported, and there is no model. After loading: the model is on its device, and no step "
         f"has run. At the end: {last}, at batch {run.batch_size}."
     ]
-    whole = memory_table([run for one in study.networks for run in one.runs])
-    return Chapter("memory", "Memory", tuple(text), tables=_kept(tables.memory(chosen)), folded=_kept(whole))
+    every = tuple(_by_network(study, lambda used: memory_table([one.run for one in used])))
+    return Chapter("memory", "Memory", tuple(text), tables=_kept(tables.memory(chosen)), folded=every)
 
 
 def _training(chosen: Sequence[tuple[Network, Run]]) -> Chapter | None:
@@ -212,32 +227,47 @@ def _training(chosen: Sequence[tuple[Network, Run]]) -> Chapter | None:
     )
 
 
-def _machine(runs: Sequence[Run]) -> Chapter | None:
+def _by_network(study: FlopsStudy, made: Callable[[Sequence[RunUsage]], Table | None]) -> Iterator[Table]:
+    """One table a network, whose name is in the caption where there are several."""
+    for one in study.networks:
+        found = made([RunUsage(run) for run in one.runs])
+        if found is not None:
+            of = f", {one.label}" if len(study.networks) > 1 else ""
+            yield replace(found, caption=f"{found.caption}{of}")
+
+
+def _of_run(run: Run) -> Iterator[tuple[str, str | None]]:
+    """(fact, value) of a run's machine and software."""
+    for device in run.devices:
+        gpu = device.kind == "gpu"
+        yield "GPU" if gpu else "processor", device.name or "not named"
+        if device.memory_bytes:
+            mib = f"{device.memory_bytes / 2**20:,.0f} MiB"
+            yield "GPU memory" if gpu else "CPU memory", f"{size(device.memory_bytes)} ({mib})"
+        yield "compute capability", device.compute_capability
+        yield "multiprocessors", str(device.sm_count) if device.sm_count else None
+        yield "driver", device.driver_version
+    if run.origin == "measured":  # of a report made elsewhere it is the machine that read it
+        yield "host", run.host
+    on_cpu = device_kind(run) == "cpu"
+    for key, what in ENVIRONMENT:
+        if not (key in ON_GPU and on_cpu):
+            yield what, run.report.environment.get(key)
+
+
+def _machine(study: FlopsStudy, runs: Sequence[Run]) -> Chapter | None:
     facts: dict[str, dict[str, None]] = {}
     for run in runs:
-        for device in run.devices:
-            kind = "GPU" if device.kind == "gpu" else "processor"
-            facts.setdefault(kind, {})[device.name or "not named"] = None
-            if device.memory_bytes:
-                what = "GPU memory" if device.kind == "gpu" else "CPU memory"
-                facts.setdefault(what, {})[f"{size(device.memory_bytes)} ({device.memory_bytes / 2**20:,.0f} MiB)"] = None
-            more = (("compute capability", device.compute_capability), ("multiprocessors", device.sm_count), ("driver", device.driver_version))
-            for what, value in more:
-                if value is not None:
-                    facts.setdefault(what, {})[str(value)] = None
-        if run.host and run.origin == "measured":
-            facts.setdefault("host", {})[run.host] = None
-        for key, what in ENVIRONMENT:
-            if key in run.report.environment:
-                facts.setdefault(what, {})[run.report.environment[key]] = None
+        for what, value in _of_run(run):
+            if value:
+                facts.setdefault(what, {})[value] = None
     rows = [[text_cell(what), text_cell(", ".join(values))] for what, values in facts.items()]
     shown = table("Host and GPU", [Column("fact", style="text"), Column("value", style="text")], rows, tools=False)
-    used = [RunUsage(run) for run in runs]
     many = [what for what in ("GPU", "GPU memory", "processor") if len(facts.get(what, ())) > 1]
     text = [f"The runs differ in: {', '.join(many)}. Their times must not be compared."] if many else []
     return Chapter(
-        "machine", "Host, GPU and utilisation", tuple(text), tables=_kept(shown, ways_table(used)),
-        folded=_kept(readings_table(used)),
+        "machine", "Host, GPU and utilisation", tuple(text), tables=_kept(shown, *_by_network(study, ways_table)),
+        folded=tuple(_by_network(study, readings_table)),
     )  # fmt: skip
 
 
@@ -283,7 +313,10 @@ def _missing(
         if counts and all(figure.value is None for figure in counts):
             yield f"{what} FLOPs of {study.layer}", f"{counts[0].reason or 'not collected'}. {todo}"
     if not any(point.forward.synchronised for point in known):
-        yield f"time of {study.layer} by a synchronised clock", "no run timed its layers with one: runs of this command do"
+        yield (
+            f"time of {study.layer} by a synchronised clock",
+            "no run timed its layers with one: runs of this command do",
+        )
     if not any(point.forward.profiled for point in known):
         yield f"time of {study.layer} under a profiler", "no trusted report times it: nsys and the PyTorch profiler do"
     if not training:
@@ -293,7 +326,10 @@ def _missing(
         cpu = all(device_kind(run) in ("cpu", None) for run in runs)
         yield "GPU memory", "the run used no GPU" if cpu else "the runs recorded none"
     if training and training[0][1].report.environment.get("option:data") == "synthetic":
-        yield "a published data set", "the data were made here, so accuracy is not comparable: use --data mnist --data-dir DIR"
+        yield (
+            "a published data set",
+            "the data were made here, so accuracy is not comparable: use --data mnist --data-dir DIR",
+        )
 
 
 def _findings(
@@ -323,7 +359,10 @@ def _hand_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
             few = f"{said} is wrong by {count}. Right: {found.right:,} {found.unit}."
             yield text if len(text) <= LONGEST else few, "hand"
         else:
-            yield f"{said} is none of its figures, and no usual slip makes it; nearest is {found.right:,} {found.unit}.", "hand"
+            yield (
+                f"{said} is none of its figures, and no usual slip makes it; nearest is {found.right:,} {found.unit}.",
+                "hand",
+            )
 
 
 def _flops_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str]]:
@@ -334,10 +373,16 @@ def _flops_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, st
             continue
         said = f"{study.layer} forward at batch {point.batch}: {si(paper, 'FLOP')} on paper"
         if point.counted.value is not None:
-            yield f"{said}, {si(point.counted.value, 'FLOP')} counted ({ratio(point.counted.value / paper)} of paper).", "comparison"
+            yield (
+                f"{said}, {si(point.counted.value, 'FLOP')} counted ({ratio(point.counted.value / paper)} of paper).",
+                "comparison",
+            )
         elif point.derived.value is not None:
             share = ratio(point.derived.value / paper)
-            yield f"{said}, {si(point.derived.value, 'FLOP')} derived from its kernels ({share} of paper).", "comparison"
+            yield (
+                f"{said}, {si(point.derived.value, 'FLOP')} derived from its kernels ({share} of paper).",
+                "comparison",
+            )
         elif point.loose is not None:
             names = ", ".join(point.loose_names)
             yield f"{said}; kernels of no layer show {si(point.loose, 'FLOP')} of {names}.", "comparison"
@@ -357,8 +402,13 @@ def _time_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str
     if mine is not None and (said := tables.clock_of(mine.forward)):
         factor = f" (x {ratio(mine.forward.factor)})" if mine.forward.factor else ""
         yield f"{study.layer} forward at batch {mine.batch} takes {said}{factor}.", "time"
+    if (scatter := _scatter(points)) >= SCATTERS:
+        yield (
+            f"Times scatter by x {ratio(scatter)} within one run: other work ran here. Repeat them on an idle machine.",
+            "time",
+        )
     timed = [(point, point.forward.synchronised) for point in found if point.forward.synchronised is not None]
-    if len(timed) > 1:
+    if len(timed) > 1 and scatter < SCATTERS:
         (first, before), (last, after) = timed[0], timed[-1]
         yield (
             f"From batch {first.batch} to {last.batch} the work of {study.layer} grows x {ratio(last.batch / first.batch)}, "
@@ -366,7 +416,10 @@ def _time_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str
         ), "time"  # fmt: skip
     host = [point.host_ns for point in found if point.host_ns is not None]
     if len(host) > 1:
-        yield f"By the host's clock {study.layer} takes {time(min(host))} to {time(max(host))} at every batch: it saw the launch.", "time"
+        yield (
+            f"By the host's clock {study.layer} takes {time(min(host))} to {time(max(host))} at every batch: it saw the launch.",
+            "time",
+        )
 
 
 def _shape_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str]]:
@@ -376,8 +429,9 @@ def _shape_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, st
         if a is None or b is None or not a.paper.value or not b.paper.value:
             continue
         held = [one.network_sheet(study.batch).total.parameters for one in (first, second)]
-        text = f"{second.label}: {held[1]:,} parameters instead of {held[0]:,}; {study.layer} does x {ratio(b.paper.value / a.paper.value)} FLOPs"
-        if a.forward.synchronised and b.forward.synchronised:
+        more = ratio(b.paper.value / a.paper.value)
+        text = f"{second.label}: {held[1]:,} parameters instead of {held[0]:,}; {study.layer} does x {more} FLOPs"
+        if a.forward.synchronised and b.forward.synchronised and _scatter(points) < SCATTERS:
             text += f" in x {ratio(b.forward.synchronised.median / a.forward.synchronised.median)} time"
         yield f"{text}.", "network"
 
@@ -389,8 +443,11 @@ def _training_findings(training: Sequence[tuple[Network, Run]]) -> Iterator[tupl
             last = tests[-1]
             data = "drawn digits" if run.report.environment.get("option:data") == "synthetic" else "the test data"
             of = f"{one.label}: " if len(training) > 1 else ""
-            loss = f", loss {significant(last.loss)}" if last.loss is not None else ""
-            yield f"{of}Accuracy {(last.accuracy or 0) * 100:.2f} %{loss} on {data} after {last.number + 1} epochs.", "training"
+            loss = f", loss {last.loss:.4f}" if last.loss is not None else ""
+            yield (
+                f"{of}Accuracy {(last.accuracy or 0) * 100:.2f} %{loss} on {data} after {last.number + 1} epochs.",
+                "training",
+            )
 
 
 def _memory_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
@@ -402,4 +459,3 @@ def _memory_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
         if before is not None and after is not None:
             yield f"{what}: {size(before)} after loading, {size(after)} at the end.", "memory"
             return
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -22,7 +22,7 @@ from perfctl.orchestrator.report.cells import (
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.numbers import ratio, time
+from perfctl.orchestrator.report.numbers import full, ratio, time
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
@@ -30,6 +30,8 @@ MOMENTS = {
     "start": "before loading", "before": "after loading", "peak": "peak of the measured steps", "after": "at the end",
 }  # fmt: skip
 """Moment of a memory figure -> in words."""
+MODEL = "(model)"
+"""Layer of the operations that no module runs, such as the loss."""
 UNITS = ("MAC", "FLOP", "elementwise FLOP", "values", "B")
 
 
@@ -98,7 +100,8 @@ def layers_on_paper(networks: Sequence[Network], batch: int) -> Table | None:
             cells.append(count(line.backward_flops, unknown) if sheet.backward else nothing(NO_BACKWARD))
             figures = (line.elementwise_flops, line.parameter_bytes, line.written_bytes)
             cells += [count(value, unknown) for value in figures]
-            rows.append((at, place, [text_cell(line.layer), *_named(networks, one), *cells]))
+            name = f"{line.layer}, {line.kind}" if line.layer == MODEL else line.layer
+            rows.append((at, place, [text_cell(name), *_named(networks, one), *cells]))
     rows.sort(key=lambda row: row[:2])
     return table(f"Every layer on paper, batch {batch}", heads, [row for *_, row in rows])
 
@@ -116,7 +119,7 @@ def quantities(networks: Sequence[Network], layer: str, batch: int) -> Table | N
             other = "not a figure of this quantity"
             cells = [count(values.get(unit), other) for unit in UNITS]
             kib = values["B"] / 1024 if "B" in values else None
-            cells.append(nothing(other) if kib is None else Cell(f"{kib:,.2f}".removesuffix(".00"), value=kib))
+            cells.append(nothing(other) if kib is None else Cell(full(kib), value=kib))
             rows.append((at, place, [text_cell(what), *_named(networks, one), *cells]))
     rows.sort(key=lambda row: row[:2])
     return table(f"{layer} at batch {batch}: every quantity", heads, [row for *_, row in rows])
@@ -158,6 +161,8 @@ def hand_values(values: Sequence[HandValue], several: bool) -> Table | None:
     return table("Hand values, checked", heads, rows, tools=False)
 
 
+OUTSIDE = ("outside layers, collected", "outside layers, derived")
+"""Columns of kernels that no layer claims."""
 Points = Sequence[tuple[Network, Sequence[LayerPoint]]]
 """Each network with its points, one a batch size."""
 
@@ -176,12 +181,12 @@ def _rows(points: Points) -> Iterator[tuple[list[Cell], LayerPoint]]:
 def comparison(points: Points, layer: str) -> Table | None:
     """Paper, counted and derived FLOPs of the layer's forward pass, and of the whole step."""
     heads = [
-        Column("batch"), *_name([one for one, _ in points]), Column(f"{layer}, paper", "MAC"),
-        Column(f"{layer}, paper", "FLOP"), Column(f"{layer}, counted", "FLOP", note="by hardware counters"),
-        Column(f"{layer}, derived", "FLOP", note="from kernel names, grids and shapes"),
-        Column("counted / paper"), Column("of no layer, collected", "FLOP", note="instructions of kernels in no range"),
-        Column("of no layer, derived", "FLOP", note="the same kernels with the instructions that were not collected"),
-        Column("step, paper", "FLOP", note="forward and backward of all layers"), Column("step, counted", "FLOP"),
+        Column("batch"), *_name([one for one, _ in points]), Column(f"{layer} on paper", "MAC"),
+        Column(f"{layer} on paper", "FLOP"), Column(f"{layer} counted", "FLOP", note="by hardware counters"),
+        Column(f"{layer} derived", "FLOP", note="from kernel names, grids and shapes"),
+        Column("counted / paper"), Column(OUTSIDE[0], "FLOP", note="instructions of kernels in no range"),
+        Column(OUTSIDE[1], "FLOP", note="the same kernels with the instructions that were not collected"),
+        Column("step on paper", "FLOP", note="forward and backward of all layers"), Column("step counted", "FLOP"),
     ]  # fmt: skip
     rows = []
     for name, point in _rows(points):
@@ -195,7 +200,9 @@ def comparison(points: Points, layer: str) -> Table | None:
             count(_whole(point.loose), no_loose), count(_whole(point.loose_derived), no_loose),
             _exact(point.step_paper), figure_cell(point.step_counted, "FLOP"),
         ])  # fmt: skip
-    return _without_empty(table(f"FLOPs of {layer} forward and of a step", heads, rows, tools=False))
+    found = _without_empty(table(f"FLOPs of {layer} forward and of a step", heads, rows, tools=False))
+    told = [note for note in found.notes if not note.startswith((*OUTSIDE, "counted / paper"))] if found else []
+    return replace(found, notes=tuple(told)) if found is not None else None
 
 
 def _without_empty(found: Table | None) -> Table | None:
@@ -212,33 +219,55 @@ def _whole(value: float | None) -> int | None:
 
 
 def _exact(figure: Figure) -> Cell:
-    return figure_cell(figure, "FLOP") if figure.lower_bound else count(_whole(figure.value), figure.reason or "not known")
+    return (
+        figure_cell(figure, "FLOP") if figure.lower_bound else count(_whole(figure.value), figure.reason or "not known")
+    )
 
 
 def clocks(points: Points, layer: str) -> Table | None:
-    """Time of the layer and of the step by the synchronised clock and under the profiler, side by side."""
-    parts = (f"{layer} forward", f"{layer} backward", "step")
+    """Time of the layer by the synchronised clock and under the profiler, side by side."""
+    host = Column("host clock, as reported", base="ns", note="no synchronisation: it sees the launch")
+    parts: tuple[tuple[str, Callable[[LayerPoint], Clocks]], ...] = (
+        ("forward", lambda point: point.forward), ("backward", lambda point: point.backward),
+    )  # fmt: skip
+    return _timed(f"Time of {layer}, by two clocks", points, parts, host, lambda point: point.host_ns)
+
+
+def step_clocks(points: Points) -> Table | None:
+    """Time of a whole step by both clocks, and of one sample."""
+    each = Column("a sample, clock", base="ns", note="the step by the synchronised clock / batch size")
+    return _timed(
+        "Time of a step, by two clocks", points, (("step", lambda point: point.step),), each,
+        lambda point: point.step.synchronised.median / point.batch if point.step.synchronised else None,
+    )  # fmt: skip
+
+
+def _timed(
+    caption: str, points: Points, parts: Sequence[tuple[str, Callable[[LayerPoint], Clocks]]], last: Column,
+    of_last: Callable[[LayerPoint], float | None],
+) -> Table | None:  # fmt: skip
     heads = [Column("batch"), *_name([one for one, _ in points])]
-    for what in parts:
+    for what, _ in parts:
         heads += [
             Column(f"{what}, clock", base="ns", note="a clock that waits for the device, no profiler; median"),
             Column(f"{what}, profiler", base="ns", note="median over the measured steps"),
             Column(f"{what}, profiler / clock"),
         ]
-    heads.append(Column("host clock, as reported", base="ns", note="no synchronisation: it sees the launch"))
     rows = []
     for name, point in _rows(points):
         row = list(name)
-        for found in (point.forward, point.backward, point.step):
+        for _, of in parts:
+            found = of(point)
             factor = found.factor
             row += [
                 _spread(found.synchronised, "no run timed it with a synchronised clock"),
                 _spread(found.profiled, "no profiler timed it", found.basis),
                 nothing("needs both") if factor is None else Cell(ratio(factor), value=factor),
             ]
-        rows.append([*row, time_cell(point.host_ns, "no report states one")])
-    found = _without_empty(table(f"Time of {layer} and of a step, by two clocks", heads, rows, tools=False))
-    return replace(found, notes=()) if found is not None else None
+        rows.append([*row, time_cell(of_last(point), "not known")])
+    shown = _without_empty(table(caption, [*heads, last], rows, tools=False))
+    names = 1 + len(_name([one for one, _ in points]))
+    return replace(shown, notes=()) if shown is not None and len(shown.columns) > names else None
 
 
 def _spread(found: Spread | None, why: str, basis: str | None = None) -> Cell:
@@ -280,9 +309,11 @@ def epochs(chosen: Sequence[tuple[Network, Run]]) -> Table | None:
         steps = {(step.phase, step.number): step for step in run.report.steps}
         for number in sorted(number for phase, number in steps if phase == "epoch"):
             train, test = steps["epoch", number], steps.get(("test", number))
+            right = test.accuracy if test else None
             cells = [
                 decimal_cell(train.loss), decimal_cell(test.loss if test else None),
-                share_cell(test.accuracy if test else train.accuracy), time_cell(train.duration_ns),
+                nothing("no test") if right is None else Cell(f"{right:.2%}".replace("%", " %"), value=right),
+                time_cell(train.duration_ns),
                 time_cell(test.duration_ns if test else None),
             ]  # fmt: skip
             rows.append((number, place, [text_cell(number + 1), *_named([one for one, _ in chosen], one), *cells]))
