@@ -29,6 +29,8 @@ PROFILERS = ("torch", "nsys")
 """What can time the layers."""
 Reading = Callable[[], AbstractContextManager["IngestListener | None"]]
 """Gives what hears of reports while they are read."""
+_NAMED = 20
+"""Layers that an error lists."""
 COUNTS = "counts"
 QUICK_BATCHES, QUICK_STEPS, QUICK_EPOCHS = (16, 64), 4, 2
 
@@ -317,15 +319,19 @@ def _study(asked: FlopsRequest, store: Path, failed: tuple[tuple[str, str], ...]
     sizes = networks[0].batches
     batch = asked.batch if asked.batch in sizes else sizes[-1]
     if networks[0].sheet(batch, layer) is None:
-        names = [line.layer for line in networks[0].network_sheet(batch).lines]
-        raise UsageError(
-            f"`layer`: no '{layer}' in these runs", f"There are {', '.join(names[:20])}" if names else None
-        )
+        raise _no_layer("layer", layer, networks[0], batch)
     report(store, asked.out / "report.html")
     return FlopsStudy(
         networks, layer, batch, tuple(_checked(asked, networks, batch)), failed, asked.command_line or None,
         (("Every layer, kernel, operation and run of this study", "report.html"),),
     )  # fmt: skip
+
+
+def _no_layer(option: str, layer: str, network: Network, batch: int) -> UsageError:
+    names = list(dict.fromkeys(line.layer for line in network.network_sheet(batch).lines))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    remedy = f"There are {', '.join(names[:_NAMED])}{more}; the runs are kept" if names else None
+    return UsageError(f"`{option}`: no layer '{layer}' in these runs", remedy)
 
 
 def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
@@ -356,7 +362,8 @@ def _label(runs: Sequence[Run]) -> str:
     shape = next((value for run in runs if (value := run.report.environment.get("option:conv2"))), None)
     if shape is not None:
         return f"conv2 {shape.strip('[]()').replace(' ', '')}"
-    return (first.variant or first.workload or "").replace("=", " ")
+    own = first.variant if first.variant and not first.variant.startswith("-") else None  # not a program's arguments
+    return (own or first.workload or "").replace("=", " ")
 
 
 def _checked(asked: FlopsRequest, networks: Sequence[Network], batch: int) -> Iterator[HandValue]:
@@ -376,7 +383,7 @@ def _checked(asked: FlopsRequest, networks: Sequence[Network], batch: int) -> It
                     rank = (not said.exact, len(said.slips) if said.exact else 0, place, size != batch, size)
                     found.append((rank, HandValue(layer, network.label, size, said)))
         if not found:
-            raise UsageError(f"`hand`: no layer '{layer}' in these runs", "Write it as the table of layers has it")
+            raise _no_layer("hand", layer, networks[0], batch)
         exact = [one for one in found if one[1].finding.exact]
         here = [one for one in found if one[1].batch == batch] or found
         yield min(exact or here, key=lambda one: one[0])[1]

@@ -208,10 +208,12 @@ def _memory(study: FlopsStudy) -> Chapter | None:
     _, run = chosen[0]
     ends = sum(step.phase == "epoch" for step in run.report.steps)
     last = f"after the measured steps, {ends} epochs and their tests" if ends else "after the measured steps"
-    text = [
-        "Before loading: torch is imported, and there is no model. After loading: the model is on its device, and no step "
-        f"has run. At the end: {last}, at batch {run.batch_size}."
-    ]
+    loaded = "After loading: the model is on its device, and no step has run."
+    if any(item.moment == "start" for item in run.report.memory):
+        loaded = f"Before loading: torch is imported, and there is no model. {loaded}"
+    elif run.mode is None:
+        loaded = "After loading: before the first measured step of the program."
+    text = [f"{loaded} At the end: {last}, at batch {run.batch_size}."]
     every = tuple(_by_network(study, lambda used: memory_table([one.run for one in used])))
     return Chapter("memory", "Memory", tuple(text), tables=_kept(tables.memory(chosen)), folded=every)
 
@@ -315,7 +317,7 @@ def _missing(
     if not any(point.forward.synchronised for point in known):
         yield (
             f"time of {study.layer} by a synchronised clock",
-            "no run timed its layers with one: runs of this command do",
+            "no run timed its layers with one: those of built-in workloads do",
         )
     if not any(point.forward.profiled for point in known):
         yield f"time of {study.layer} under a profiler", "no trusted report times it: nsys and the PyTorch profiler do"
