@@ -17,6 +17,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch import check_tools
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest.ingest import IngestListener
@@ -362,6 +363,8 @@ def _label(runs: Sequence[Run]) -> str:
     shape = next((value for run in runs if (value := run.report.environment.get("option:conv2"))), None)
     if shape is not None:
         return f"conv2 {shape.strip('[]()').replace(' ', '')}"
+    if first.workload == DEFAULT_WORKLOAD and first.variant is None:
+        return f"conv2 {','.join(map(str, CONV2))}"
     own = first.variant if first.variant and not first.variant.startswith("-") else None  # not a program's arguments
     return (own or first.workload or "").replace("=", " ")
 

@@ -17,6 +17,7 @@ from perfctl.orchestrator.report.findings import findings as page_findings
 from perfctl.orchestrator.report.numbers import ratio, si, size, time
 from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.study import summaries
 from perfctl.orchestrator.report.page.usage import memory_table, readings_table, ways_table
 from perfctl.orchestrator.report.studies import flops_tables as tables
 from perfctl.orchestrator.report.studies.flops_tables import HandValue, Points
@@ -109,7 +110,7 @@ def _labels(points: Points) -> list[tuple[str, Sequence[LayerPoint]]]:
 
 def _trained(one: Network, batch: int) -> Run | None:
     """The run with epochs, at ``batch`` where there are several."""
-    known = [run for run in one.runs if any(step.phase == "epoch" for step in run.report.steps)]
+    known = [run for run in one.runs if any(step.phase in ("epoch", "test") for step in run.report.steps)]
     return min(known, key=lambda run: run.batch_size != batch, default=None)
 
 
@@ -120,6 +121,12 @@ def _remembered(one: Network, batch: int) -> Run | None:
     return min(
         known, key=lambda run: (run is not trained, run.batch_size != batch, run.profiler != "none"), default=None
     )
+
+
+def _epochs(run: Run) -> int | None:
+    """Epochs that the run trained, or that its report states; None where it does not say."""
+    stated = next((one.value for one in run.report.summaries if one.name == "epochs"), None)
+    return sum(step.phase == "epoch" for step in run.report.steps) or (None if stated is None else round(stated))
 
 
 def _kept(*found: Table | None) -> tuple[Table, ...]:
@@ -214,6 +221,8 @@ def _memory(study: FlopsStudy) -> Chapter | None:
     elif run.mode is None:
         loaded = "After loading: before the first measured step of the program."
     text = [f"{loaded} At the end: {last}, at batch {run.batch_size}."]
+    if run.origin not in ("measured", "recorded"):
+        text = ["Before and after the training, as the report states them."]
     every = tuple(_by_network(study, lambda used: memory_table([one.run for one in used])))
     return Chapter("memory", "Memory", tuple(text), tables=_kept(tables.memory(chosen)), folded=every)
 
@@ -223,7 +232,11 @@ def _training(chosen: Sequence[tuple[Network, Run]]) -> Chapter | None:
         return None
     data = chosen[0][1].report.environment.get("option:data")
     text = [f"Trained on: {DATA.get(data or '', data or 'data that the run does not name')}."]
-    named = [(one.label if len(chosen) > 1 else "", run) for one, run in chosen]
+    named = [
+        (one.label if len(chosen) > 1 else "", run)
+        for one, run in chosen
+        if any(step.phase == "epoch" for step in run.report.steps)
+    ]
     return Chapter(
         "training", "Training", tuple(text), tuple(training_charts("training", named)), _kept(tables.epochs(chosen))
     )
@@ -265,10 +278,11 @@ def _machine(study: FlopsStudy, runs: Sequence[Run]) -> Chapter | None:
                 facts.setdefault(what, {})[value] = None
     rows = [[text_cell(what), text_cell(", ".join(values))] for what, values in facts.items()]
     shown = table("Host and GPU", [Column("fact", style="text"), Column("value", style="text")], rows, tools=False)
+    reported = [run for run in runs if run.origin not in ("measured", "recorded")]
     many = [what for what in ("GPU", "GPU memory", "processor") if len(facts.get(what, ())) > 1]
     text = [f"The runs differ in: {', '.join(many)}. Their times must not be compared."] if many else []
     return Chapter(
-        "machine", "Host, GPU and utilisation", tuple(text), tables=_kept(shown, *_by_network(study, ways_table)),
+        "machine", "Host, GPU and utilisation", tuple(text), tables=_kept(shown, *_by_network(study, ways_table), summaries(reported)),
         folded=tuple(_by_network(study, readings_table)),
     )  # fmt: skip
 
@@ -339,7 +353,7 @@ def _findings(
 ) -> Iterator[Finding]:  # fmt: skip
     for text, evidence in (
         *_hand_findings(study), *_flops_findings(study, points), *_time_findings(study, points),
-        *_shape_findings(study, points), *_training_findings(training), *_memory_findings(study),
+        *_device_findings(study), *_shape_findings(study, points), *_training_findings(training), *_memory_findings(study),
     ):  # fmt: skip
         yield Finding(_short(text), evidence)
 
@@ -424,6 +438,14 @@ def _time_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str
         )
 
 
+def _device_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
+    devices = [device for one in study.networks for run in one.runs for device in run.devices if device.kind == "gpu"]
+    sizes = sorted({device.memory_bytes for device in devices if device.memory_bytes})
+    if len(sizes) > 1:
+        said = " and ".join(f"{one / 2**20:,.0f} MiB" for one in sizes)
+        yield f"The runs used GPUs of {said}: their times must not be compared.", "machine"
+
+
 def _shape_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str]]:
     for (first, before), (second, after) in pairwise(points):
         a = next((point for point in before if point.batch == study.batch), None)
@@ -446,10 +468,9 @@ def _training_findings(training: Sequence[tuple[Network, Run]]) -> Iterator[tupl
             data = "drawn digits" if run.report.environment.get("option:data") == "synthetic" else "the test data"
             of = f"{one.label}: " if len(training) > 1 else ""
             loss = f", loss {last.loss:.4f}" if last.loss is not None else ""
-            yield (
-                f"{of}Accuracy {(last.accuracy or 0) * 100:.2f} %{loss} on {data} after {last.number + 1} epochs.",
-                "training",
-            )
+            ended = _epochs(run)
+            after = f" after {ended} epochs" if ended is not None else ""
+            yield f"{of}Accuracy {(last.accuracy or 0) * 100:.2f} %{loss} on {data}{after}.", "training"
 
 
 def _memory_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:

@@ -307,16 +307,18 @@ def epochs(chosen: Sequence[tuple[Network, Run]]) -> Table | None:
     rows = []
     for place, (one, run) in enumerate(chosen):
         steps = {(step.phase, step.number): step for step in run.report.steps}
-        for number in sorted(number for phase, number in steps if phase == "epoch"):
-            train, test = steps["epoch", number], steps.get(("test", number))
+        for number in sorted({number for phase, number in steps if phase in ("epoch", "test")}):
+            train, test = steps.get(("epoch", number)), steps.get(("test", number))
             right = test.accuracy if test else None
             cells = [
-                decimal_cell(train.loss), decimal_cell(test.loss if test else None),
+                decimal_cell(train.loss if train else None), decimal_cell(test.loss if test else None),
                 nothing("no test") if right is None else Cell(f"{right:.2%}".replace("%", " %"), value=right),
-                time_cell(train.duration_ns),
+                time_cell(train.duration_ns if train else None),
                 time_cell(test.duration_ns if test else None),
             ]  # fmt: skip
-            rows.append((number, place, [text_cell(number + 1), *_named([one for one, _ in chosen], one), *cells]))
+            stated = next((item.value for item in run.report.summaries if item.name == "epochs"), None)
+            which = text_cell(number + 1) if train else count(_whole(stated), "the report does not say")
+            rows.append((number, place, [which, *_named([one for one, _ in chosen], one), *cells]))
     rows.sort(key=lambda row: row[:2])
     return table("Epochs", heads, [row for *_, row in rows], tools=False)
 
