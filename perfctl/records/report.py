@@ -376,7 +376,8 @@ class MemoryFigure(NamedTuple):
     """One memory figure at one moment of a run."""
 
     moment: str
-    """before, after, peak."""
+    """start (before the model is built), before (the model is on its device, no step has run), peak (of the measured steps),
+    after (all steps, epochs and tests)."""
     quantity: str
     """allocated, reserved, host_available, host_resident, device_free, device_total."""
     bytes: int

@@ -112,13 +112,16 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
         _warm_up(setup, record)
         setup.memory.reset_peak()
         try:
-            _measure(setup, record)
+            try:
+                _measure(setup, record)
+            finally:
+                setup.memory.take_peak()
+                record.environment["host_peak_covers"] = setup.memory.host_peak_covers
+            if options.layer_steps is not None:
+                record.layer_times = time_layers(setup, _batches(setup, options.layer_steps), options.layer_steps)
+            run_epochs(setup, record)
         finally:
             setup.memory.fill(record)
-            record.environment["host_peak_covers"] = setup.memory.host_peak_covers
-        if options.layer_steps is not None:
-            record.layer_times = time_layers(setup, _batches(setup, options.layer_steps), options.layer_steps)
-        run_epochs(setup, record)
         for row in record.steps:
             if row.loss is not None and not math.isfinite(row.loss):
                 reason = f"the loss was {row.loss}"

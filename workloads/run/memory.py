@@ -32,7 +32,7 @@ class MemoryWatch:
             self.gaps += [Gap(f"memory:{name}", "not_available", reason) for name, reason in _CPU_GAPS.items()]
 
     def take(self, moment: str) -> None:
-        """Take the current figures; ``moment`` is before or after."""
+        """Take the current figures; ``moment``: start (no model yet), before (the first step) or after (all else)."""
         if self._cuda:
             torch.cuda.synchronize()
             amounts = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), *free_and_total()
@@ -53,7 +53,6 @@ class MemoryWatch:
 
     def fill(self, record: Record) -> None:
         """Take the last figures, and put all into the record."""
-        self.take_peak()
         self.take("after")
         record.memory = self.figures
         record.gaps += self.gaps

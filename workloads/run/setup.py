@@ -194,12 +194,14 @@ def prepare(workload: Workload, options: Options, own: argparse.Namespace, recor
     ranges = make_backend(options.annotate)
     record.environment = environment()
     record.device = describe_device(options.device)
+    memory = MemoryWatch(options.device)
+    memory.take("start")
     parts = workload.build(options, own)
     parts.model.to(options.device).train(options.mode == "train")
     record.environment |= parts.facts
     record.parameters = count_parameters(parts.model)
     scaler, clock = make_scaler(options.precision, options.device), make_clock(options.device)
-    setup = Setup(options, parts, scaler, clock, ranges, MemoryWatch(options.device))
+    setup = Setup(options, parts, scaler, clock, ranges, memory)
     setup.memory.take("before")
     record.clock = setup.clock.kind
     record.gaps += window_gaps(options) + precision_gaps(options.precision, record.device)

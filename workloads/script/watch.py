@@ -95,6 +95,7 @@ class MeasuredSteps:
             record.steps += [row for row in self.phases.rows() if row.number < self.done]
             record.clock = self._clock.kind
             record.duration_ns = self._clock.between_ns(self._began, end) if self.done else None
+            self._memory.take_peak()
             self._memory.fill(record)
             # Peaks are not reset: the script may print them.
             record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = "whole process"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder
+from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
 from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.report.studies.records import StudyPage
     from perfctl.records.run import Run
 
-REQUEST = "study.json"
 """In the folder of the study: what was asked, so that another study never mixes with it."""
 PROFILERS = ("auto", "nsys", "torch", "dlprof", "none")
 LINE = 15
@@ -99,7 +98,7 @@ def inference_study(
     if asked.recorded is not None:
         return _recorded(asked, folder, messages, command_line)
     sweeps = _sweeps(asked, folder, command_line)
-    _claim(folder, asked)
+    claim(folder, "inference", asdict(asked))
     return _run(sweeps, folder, listening, messages, command_line)
 
 
@@ -173,22 +172,6 @@ def _sweeps(asked: InferenceStudy, folder: StudyFolder, command_line: str) -> li
     return found
 
 
-def _claim(folder: StudyFolder, asked: InferenceStudy) -> None:
-    """Raises UsageError where the folder holds another study."""
-    from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
-
-    wanted: dict[str, Any] = {"study": "inference"}
-    wanted |= {name: str(value) if isinstance(value, Path) else value for name, value in asdict(asked).items()}
-    wanted = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
-    there = read_json(folder.path / REQUEST)
-    if there is not None and there != wanted:
-        differs = [name for name in wanted if there.get(name) != wanted[name]]
-        was = ", ".join(f"{name} {there.get(name)}" for name in differs[:3])
-        raise UsageError(f"{folder.path} holds another study ({was})", "Choose another `out`, or remove that folder")
-    folder.path.mkdir(parents=True, exist_ok=True)
-    write_json(folder.path / REQUEST, wanted)
-
-
 def _run(
     sweeps: Sequence[tuple[str, SweepRequest]], folder: StudyFolder, listening: Listening | None, messages: Messages,
     command_line: str,
@@ -239,7 +222,7 @@ def _recorded(asked: InferenceStudy, folder: StudyFolder, messages: Messages, co
         raise UsageError(f"{place}: there is no such file or folder", "Name a folder of reports, a report or a store")
     store = place / DEFAULT if place.is_dir() else place
     if not _is_store(store):
-        _claim(folder, InferenceStudy(recorded=place.resolve()))
+        claim(folder, "inference", {"recorded": place.resolve()})
         store = folder.store
         failed = ingest(place, store, listener=_Hears(messages), command_line=command_line).failed
     runs = [run for run in newest_runs(store) if run.mode != "train"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,9 +93,9 @@ def ingest(
         batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern, not no_op_calls
     )
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
-    with reading() as progress:
+    with listening_to_reports() as listener:
         done = actions.ingest(
-            paths, store or DEFAULT, hints=hints, again=again, listener=_Listener(progress),
+            paths, store or DEFAULT, hints=hints, again=again, listener=listener,
             command_line=console.command_line(), ask=_ask if can_ask else None, jobs=jobs,
         )  # fmt: skip
     _print(done, as_json)
@@ -119,7 +120,14 @@ def _ask(path: Path, sizes: Sequence[int]) -> int:
             return int(said)
 
 
-class _Listener:
+@contextmanager
+def listening_to_reports() -> Iterator[ReadListener]:
+    """Shows on stderr how the reading goes in the block."""
+    with reading() as progress:
+        yield ReadListener(progress)
+
+
+class ReadListener:
     """What the reading says, on stderr."""
 
     def __init__(self, progress: ReadProgress) -> None:

@@ -17,6 +17,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, MemoryFigure, Step
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
+from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.spec import Options, Parts, WorkloadError
@@ -191,6 +192,28 @@ def test_a_cpu_run_says_why_it_has_no_device_memory_and_no_window(tmp_path: Path
     assert ({gap.quantity for gap in record.gaps}, record.status) == ({"window:cuda", *memory}, "ok")
     found = {(row.moment, row.quantity) for row in record.memory}
     assert {("before", "host_resident"), ("after", "host_available"), ("peak", "host_resident")} <= found
+
+
+def test_memory_is_read_before_loading_after_loading_and_after_the_last_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    take, build, epochs = MemoryWatch.take, Small.build, loop.run_epochs
+    monkeypatch.setattr(MemoryWatch, "take", lambda self, moment: (happened.append(moment), take(self, moment))[1])
+    monkeypatch.setattr(Small, "build", lambda *given: (happened.append("build"), build(*given))[1])
+    monkeypatch.setattr(loop, "run_epochs", lambda *given: (happened.append("epochs"), epochs(*given))[1])
+    record, _ = run(tmp_path, epochs=1)
+    assert happened == ["start", "build", "before", "epochs", "after"]
+    order = list(dict.fromkeys(row.moment for row in record.memory))
+    assert order == ["start", "before", "peak", "after"]
+
+
+def test_memory_is_read_to_the_end_when_the_training_fails(tmp_path: Path) -> None:
+    forward_passes = 2 + 3  # warm-up and measured steps: the next one is the training's first
+    with pytest.raises(RuntimeError, match="the layer broke"):
+        run(tmp_path, Small(fail_at=forward_passes), epochs=1)
+    written = json.loads((tmp_path / "record.json").read_text())
+    assert {row["moment"] for row in written["memory"]} == {"start", "before", "peak", "after"}
 
 
 def test_cuda_without_a_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

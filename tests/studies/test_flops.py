@@ -1,0 +1,212 @@
+"""The study of FLOPs: what its page says of records whose figures follow from the network's dimensions."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.study import flops as actions
+from perfctl.orchestrator.actions.study.flops import FlopsRequest, Part
+from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.report.studies.flops import page
+from perfctl.orchestrator.report.studies.records import StudyPage
+from perfctl.orchestrator.report.tables import Table
+from perfctl.workloads.data import mnist
+from perfctl.workloads.models import mnist_cnn
+from perfctl.workloads.run import loop
+from perfctl.workloads.spec import Options
+
+BATCH, EPOCHS = 4, 2
+FIRST, SECOND = (32, 64, 3, 1), (32, 128, 5, 1)
+HAND, VALUES = 141_557_760, 514_112
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mnist_v100_study"
+
+
+def conv2_macs(shape: tuple[int, int, int, int], batch: int) -> int:
+    """Multiply-adds of conv2 forward: its input is 26 x 26."""
+    into, out, kernel, stride = shape
+    width = (26 - kernel) // stride + 1
+    return batch * out * width * width * into * kernel * kernel
+
+
+def parameters_of(shape: tuple[int, int, int, int]) -> int:
+    """Of the whole network: conv1 1->32 k3, conv2, fc1 to 128, fc2 to 10."""
+    into, out, kernel, stride = shape
+    pooled = ((26 - kernel) // stride + 1) // 2
+    return 32 * 9 + 32 + out * into * kernel**2 + out + out * pooled * pooled * 128 + 128 + 128 * 10 + 10
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders of both shapes, as the sweep with a synchronised clock leaves them; few images, so that it takes a second."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mnist, "TRAIN_IMAGES", 8 * BATCH)
+        patch.setattr(mnist, "TEST_IMAGES", 4 * BATCH)
+        for name, shape in (("first", FIRST), ("second", SECOND)):
+            place = folder / name / f"b{BATCH}"
+            place.mkdir(parents=True)
+            options = Options(BATCH, steps=2, warmup=1, layer_steps=2, epochs=EPOCHS, record=place / "workload.json")
+            loop.run(mnist_cnn, options, argparse.Namespace(conv2=shape))
+            said = {
+                "perfctl_run": 1, "profiler": "none", "origin": "measured", "workload": "mnist_cnn", "batch_size": BATCH,
+                "workload_arguments": [], "device": "cpu", "status": "ok", "reason": None, "exit_code": 0,
+                "started_at": None, "duration_ns": None, "artifact": "workload.json", "artifact_bytes": 1, "commands": [],
+            }  # fmt: skip
+            (place / "run.json").write_text(json.dumps(said))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> StudyPage:
+    """The page of both shapes."""
+    asked = FlopsRequest(tmp_path_factory.mktemp("study"), batch=BATCH, recorded=recorded)
+    return page(actions.study_flops(asked).study)
+
+
+def table_of(study: StudyPage, chapter: str, start: str) -> Table:
+    (part,) = (one for one in study.chapters if one.key == chapter)
+    return next(one for one in (*part.tables, *part.folded) if one.caption.startswith(start))
+
+
+def column(found: Table, label: str, unit: str | None = None) -> list[object]:
+    """Full values of a column, empty where unknown."""
+    (place,) = (
+        at for at, one in enumerate(found.columns) if one.label == label and unit in (None, one.unit or one.base)
+    )
+    return [row[place].value for row in found.rows]
+
+
+def test_both_shapes_stand_side_by_side_in_the_table_of_parameters(both: StudyPage) -> None:
+    found = table_of(both, "network", "Layers")
+    for shape in (FIRST, SECOND):
+        *each, total = column(found, f"parameters, conv2 {','.join(map(str, shape))}")
+        assert total == parameters_of(shape) == sum(int(str(value)) for value in each)
+
+
+def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: StudyPage) -> None:
+    found = table_of(both, "hand", "conv2 at batch 4: every quantity")
+    forward, output = found.rows[:2], [row for row in found.rows if row[0].text == "output map"]
+    assert [row[2].value for row in forward] == [conv2_macs(FIRST, BATCH), conv2_macs(SECOND, BATCH)]
+    assert [row[3].value for row in forward] == [2 * conv2_macs(FIRST, BATCH), 2 * conv2_macs(SECOND, BATCH)]
+    assert [row[5].value for row in output] == [BATCH * 64 * 24 * 24, BATCH * 128 * 22 * 22]
+    assert [row[6].value for row in output] == [4 * BATCH * 64 * 24 * 24, 4 * BATCH * 128 * 22 * 22]
+
+
+def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: StudyPage) -> None:
+    found = table_of(both, "comparison", "FLOPs of conv2")
+    assert column(found, "conv2 on paper", "FLOP") == [2 * conv2_macs(shape, BATCH) for shape in (FIRST, SECOND)]
+    assert "conv2 counted" not in [one.label for one in found.columns]
+    missing = dict(both.missing)
+    assert "CPU" in missing["counted FLOPs of conv2"]
+    assert {"derived FLOPs of conv2", "GPU memory", "time of conv2 under a profiler"} <= set(missing)
+
+
+def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: StudyPage) -> None:
+    found = table_of(both, "time", "Time of conv2")
+    assert all(float(str(value)) > 0 for value in column(found, "forward, clock"))
+
+
+def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: StudyPage) -> None:
+    found = table_of(both, "memory", "Memory of one run")
+    heads = [one.label for one in found.columns]
+    assert heads[2:] == ["before loading", "after loading", "peak of the measured steps", "at the end"]
+    (chapter,) = (one for one in both.chapters if one.key == "memory")
+    assert f"{EPOCHS} epochs and their tests" in chapter.text[0]
+
+
+def test_every_epoch_has_loss_and_accuracy(both: StudyPage) -> None:
+    found = table_of(both, "training", "Epochs")
+    assert column(found, "epoch") == [str(number) for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)]
+    assert all(0 <= float(str(value)) <= 1 for value in column(found, "test accuracy"))
+
+
+def test_findings_are_short_and_their_evidence_is_on_the_page(both: StudyPage) -> None:
+    keys = {one.key for one in both.chapters}
+    assert both.findings
+    assert all(len(one.text) <= 140 and one.evidence in keys for one in both.findings)
+    assert f"{parameters_of(SECOND):,}" in " ".join(one.text for one in both.findings)
+
+
+def test_the_students_values_are_explained_in_the_summary_and_in_csv(tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    assert run(["study", "flops", "--from", str(EXAMPLE), "--out", str(out), "--hand", f"conv2={HAND},{VALUES}"]) == 0
+    summary = (out / "summary.md").read_text()
+    right, outputs = conv2_macs(FIRST, 64), 64 * 64 * 24 * 24
+    assert f"Your {HAND:,} for conv2 comes from two slips" in summary
+    assert f"Right is {right:,} MAC = {2 * right:,} FLOP" in summary
+    assert f"Right is {64 * 32 * 9 + 64 + outputs:,} values" in summary
+    with (out / "tables" / "hand-hand-values-checked.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["your value"], row["right"]) for row in rows][:1] == [(str(HAND), str(right))]
+    assert "Origin of the numbers: transcribed" in summary
+    assert (out / "charts" / "comparison-flops.png").is_file()
+
+
+def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(tmp_path: Path) -> None:
+    asked = FlopsRequest(tmp_path, layer="conv2", recorded=EXAMPLE)
+    (first, *_) = actions.study_flops(asked).study.networks
+    adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
+    for point in first.points("conv2"):
+        assert point.paper.value == 2 * conv2_macs(FIRST, point.batch)
+        assert (point.loose, point.loose_names) == (adds, ("FADD",))
+        assert point.loose_derived == 2 * 288 * adds + 2 * adds  # FFMA, FMUL and FADD of the same launch
+        assert point.counted.value is None
+
+
+def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
+    asked = FlopsRequest(tmp_path / "study")
+    for wrong, words in (
+        (replace(asked, hand=("conv2",)), "`hand`"), (replace(asked, hand=("conv2=1.5",)), "`hand`"),
+        (replace(asked, conv2="16,64,3,1"), "must begin with 32"), (replace(asked, workload="lstm", conv2="32,64,3,1"), "`conv2`"),
+        (replace(asked, profiler="dlprof"), "`profiler`"), (replace(asked, recorded=tmp_path / "no"), "`recorded`"),
+        (replace(asked, recorded=tmp_path, arguments=("--seed", "1")), "`recorded`"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            actions.study_flops(wrong)
+    assert not (tmp_path / "study").exists()
+
+
+def test_another_request_in_the_same_folder_is_refused(recorded: Path, tmp_path: Path) -> None:
+    actions.study_flops(FlopsRequest(tmp_path, batch=BATCH, recorded=recorded))
+    actions.study_flops(FlopsRequest(tmp_path, batch=BATCH, recorded=recorded, hand=("conv2=1",)))
+    with pytest.raises(UsageError, match=r"holds another study .*epochs was 14, now 3"):
+        actions.study_flops(FlopsRequest(tmp_path, batch=BATCH, recorded=recorded, epochs=3))
+
+
+def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path: Path) -> None:
+    asked = FlopsRequest(tmp_path, batches=(16, 64), epochs=3, conv2="32,128,5,1", device="cuda")
+    found = {one.label: one for one in actions.sweeps_of(asked)}
+    assert list(found) == [
+        f"{part}{tail}" for tail in ("", "-second") for part in ("clock", "training", "profile", "counts")
+    ]
+    assert (found["clock"].options.batches, found["training"].options.batches) == ((16,), (64,))
+    assert found["training"].arguments[-2:] == ("--epochs", "3")
+    assert found["counts-second"].arguments == ("--conv2", "32,128,5,1")
+    assert [label for label, _ in actions.parts(asked)] == list(found)
+    on_cpu = [label for label, _ in actions.parts(replace(asked, device="cpu"))]
+    assert on_cpu == [label for label in found if not label.startswith("counts")]
+
+
+def test_a_part_that_fails_leaves_the_others_and_is_named(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfctl.orchestrator.actions.ingest.ingest import ingest
+
+    def runs(part: Part, asked: FlopsRequest, *_: object) -> str | None:
+        if part.label == "profile":
+            return "1 of 1 batch sizes failed"
+        ingest([recorded / "first"], asked.folder.store)
+        return None
+
+    monkeypatch.setattr(actions, "_run", runs)
+    result = actions.study_flops(FlopsRequest(tmp_path, batches=(BATCH,), batch=BATCH, device="cpu"))
+    assert dict(page(result.study).missing)["profile"] == "1 of 1 batch sizes failed"
+    with pytest.raises(PartlyDone, match="profile"):
+        result.check()
