@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.report.studies.records import StudyPage
     from perfctl.records.run import Run
 
-"""In the folder of the study: what was asked, so that another study never mixes with it."""
 PROFILERS = ("auto", "nsys", "torch", "dlprof", "none")
 LINE = 15
 """The line of dlprof_summary.csv that the script of the published study printed."""
