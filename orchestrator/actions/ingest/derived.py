@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from perfctl.orchestrator.actions.count.launches import code_rows
 from perfctl.orchestrator.analyse.counters.flops import compute_capability
@@ -21,12 +22,18 @@ def derived_rows(run: Run) -> Iterator[DerivedCount]:
     counted = batch.counted.values if batch.counted else {}
     found = batch.completed if counted else batch.derived.derived if batch.derived else {}
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
+    counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    """Instruction, value, rule and its error, once for all launches that are alike: they share one ``Derived``."""
     for launch, derived in found.items():
-        known = instructions(counted.get(launch, {}))
-        for instruction, value in _executed(names[launch], derived):
-            if instruction.lower() not in known:
-                error = verified().get(derived.family)
-                yield DerivedCount(launch, instruction, value, derived.rule, error.within if error else None)
+        alike = names[launch], id(derived)
+        if alike not in counts:
+            error = verified().get(derived.family)
+            facts = (derived.rule, error.within if error else None)
+            counts[alike] = [(*one, *facts) for one in _executed(names[launch], derived)]
+        known = instructions(counted[launch]) if launch in counted else ()
+        for row in counts[alike]:
+            if row[0].lower() not in known:
+                yield DerivedCount(launch, *row)
 
 
 def rows_of_this_machine(run: Run) -> Iterator[DerivedCount]:
