@@ -22,7 +22,7 @@ from perfctl.parsers.kineto.events import (
     three,
     whole,
 )
-from perfctl.parsers.kineto.layout import EVENT, Arguments
+from perfctl.parsers.kineto.layout import END, EVENT, Arguments
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import read_range_name
 
@@ -122,14 +122,16 @@ class Collector:
 
         Returns where the first begins that is not, and how many elements of ``traceEvents`` were taken.
         """
-        by_text, names, found = self.by_text, self.names, self.found
+        by_text, names, found, find = self.by_text, self.names, self.found, text.find
         events = arrows = 0
-        while (match := EVENT(text, at)) is not None:
-            category, name, process, thread, stamp, lasted, external, given, arrow = match.groups()
-            if category not in by_text:
+        while (begin := EVENT(text, at)) is not None:
+            category, name, process, thread, stamp, lasted, external = begin.groups()
+            inside = begin.end()
+            last = find("}", inside)  # if that is not the end of the arguments, they cannot be read
+            if category not in by_text or last < 0 or (end := END(text, last)) is None:
                 break
             read, add = by_text[category]
-            if (said := read(given)) is None:
+            if (said := read(text[inside:last])) is None:
                 break
             if stamp[-4:-3] == ".":
                 start = int(stamp[:-4] + stamp[-3:])
@@ -138,19 +140,11 @@ class Collector:
                 start = _nanoseconds(stamp)
                 found.whole_microseconds &= "." not in stamp
             duration = int(lasted[:-4] + lasted[-3:]) if lasted[-4:-3] == "." else _nanoseconds(lasted)
-            place = int(process), int(thread)
-            add(
-                category,
-                names.setdefault(name, name),
-                place,
-                start,
-                duration,
-                -1 if external is None else int(external),
-                *said,
-            )
+            number = -1 if external is None else int(external)
+            add(category, names.setdefault(name, name), (int(process), int(thread)), start, duration, number, *said)
             events += 1
-            arrows += arrow is not None
-            at = match.end()
+            arrows += end.lastindex is not None
+            at = end.end()
         found.known += events
         return at, events + arrows
 

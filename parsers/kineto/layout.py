@@ -22,20 +22,20 @@ def _members(**values: str) -> str:
     return rf",{_S}".join(f'"{name}":{_S}{value}' for name, value in values.items())
 
 
-_ARROW_NAME = _members(cat='"(?:ac2g|fwdbwd)"', name='"(?:ac2g|fwdbwd)"')
-_ARROW = (
-    rf'\{{{_S}"ph":{_S}"[sf]",{_S}"id":{_S}[0-9]{{1,18}},{_S}(?:{_ARROW_NAME},{_S})?'
-    rf"{_members(pid='[0-9]{1,18}', tid='[0-9]{1,18}', ts='[0-9]{1,15}(?:[.][0-9]{1,9})?')}"
-    rf'(?:,{_S}{_ARROW_NAME})?(?:,{_S}"bp":{_S}"e")?{_S}()\}}'
-)
 EVENT = re.compile(
     rf"[ \t\r\n,]*\{{{_S}"
     + _members(ph='"X"', cat=_TEXT, name=_TEXT, pid=_ID, tid=_ID, ts=_TIME, dur=_TIME)
-    + rf',{_S}"args":{_S}\{{{_S}(?:"External id":{_S}{_ID}{_S}(?:,{_S}|(?=\}})))?([^{{}}\\]*)\}}{_S}\}}'
-    + rf"(?:{_S},{_S}{_ARROW})?"
+    + rf',{_S}"args":{_S}\{{{_S}(?:"External id":{_S}{_ID}{_S}(?:,{_S}|(?=\}})))?'
 ).match
-"""A complete event: category, name, process, thread, start, duration, External id, the other arguments' text; and "" where an
-arrow between CPU and GPU follows it, which is not used."""
+"""An event up to its arguments: category, name, process, thread, start, duration, External id."""
+_ARROW_NAME = _members(cat='"(?:ac2g|fwdbwd)"', name='"(?:ac2g|fwdbwd)"')
+END = re.compile(
+    rf"\}}{_S}\}}(?:{_S},{_S}\{{{_S}" + _members(ph='"[sf]"', id="[0-9]{1,18}")
+    + rf",{_S}(?:{_ARROW_NAME},{_S})?"
+    + _members(pid="[0-9]{1,18}", tid="[0-9]{1,18}", ts="[0-9]{1,15}(?:[.][0-9]{1,9})?")
+    + rf'(?:,{_S}{_ARROW_NAME})?(?:,{_S}"bp":{_S}"e")?{_S}()\}})?'
+).match  # fmt: skip
+"""The ends of its arguments and of an event; with a group where an arrow between CPU and GPU follows it, which is not used."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}(?=[ \t\r\n,]|\Z)").match
 _LAST = '"Ev Idx": '
