@@ -174,13 +174,13 @@ class OperatorRows:
                 idle += 1
                 continue
             place = place_of(index)
-            alike = (id(op), place.layer, place.direction, place.optimizer)
-            if alike not in keys:
+            one = (id(op), place.layer, place.direction, place.optimizer)
+            if one not in keys:
                 placed = _placed(op, place, own_row=place.layer in rows)
                 key = (placed.layer, placed.op, placed.direction, placed.inputs, placed.outputs, str(placed.attributes))
                 first.setdefault(key, replace(placed, position=len(first)))
-                keys[alike] = key
-            calls[keys[alike]][place.step] += 1
+                keys[one] = key
+            calls[keys[one]][place.step] += 1
         of_steps = {key: sum(tally[step] for step in steps) for key, tally in calls.items()}
         alike = bool(steps) and all(count % len(steps) == 0 for count in of_steps.values())
         if alike:

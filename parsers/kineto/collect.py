@@ -133,13 +133,15 @@ class Collector:
             read, add = by_text[category]
             if (said := read(text[inside:last])) is None:
                 break
+            start: int | None
             if stamp[-4:-3] == ".":
                 start = int(stamp[:-4] + stamp[-3:])
                 found.whole_microseconds = False
             else:
                 start = _nanoseconds(stamp)
                 found.whole_microseconds &= "." not in stamp
-            duration = int(lasted[:-4] + lasted[-3:]) if lasted[-4:-3] == "." else _nanoseconds(lasted)
+            has_three = lasted[-4:-3] == "."
+            duration = int(lasted[:-4] + lasted[-3:]) if has_three else _nanoseconds(lasted)
             number = -1 if external is None else int(external)
             add(category, names.setdefault(name, name), (int(process), int(thread)), start, duration, number, *said)
             events += 1
