@@ -116,8 +116,8 @@ def _leave_out_copies(found: Found) -> None:
         alike.append(source)
     found.entries = [entry for entry in found.entries if id(entry) not in gone]
     for archive, number in archives.items():
-        reports = "a report that is" if number == 1 else f"{number} reports that are"
-        found.notes.append(f"{archive}: holds {reports} also elsewhere in what is read; each is taken once")
+        said = "1 report is" if number == 1 else f"{number} reports are"
+        found.notes.append(f"{archive}: {said} in other files too, with the same content, and taken once")
 
 
 def _folder(folder: Source, found: Found, stack: ExitStack, depth: int) -> None:
