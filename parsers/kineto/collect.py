@@ -151,7 +151,7 @@ class Collector:
         return at, events + arrows
 
     def run(self, events: Iterable[Any]) -> Events:
-        """Take decoded events until there are no more."""
+        """Take decoded events until there are no more. Nothing can be taken afterwards."""
         handlers = {category: getattr(self, kind) for category, kind in KINDS.items()}
         for event in events:
             if type(event) is not dict:
@@ -169,6 +169,7 @@ class Collector:
                 handle(event, args if type(args) is dict else {})
             else:
                 count(self.found.unknown, event.get("ph"), None)
+        self.by_text = {}  # its methods hold this object, and all events with it, while Python's cycle collector is off
         return self.found
 
     def span(self, event: dict[str, Any], args: dict[str, Any]) -> None:
