@@ -6,10 +6,10 @@ A new format is one module with ``sniff`` and ``parse``, one line in PARSERS, an
 from __future__ import annotations
 
 import gc
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,11 @@ class Parser:
         find_leader: Callable[[Path], Path] | None = getattr(self._load(), "leader", None)
         return path if find_leader is None else find_leader(path)
 
+    @property
+    def joins_files(self) -> bool:
+        """Whether several files may be one report of this format."""
+        return hasattr(self._load(), "leader")
+
     def _load(self) -> Any:
         return import_module(f"perfctl.parsers.{self.module}")
 
@@ -107,17 +112,36 @@ def no_collection() -> Iterator[None]:
 def sniff(path: Path | str) -> Parser | None:
     """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
     path = Path(path)
-    if not path.is_file():
+    if (version := version_of(path)) is None:
         return _sniff(path, b"")
-    now = path.stat()
-    return _sniffed(path, (now.st_ino, now.st_size, now.st_mtime_ns))
+    if (path, version) not in _SNIFFED:
+        with path.open("rb") as file:
+            remember(path, version, _sniff(path, file.read(HEAD_BYTES)))
+    return _SNIFFED[path, version]
 
 
-@lru_cache(maxsize=1 << 14)
-def _sniffed(path: Path, version: tuple[int, ...]) -> Parser | None:
-    """A folder's files are asked for twice: what they are, and which of them belong together."""
-    with path.open("rb") as file:
-        return _sniff(path, file.read(HEAD_BYTES))
+Version = tuple[int, int, int]
+"""Inode, size and time of change: what tells a file from another that takes its place."""
+_SNIFFED: dict[tuple[Path, Version], Parser | None] = {}
+"""A folder's files are asked for again and again: what they are, which of them belong together, what reads them."""
+_MOST_SNIFFED = 1 << 17
+
+
+def version_of(path: Path) -> Version | None:
+    """Of a file; None for anything else."""
+    try:
+        now = path.stat()
+    except OSError:
+        return None
+    return (now.st_ino, now.st_size, now.st_mtime_ns) if stat.S_ISREG(now.st_mode) else None
+
+
+def remember(path: Path, version: Version, parser: Parser | str | None) -> None:
+    """What was found out of a file, perhaps by another process, which names the parser."""
+    if len(_SNIFFED) >= _MOST_SNIFFED:
+        _SNIFFED.clear()
+    known = next((one for one in PARSERS if one.name == parser), None) if isinstance(parser, str) else parser
+    _SNIFFED[path, version] = known
 
 
 def _sniff(path: Path, head: bytes) -> Parser | None:

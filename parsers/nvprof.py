@@ -52,6 +52,8 @@ _CSV_HEADERS = (
 )  # fmt: skip
 _BARE_HEADERS = ("Type,Time(%),Time,Calls,", "Time(%),Time,Calls,Avg,")
 """Of sums that another program saved again: nothing is quoted (names hold commas), and units stand in the cells."""
+_WORDS = ("NVPROF is", "Profiling ", " result", "Duration", "Time(%)", '"Invocations"')
+"""One of them is in each line that ``sniff`` looks for."""
 _IN_CELLS = "CSV with units in its cells"
 _SUMMARY_ROW = re.compile(
     r"(?:(?P<Type>[A-Z][\w ()]{1,40}):)?\s*(?P<percent>[\d.]+)%\s+(?P<Time>\S+)\s+(?P<Calls>\d{1,18})\s+(?P<Avg>\S+)\s+"
@@ -488,12 +490,13 @@ def _axes(cells: dict[str, str], what: str) -> list[int | None] | None:
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether there is a line of nvprof, or the header of one of its tables."""
-    return any(
+    lines = [line for line in head_lines(head) if len(line) <= 4096]
+    text = "\n".join(lines)
+    return any(word in text for word in _WORDS) and any(
         _ANYWHERE.search(line)
         or any(header.match(line) for _, header, _ in _KINDS[:2])
         or line.startswith((*_CSV_HEADERS, *_BARE_HEADERS))
-        for line in head_lines(head)
-        if len(line) <= 4096
+        for line in lines
     )
 
 

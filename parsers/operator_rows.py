@@ -80,6 +80,7 @@ class OperatorRows:
         """For each span, the operator whose work it does; -1 for none."""
         self.inside = [False] * len(spans.names)
         """For each span, whether autograd runs it."""
+        self._ops: dict[tuple[object, ...], OpShape] = {}
         masks: dict[int, list[bool]] = {}
         replaced: dict[int, int] = {}
         for index in spans.order:
@@ -97,9 +98,12 @@ class OperatorRows:
                 if around is None or around in COMPOSITE or around == name:  # autocast calls the operator once more
                     self.owners[index] = index
                     replaced.setdefault(outer, index)
+        # A network repeats the same few calls in every step: what follows from one is worked out once, and shared.
         every = {owner: self._read(owner, masks.get(owner)) for owner in sorted(set(self.owners) - {-1})}
         self._learn_outputs(every)
-        self.labels = {owner: label(spans.names[owner], op) for owner, op in every.items()}
+        alike = {(spans.names[owner], id(op)): op for owner, op in every.items()}
+        labels = {(name, number): label(name, op) for (name, number), op in alike.items()}
+        self.labels = {owner: labels[spans.names[owner], id(op)] for owner, op in every.items()}
         for owner in sorted(replaced.keys() & every.keys(), reverse=True):  # its casts are work of the operator inside
             self.labels[owner] = self.labels[replaced[owner]]
         self.shapes = {owner: op for owner, op in every.items() if owner not in replaced}
@@ -107,6 +111,12 @@ class OperatorRows:
 
     def _read(self, owner: int, mask: Sequence[bool] | None) -> OpShape:
         name, call = self.spans.names[owner], self.spans.calls[owner]
+        alike = (name, id(call), mask and tuple(mask))
+        if alike not in self._ops:
+            self._ops[alike] = self._read_call(name, call, mask)
+        return self._ops[alike]
+
+    def _read_call(self, name: str, call: Call | None, mask: Sequence[bool] | None) -> OpShape:
         op = None if call is None else operator(name, call)
         if op is None:
             bare = name.replace("::", ".")
@@ -120,12 +130,17 @@ class OperatorRows:
         for op in every.values():
             if op.op == "aten.convolution_backward":
                 told[op.inputs[1:3]].add(op.inputs[0])
+        with_outputs: dict[tuple[int, Shape], OpShape] = {}
         for index, op in every.items():
             if op.op != "aten.convolution" or op.outputs != (None,):
                 continue
             known = told[op.inputs[:2]] or {next_input(op, self.spans.taken.get(index))}
             output = next(iter(known)) if len(known) == 1 else None
-            every[index] = op if output is None else with_output(op, output)
+            if output is not None:
+                alike = id(op), output
+                if alike not in with_outputs:
+                    with_outputs[alike] = with_output(op, output)
+                every[index] = with_outputs[alike]
 
     def named(self, is_free: Callable[[int], bool]) -> Iterator[tuple[int, str]]:
         """(span, row) of the spans inside operators for which ``is_free``: they lie in no other row."""
@@ -152,15 +167,20 @@ class OperatorRows:
         calls: dict[tuple[object, ...], Counter[int | None]] = defaultdict(Counter)
         first: dict[tuple[object, ...], OpShape] = {}
         rows = set(self.labels.values())
+        keys: dict[tuple[object, ...], tuple[object, ...]] = {}
+        """Operator and its row -> what calls of it are counted by."""
         for index, op in self.shapes.items():
             if launched is not None and index not in launched:
                 idle += 1
                 continue
             place = place_of(index)
-            placed = _placed(op, place, own_row=place.layer in rows)
-            key = (placed.layer, placed.op, placed.direction, placed.inputs, placed.outputs, str(placed.attributes))
-            first.setdefault(key, replace(placed, position=len(first)))
-            calls[key][place.step] += 1
+            one = (id(op), place.layer, place.direction, place.optimizer)
+            if one not in keys:
+                placed = _placed(op, place, own_row=place.layer in rows)
+                key = (placed.layer, placed.op, placed.direction, placed.inputs, placed.outputs, str(placed.attributes))
+                first.setdefault(key, replace(placed, position=len(first)))
+                keys[one] = key
+            calls[keys[one]][place.step] += 1
         of_steps = {key: sum(tally[step] for step in steps) for key, tally in calls.items()}
         alike = bool(steps) and all(count % len(steps) == 0 for count in of_steps.values())
         if alike:

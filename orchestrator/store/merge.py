@@ -62,27 +62,60 @@ def copy_run(
     ``artifact`` gives the path of its report as this store says it; with it, a run without a report is there once, too.
     """
     with unchecked(connection), transaction(connection):
-        run = _row(connection, "run", run_id)
-        digest = run["artifact_sha256"]
-        if digest and not again and (known := find_artifact(connection, str(digest))) is not None:
+        number, is_new = _copy_facts(connection, run_id, sweep, again, beside, artifact)
+        if is_new:
+            alone = connection.execute(f"SELECT count(*) FROM {PART}.run").fetchone() == (1,)
+            _copy_tables(connection, None if alone else run_id, number - run_id)
+        return number, is_new
+
+
+def copy_runs(connection: sqlite3.Connection, sweep: SweepFacts, *, again: bool = False) -> dict[int, tuple[int, bool]]:
+    """Copy all runs of the attached store, or nothing: number there -> (number here, whether it is new).
+
+    As ``copy_run`` of one after the other does with ``beside``, in one transaction; where all are new, with one statement a
+    table.
+    """
+    with unchecked(connection), transaction(connection):
+        copied = {old: _copy_facts(connection, old, sweep, again, True, None) for old in run_numbers(connection)}
+        shifts = {number - old if is_new else None for old, (number, is_new) in copied.items()}
+        if len(shifts) == 1 and (shift := next(iter(shifts))) is not None:
+            _copy_tables(connection, None, shift)
+            return copied
+        for old, (number, is_new) in copied.items():
+            if is_new:
+                _copy_tables(connection, old, number - old)
+        return copied
+
+
+def _copy_facts(
+    connection: sqlite3.Connection,
+    run_id: int,
+    sweep: SweepFacts,
+    again: bool,
+    beside: bool,
+    artifact: Callable[[str], str] | None,
+) -> tuple[int, bool]:
+    """The run itself with its devices, unless it is here: (its number here, whether it is new)."""
+    run = _row(connection, "run", run_id)
+    digest = run["artifact_sha256"]
+    if digest and not again and (known := find_artifact(connection, str(digest))) is not None:
+        return known, False
+    run["sweep_id"] = sweep_number(connection, sweep)
+    if artifact is not None:
+        if digest is None and (known := _same(connection, run)) is not None:
             return known, False
-        run["sweep_id"] = sweep_number(connection, sweep)
-        if artifact is not None:
-            if digest is None and (known := _same(connection, run)) is not None:
-                return known, False
-            run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
-        if not beside:
-            failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
-            forget(connection, "run", failed, (run["sweep_id"], run["profiler"], run["batch_size"]))
-        seen = f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ? ORDER BY rowid"
-        devices = connection.execute(seen, (run_id,)).fetchall()
-        numbers = {old: _device(connection, old) for old in {run["device_id"], *(old for _, old in devices)} - {None}}
-        run["device_id"] = numbers.get(run["device_id"])
-        new = insert_row(connection, "run", {name: value for name, value in run.items() if name != "id"})
-        into = "INSERT INTO main.run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
-        connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
-        _copy_tables(connection, run_id, new)
-        return new, True
+        run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
+    if not beside:
+        failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
+        forget(connection, "run", failed, (run["sweep_id"], run["profiler"], run["batch_size"]))
+    seen = f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ? ORDER BY rowid"
+    devices = connection.execute(seen, (run_id,)).fetchall()
+    numbers = {old: _device(connection, old) for old in {run["device_id"], *(old for _, old in devices)} - {None}}
+    run["device_id"] = numbers.get(run["device_id"])
+    new = insert_row(connection, "run", {name: value for name, value in run.items() if name != "id"})
+    into = "INSERT INTO main.run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
+    connection.executemany(into, [(new, index, numbers[old]) for index, old in devices])
+    return new, True
 
 
 def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
@@ -107,31 +140,28 @@ def _device(connection: sqlite3.Connection, number: int) -> int:
     return int(row[0]) if row else insert_row(connection, "device", facts)
 
 
-def _copy_tables(connection: sqlite3.Connection, run_id: int, new: int) -> None:
-    """Every table of the run; each table's new ids follow its last, in the order of the old."""
-    alone = connection.execute(f"SELECT count(*) FROM {PART}.run").fetchone() == (1,)
+def _copy_tables(connection: sqlite3.Connection, run_id: int | None, shift: int) -> None:
+    """Every table of a run, or of all for None; each table's new ids follow its last, in the order of the old.
+
+    ``shift``: from a run's number there to its number here.
+    """
     tables = _tables()
     filled = connection.execute(f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {PART}.{table})' for table in tables)}")
-    numbers = {"old": run_id, "new": new}
+    numbers: dict[str, int | None] = {"old": run_id, "run": shift}
     """Bound by name, so that SQLite prepares each statement once for many runs."""
     for table in compress(tables, filled.fetchone()):
         names = tuple(shape.columns(table))
         mine = "run_id = :old"
         if "run_id" not in names:
             mine = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {mine})"
-        rows = f"{PART}.{table} WHERE {'TRUE' if alone else mine}"
+        rows = f"{PART}.{table} WHERE {'TRUE' if run_id is None else mine}"
         if "id" in names:
             first, following = f"(SELECT min(id) FROM {rows})", f"(SELECT coalesce(max(id), 0) + 1 FROM main.{table})"
             (numbers[table],) = connection.execute(f"SELECT {following} - {first}", numbers).fetchone()
             if numbers[table] is None:
                 continue
-        refers = {"id": table, **_REFERENCES.get(table, {})}
-        values = (
-            ":new" if name == "run_id"
-            else f"{name} + :{refers[name]}" if refers.get(name) in numbers
-            else shape.named([name])
-            for name in names
-        )  # fmt: skip
+        refers = {"id": table, "run_id": "run", **_REFERENCES.get(table, {})}
+        values = (f"{name} + :{refers[name]}" if refers.get(name) in numbers else shape.named([name]) for name in names)
         into = f"INSERT INTO main.{table} ({shape.named(names)})"
         connection.execute(f"{into} SELECT {', '.join(values)} FROM {rows} ORDER BY rowid", numbers)
 

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def write_run(
     belongs to the run just written (another rank of it), and takes no other's place. ``derive`` gives the counts that follow
     from rules; it is asked where the report has kernels and shapes.
     """
-    sweep = replace(sweep, name=masked(sweep.name), command=sweep.command and masked_line(sweep.command))
+    sweep = _masked(sweep)
     run = replace(run, command=masked_words(run.command), reason=run.reason and masked(run.reason))
     with _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection):
         if run.artifact_sha256 and not again and (known := find_artifact(connection, run.artifact_sha256)) is not None:
@@ -164,11 +165,17 @@ def write_run(
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
             return Written(run_id, new=True, reason=run.reason)
-        _small_tables(connection, run_id, report, layer_calls)
-        written = replace(_large_tables(connection, run_id, report, family), reason=run.reason)
+        rows = _small_tables(connection, run_id, report, layer_calls)
+        written = replace(_large_tables(connection, run_id, report, family, rows), reason=run.reason)
         if derive is not None and report.ops and written.kernels:
             write_derived(connection, run_id, derive(load(connection, [run_id])[0]))
         return written
+
+
+@lru_cache(maxsize=16)
+def _masked(sweep: SweepFacts) -> SweepFacts:
+    """Without secrets; many runs are of one sweep."""
+    return replace(sweep, name=masked(sweep.name), command=sweep.command and masked_line(sweep.command))
 
 
 @contextmanager
@@ -231,23 +238,25 @@ def _rows(
 
 def _small_tables(
     connection: sqlite3.Connection, run_id: int, report: Report, layer_calls: Sequence[LayerCall]
-) -> None:
+) -> dict[str, int]:
+    """Table -> how many rows it got."""
     _rows(connection, "environment", ("key", "value"), run_id, clean_text.of_facts(report.environment))
-    _tables_of_report(connection, run_id, report, TABLES.keys() - set(COUNTED))
-    _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
+    rows = _tables_of_report(connection, run_id, report, TABLES.keys() - set(COUNTED))
+    rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
     shapes = [(op.position, op.layer, op.op, op.direction, _shape_json(op)) for op in report.ops]
     _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
+    return rows
 
 
 def _tables_of_report(
     connection: sqlite3.Connection, run_id: int, report: Report, fields: Collection[str]
-) -> list[int]:
-    """The tables that hold what these fields of a report hold; how many rows each got, in the order of ``TABLES``."""
-    return [
-        _rows(connection, table, record._fields, run_id, getattr(report, field))
+) -> dict[str, int]:
+    """Write the tables that hold what these fields of a report hold; table -> how many rows it got."""
+    return {
+        table: _rows(connection, table, record._fields, run_id, getattr(report, field))
         for field, (table, record) in TABLES.items()
         if field in fields
-    ]
+    }
 
 
 def _shape_json(op: OpShape) -> str:
@@ -255,21 +264,31 @@ def _shape_json(op: OpShape) -> str:
 
 
 def _large_tables(
-    connection: sqlite3.Connection, run_id: int, report: Report, family: Callable[[str], str | None]
+    connection: sqlite3.Connection,
+    run_id: int,
+    report: Report,
+    family: Callable[[str], str | None],
+    rows: dict[str, int],
 ) -> Written:
-    """Ranges, kernels and counters refer to each other by their order in the report: id = base + order."""
-    ranges, first_range = bulk.write_ranges(connection, run_id, report.ranges)
-    kernels, first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
+    """Ranges, kernels and counters refer to each other by their order in the report: id = base + order.
+
+    ``rows``: of the tables that are written already.
+    """
+    rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
+    rows["kernel_launch"], first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
     counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
     first_source = bulk.next_id(connection, "source_counter")
-    bulk.write_source(connection, run_id, first_kernel, report.source_counters)
-    op_calls = bulk.write_op_calls(connection, run_id, report.op_calls)
-    copies, operations, samples = _tables_of_report(connection, run_id, report, COUNTED)
-    new_rows = {table: f"run_id = {run_id:d}" for table in _NEVER_NEGATIVE if table != "derived_value"}
-    new_rows |= {"run": f"id = {run_id:d}", "range": f"id >= {first_range}", "kernel_launch": f"id >= {first_kernel}"}
-    new_rows["source_counter"] = f"id >= {first_source}"
+    rows["source_counter"] = bulk.write_source(connection, run_id, first_kernel, report.source_counters)
+    rows["op_instance"] = bulk.write_op_calls(connection, run_id, report.op_calls)
+    rows |= _tables_of_report(connection, run_id, report, COUNTED)
+    new_rows = {table: f"run_id = {run_id:d}" for table in _NEVER_NEGATIVE if rows.get(table)}
+    new_rows["run"] = f"id = {run_id:d}"
+    firsts = {"range": first_range, "kernel_launch": first_kernel, "source_counter": first_source}
+    new_rows |= {table: f"id >= {first}" for table, first in firsts.items() if rows[table]}
     _refuse_impossible(connection, run_id, new_rows, bulk.doubtful_fields(report.kernels))
-    return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, op_calls)
+    copies, operations, samples = (rows[TABLES[field][0]] for field in COUNTED)
+    kernels, ranges, calls = (rows[table] for table in ("kernel_launch", "range", "op_instance"))
+    return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, calls)
 
 
 def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[DerivedCount]) -> int:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.kineto.calls import api_calls, compiled_kernels, memory_curve, op_calls
+from perfctl.parsers.kineto.collect import Collector
 from perfctl.parsers.kineto.collectives import collectives
-from perfctl.parsers.kineto.events import Events, collect, diagnostics, whole
+from perfctl.parsers.kineto.events import Events, diagnostics, whole
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.operators import assign
 from perfctl.parsers.kineto.records import Launches, copies, device_times, kernels, operations, ranges, steps
@@ -58,9 +59,10 @@ def parse(path: Path, *, single_operators: bool = True) -> Report:
 
     Raises ReportError when it is cut off, broken, or not a trace of torch.profiler.
     """
-    stream = JsonStream(path, "torch", "traceEvents")
+    collector = Collector(op_calls=single_operators)
+    stream = JsonStream(path, "torch", "traceEvents", collector.take)
     metadata: dict[str, Any] = {}
-    events = collect(_events(stream, metadata), op_calls=single_operators)
+    events = collector.run(_events(stream, metadata))
     if not events.known and "schemaVersion" not in metadata:
         reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
         raise ReportError(path, "torch", reason, "Pass a trace that torch.profiler's export_chrome_trace wrote")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -188,7 +189,7 @@ class Survey:
     """Facts about all rows of a file, from a first pass. Raises ReportError when it has no row, or no header for them."""
 
     def __init__(self, path: Path) -> None:
-        self._ordinals: dict[str, Tally[int | None]] = {}
+        self._ordinals: defaultdict[str, Tally[int | None]] = defaultdict(Tally)
         """Column that may number the GPUs -> how often each number stands in it; None for what is no number."""
         self._bare: dict[str, str] = {}
         """Column without a unit -> its first cell without one."""
@@ -260,7 +261,7 @@ class Survey:
 
     def _take(self, layout: Layout, cells: list[str], date: str | None) -> None:
         for name, place in layout.ordinals.items():
-            self._ordinals.setdefault(name, Tally())[ordinal(cells[place])] += 1
+            self._ordinals[name][ordinal(cells[place])] += 1
         for name, place in layout.bare:
             if name not in self._bare and cells[place][-1:].isdigit():
                 self._bare[name] = cells[place]
@@ -378,6 +379,8 @@ class _Rounds:
         """Facts about each device other than readings: name, driver version."""
         self._known = known
         self._numbers = {name for name in _ORDINALS if known.is_number_of_gpu(name)}
+        self._measured: dict[Layout, list[tuple[Column, int]]] = {}
+        """Columns that measure something, and their places."""
         self.way = (
             "index" if known.index is not None else "bus" if known.has_bus else "place" if known.by_date else None
         )
@@ -414,11 +417,9 @@ class _Rounds:
         facts = self.devices.setdefault(device, {})
         for fact, place in layout.identity:
             facts.setdefault(fact, row.cells[place])
-        self.readings.add(
-            at_ns,
-            device,
-            [(column, row.cells[place]) for column, place in layout.measured if column.name not in self._numbers],
-        )
+        if layout not in self._measured:
+            self._measured[layout] = [one for one in layout.measured if one[0].name not in self._numbers]
+        self.readings.add(at_ns, device, [(column, row.cells[place]) for column, place in self._measured[layout]])
 
     def _device(self, row: Row, layout: Layout) -> int | None:
         if self.way == "index":

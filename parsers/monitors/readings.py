@@ -74,9 +74,8 @@ class Readings:
                 self._seen.add(column.quantity)
                 values[column.quantity] = self._value(column, text)
         if values:
-            counts = (values.get(name) for name in (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK))
-            used, total, clock = (None if value is None else round(value) for value in counts)
-            share, power, degrees = values.get(UTILISATION), values.get(POWER), values.get(TEMPERATURE)
+            used, total, clock = map(_whole, map(values.get, (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK)))
+            share, power, degrees = map(values.get, (UTILISATION, POWER, TEMPERATURE))
             self.samples.append(Sample(at_ns, share, used, total, power, degrees, clock, device))
 
     def _value(self, column: Column, text: str) -> int | float | None:
@@ -173,6 +172,10 @@ def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
     if printed in ("mW", "mJ", "mC"):
         value, base = value / 1000, printed[1]
     return (None, None) if abs(value) > _LARGEST else (value, base)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def is_nothing(text: str) -> bool:

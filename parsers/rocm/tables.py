@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ class Cells(NamedTuple):
         return ""
 
 
+@lru_cache(maxsize=2)
 def header_of(head: bytes) -> list[str]:
     """Names of the columns, from the first bytes of a file; [] where the first line is no CSV."""
     line = head.decode(encoding_of(head), "replace").splitlines()[:1]

@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -45,13 +45,21 @@ def peek(head: bytes) -> str:
     return head.decode(encoding_of(head), "replace").removeprefix("\ufeff")
 
 
+Take = Callable[[str, int], tuple[int, int]]
+"""A text and where an element, or the space before it, begins -> where the first begins that was not taken, and how many
+were. Only whole elements may be taken."""
+
+
 class JsonStream:
     """Iterates over the members of one JSON object; the elements of one array come singly. Numbers with a fraction come
     out as their text, so that nothing is lost to binary floats. Raises ReportError, naming the event and the byte, when
-    the file is cut off, broken, or a gzip bomb."""
+    the file is cut off, broken, or a gzip bomb.
 
-    def __init__(self, path: Path, tool: str, array: str) -> None:
+    ``take`` may read elements of the array from the text itself, which then do not come out."""
+
+    def __init__(self, path: Path, tool: str, array: str, take: Take | None = None) -> None:
         self._path, self._tool, self._array = path, tool, array
+        self._take = take
         self._decode = json.JSONDecoder(parse_float=str, strict=False).raw_decode
         self._text = ""
         self._at = self._bytes = self._elements = 0
@@ -84,11 +92,14 @@ class JsonStream:
                 raise self._broken("the end of the file")
 
     def _array_items(self) -> Iterator[Any]:
-        decode = self._decode
+        decode, take = self._decode, self._take
         while True:
             text, at = self._text, self._at
             try:
                 while True:
+                    if take is not None:
+                        at, taken = take(text, at)
+                        self._elements += taken
                     at = _GAP(text, at).end()  # type: ignore[union-attr]
                     if text[at] == "]":
                         self._at = at + 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from perfctl.parsers.text.doubts import repeated
@@ -108,7 +109,8 @@ class _Opening:
         self._is_whole = enough or len(self._lines) == _LONGEST_OPENING
 
 
+@lru_cache(maxsize=2)
 def head_lines(head: bytes) -> list[str]:
-    """The first lines of a file, for sniffing; lines with NUL bytes are left out."""
+    """The first lines of a file, for sniffing; lines with NUL bytes are left out. One parser after another asks for them."""
     text = head.decode(encoding_of(head), "replace")
     return [line for line in text.splitlines()[:400] if "\0" not in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import sqlite3
 import tarfile
@@ -157,3 +158,22 @@ def test_two_broken_reports_of_one_batch_size_are_both_kept(tmp_path: Path) -> N
     perfctl.ingest(tmp_path, tmp_path / "s.db")
     found = rows(tmp_path / "s.db", "SELECT batch_size, status, artifact FROM run ORDER BY id")
     assert found == [(16, "partial", "a_b16.csv"), (16, "partial", "c_b16.csv")]
+
+
+def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(heard: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    texts = {f"in{number}.csv": SUM.format(1000 + number) for number in range(3)}
+    tar(folder / "all.tar.gz", texts)
+    (folder / "other-name.csv").write_text(texts["in0.csv"])
+    trace = '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]}'
+    (folder / "trace.json.gz").write_bytes(gzip.compress(trace.encode()))
+    tar(folder / "traces.tar", {"trace.json": trace}, "w")
+    for again in (False, True):
+        store = tmp_path / f"{again}.db"
+        perfctl.ingest(folder, store, again=again, listener=heard)
+        taken = [Path(artifact).name for (artifact,) in rows(store, "SELECT artifact FROM run ORDER BY id")]
+        assert taken == ["in1.csv", "in2.csv", "other-name.csv", "trace.json.gz"]
+    said = [text for text in heard.lines if "taken once" in text]
+    assert said[0].startswith(f"{folder / 'all.tar.gz'}: 1 report is in other files too")
+    assert said[1].startswith(f"{folder / 'traces.tar'}: 1 report is in other files too")

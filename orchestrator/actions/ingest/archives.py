@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import os
 import re
 import shutil
 import tarfile
@@ -13,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from perfctl.parsers import ReportError
+from perfctl.parsers.text.json import GZIP_MAGIC
 
 _NAME = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tar\.(?:gz|bz2|xz))\Z|\.zip\Z", re.IGNORECASE)
 _EXPANSION = 200
@@ -30,6 +34,34 @@ def is_archive(path: Path) -> bool:
         return zipfile.is_zipfile(path) if path.suffix.lower() == ".zip" else tarfile.is_tarfile(path)
     except OSError:
         return False
+
+
+def unpacked_bytes(path: Path) -> int:
+    """Size of a file's content, of a gzipped one as it says (modulo 4 GiB); -1 where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != GZIP_MAGIC:
+                return path.stat().st_size
+            file.seek(-4, os.SEEK_END)
+            return int.from_bytes(file.read(4), "little")
+    except OSError:
+        return -1
+
+
+def sha256_unpacked(path: Path) -> str:
+    """Of a file's content; a gzipped one's is unpacked as far as its ``unpacked_bytes``. A damaged one's is its own."""
+    digest = hashlib.sha256()
+    left = unpacked_bytes(path)
+    with path.open("rb") as file:
+        is_zipped = file.read(2) == GZIP_MAGIC
+    try:
+        with gzip.open(path) if is_zipped else path.open("rb") as content:
+            while left > 0 and (data := content.read(min(left, 1 << 20))):
+                digest.update(data)
+                left -= len(data)
+    except (OSError, EOFError, zlib.error):
+        digest.update(str(path).encode())
+    return digest.hexdigest()
 
 
 def unpack(path: Path, folder: Path) -> None:

@@ -6,7 +6,7 @@ Few reports have them, so the analysis is loaded where a report does: it takes a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfctl.records.report import DerivedCount
 
@@ -25,12 +25,18 @@ def derived_rows(run: Run) -> Iterator[DerivedCount]:
     counted = batch.counted.values if batch.counted else {}
     found = batch.completed if counted else batch.derived.derived if batch.derived else {}
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
+    counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    """Instruction, value, rule and its error, once for all launches that are alike: they share one ``Derived``."""
     for launch, derived in found.items():
-        known = instructions(counted.get(launch, {}))
-        for instruction, value in _executed(names[launch], derived):
-            if instruction.lower() not in known:
-                error = verified().get(derived.family)
-                yield DerivedCount(launch, instruction, value, derived.rule, error.within if error else None)
+        alike = names[launch], id(derived)
+        if alike not in counts:
+            error = verified().get(derived.family)
+            facts = (derived.rule, error.within if error else None)
+            counts[alike] = [(*one, *facts) for one in _executed(names[launch], derived)]
+        known = instructions(counted[launch]) if launch in counted else ()
+        for row in counts[alike]:
+            if row[0].lower() not in known:
+                yield DerivedCount(launch, *row)
 
 
 def rows_of_this_machine(run: Run) -> Iterator[DerivedCount]:

@@ -6,7 +6,7 @@ import os
 import shlex
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -243,14 +243,14 @@ class _Intake:
                     continue
                 self.current = entry.shown
                 self.begin(entry.path)
-                self._replay(next(results))
+                self._replay(*next(results))
                 self.listener.end()
 
-    def _replay(self, read: Read) -> None:
-        """Say what a reader said, and copy what it stored."""
+    def _replay(self, read: Read, copied: Mapping[int, tuple[int, bool]]) -> None:
+        """Say what a reader said, and copy what it stored and is not ``copied`` already."""
         for event in read.events:
             if isinstance(event, Made):
-                number, new = merge.copy_run(
+                number, new = copied.get(event.written.run_id) or merge.copy_run(
                     self.connection, event.written.run_id, self.sweep, again=self.again, beside=not event.ranks
                 )
                 for rank in event.ranks or () if new else ():

@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
 from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
 from perfctl.orchestrator.store import database, merge
@@ -84,6 +85,8 @@ class Read:
     """What ends the whole ingest, as it would if this process had read the report."""
 
 
+Result = tuple[Read, Mapping[int, tuple[int, bool]]]
+"""With those of its runs that are copied already: number in its store -> number in the real one, whether it is new."""
 _ERRORS = {kind.__name__: kind for kind in (PerfctlError, UsageError, ToolMissing, StoreError)}
 """What may end an ingest with a line of its own."""
 
@@ -103,14 +106,26 @@ def setting_of(line: str) -> Setting:
 
 
 def task_line(task: Task) -> str:
-    """A line of JSON."""
-    return json.dumps([str(task.target), [(str(one.path), str(one.shown), named) for one, named in task.reports]])
+    """A line of JSON, with what is known already of each file's format."""
+    return json.dumps(
+        [str(task.target), [(str(one.path), str(one.shown), named, _kind(one.path)) for one, named in task.reports]]
+    )
+
+
+def _kind(path: Path) -> tuple[parsers.Version, str] | None:
+    version = parsers.version_of(path)
+    parser = parsers.sniff(path) if version else None
+    return (version, parser.name) if version and parser else None
 
 
 def task_of(line: str) -> Task:
     """What ``task_line`` wrote."""
     target, reports = json.loads(line)
-    return Task([(Source(Path(path), Path(shown)), Named(*named)) for path, shown, named in reports], Path(target))
+    for path, _, _, kind in reports:
+        if kind is not None:
+            version, name = kind
+            parsers.remember(Path(path), tuple(version), name)
+    return Task([(Source(Path(path), Path(shown)), Named(*named)) for path, shown, named, _ in reports], Path(target))
 
 
 def answer_line(answer: Sequence[Read]) -> str:
@@ -177,7 +192,7 @@ def _bytes(path: Path) -> int:
 @contextmanager
 def reading(
     sources: Sequence[tuple[Source, Named]], jobs: int, setting: Setting, connection: sqlite3.Connection
-) -> Iterator[Iterator[Read]]:
+) -> Iterator[Iterator[Result]]:
     """Inside, what became of each source, in order; its runs are in the store attached to ``connection`` until the next.
 
     No process is left after the block, whatever ended it.
@@ -186,7 +201,7 @@ def reading(
         setting = replace(setting, empty=_empty_store(Path(folder, "empty.db")))
         tasks = [Task(some, Path(folder, f"{at}.db")) for at, some in enumerate(_chunks(sources, jobs))]
         readers = _Readers(tasks, jobs, setting)
-        results = _results(readers, connection)
+        results = _results(readers, connection, setting)
         try:
             yield results
         finally:
@@ -194,10 +209,21 @@ def reading(
             results.close()
 
 
-def _results(readers: _Readers, connection: sqlite3.Connection) -> Generator[Read]:
+def _results(readers: _Readers, connection: sqlite3.Connection, setting: Setting) -> Generator[Result]:
     for answer, made in readers.answers():
         with merge.attached(connection, made) if made.exists() else nullcontext():
-            yield from answer
+            copied: Mapping[int, tuple[int, bool]] = {}
+            if made.exists() and _are_plain(answer, merge.run_numbers(connection)):
+                copied = merge.copy_runs(connection, setting.sweep, again=setting.again)
+            for read in answer:
+                yield read, copied
+
+
+def _are_plain(answer: Sequence[Read], runs: Sequence[int]) -> bool:
+    """Whether all these runs may be copied at once: they were said to be made, nothing ends the ingest, none has ranks."""
+    made = [event for read in answer for event in read.events if isinstance(event, Made)]
+    is_whole = not any(read.error for read in answer) and not any(event.ranks for event in made)
+    return is_whole and [event.written.run_id for event in made] == runs
 
 
 def _chunks(sources: Sequence[tuple[Source, Named]], jobs: int) -> Iterator[list[tuple[Source, Named]]]:

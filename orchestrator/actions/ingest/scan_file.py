@@ -33,6 +33,8 @@ WORKER = "perfctl.orchestrator.actions.ingest.scan_file"
 """The module that is run as a process; its ``__name__`` there is another."""
 LARGE = 1 << 25
 """Bytes above which the search for secrets gets a process of its own, which takes some 0.1 s to start."""
+SMALL = 1 << 20
+"""Bytes up to which a file is hashed when its hash is asked for: a thread would take longer to start."""
 PIECE = 1 << 24
 """Bytes hashed at a time, without Python's lock: to get that back may take longer than hashing a small piece."""
 
@@ -49,25 +51,32 @@ class FileScan:
         self._has_own = path.is_file() and size >= LARGE and len(os.sched_getaffinity(0)) > 1 and not is_database(path)
         """A process of its own searches for secrets."""
         self._stopped = threading.Event()
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="perfctl-sha256")
+        self._worker: ThreadPoolExecutor | None = None
+        if path.is_dir() or size > SMALL:
+            self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="perfctl-sha256")
+        self._digest: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> FileScan:
         if self._has_own:
             self._process = _start(self._path)
-        self._hashed = self._worker.submit(sha256, self._path, self._stopped)
+        if self._worker is not None:
+            self._hashed = self._worker.submit(sha256, self._path, self._stopped)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stopped.set()
-        self._worker.shutdown()
+        if self._worker is not None:
+            self._worker.shutdown()
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
 
     def digest(self) -> str:
         """``sha256`` of it. Raises OSError where it cannot be read."""
-        return self._hashed.result()
+        if self._digest is None:
+            self._digest = sha256(self._path) if self._worker is None else self._hashed.result()
+        return self._digest
 
     def secrets(self) -> list[str]:
         """Names of what looks like a secret in it, sorted."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import glob
 import tempfile
+from collections import Counter, defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest.archives import is_archive, unpack
+from perfctl.orchestrator.actions.ingest.archives import is_archive, sha256_unpacked, unpack, unpacked_bytes
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.parsers import ReportError
 
@@ -84,7 +85,39 @@ def collect(given: list[Path], stack: ExitStack) -> Found:
     if len(given) > 1:  # files that are one report together
         first = set(parsers.leaders(source.path for source in found.sources()))
         found.entries = [entry for entry in found.entries if isinstance(entry, str) or entry.path in first]
+    _leave_out_copies(found)
     return found
+
+
+def _leave_out_copies(found: Found) -> None:
+    """Take a report once that lies in an archive and beside it, perhaps gzipped there: the file stays, the archive's copy goes."""
+    members = [source for source in found.sources() if source.path != source.shown and source.path.is_file()]
+    if not members:
+        return
+    inside = {id(source) for source in members}
+    others = [source for source in found.sources() if id(source) not in inside and source.path.is_file()]
+    of_size: dict[int, list[Source]] = defaultdict(list)
+    for source in others:
+        of_size[unpacked_bytes(source.path)].append(source)
+    gone: set[int] = set()
+    archives: Counter[Path] = Counter()
+    digests: dict[Path, str] = {}
+    """Worked out only for files of the same size."""
+    for source in members:
+        alike = of_size[unpacked_bytes(source.path)]
+        parser = parsers.sniff(source.path) if alike else None
+        if parser is not None and not parser.joins_files:
+            for one in (*alike, source):
+                digests[one.path] = digests.get(one.path) or sha256_unpacked(one.path)
+            if any(digests[one.path] == digests[source.path] for one in alike):
+                gone.add(id(source))
+                archives[next(above for above in source.shown.parents if above.is_file())] += 1
+                continue
+        alike.append(source)
+    found.entries = [entry for entry in found.entries if id(entry) not in gone]
+    for archive, number in archives.items():
+        said = "1 report is" if number == 1 else f"{number} reports are"
+        found.notes.append(f"{archive}: {said} in other files too, with the same content, and taken once")
 
 
 def _folder(folder: Source, found: Found, stack: ExitStack, depth: int) -> None:

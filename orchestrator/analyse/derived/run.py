@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
@@ -27,7 +30,7 @@ NOTHING_KNOWN = LayerWork((), frozenset())
 
 
 def derived_counts(
-    launches: Iterable[tuple[Kernel, Key | None]], ops: Sequence[OpShape], capability: str | None = None
+    launches: Sequence[tuple[Kernel, Key | None]], ops: Sequence[OpShape], capability: str | None = None
 ) -> dict[int, Derived]:
     """Launch -> its instructions, for launches of layers with a rule for their kernel.
 
@@ -35,39 +38,51 @@ def derived_counts(
     """
     works = _works(ops)
     tensors = parameters_of(ops)
-    known: dict[tuple[Launch, Key | None], Derived | None] = {}
+    known: dict[tuple[_Facts, Key | None], Derived | None] = {}
     found = {}
-    for number, launch, key in _in_order(launches):
-        if (launch, key) not in known:
+    for number, facts, key in _in_order(launches):
+        if (facts, key) not in known:
+            launch = _launch(facts)
             of_layer = _one(launch, works.get(_side(key), NOTHING_KNOWN), capability)
-            known[launch, key] = of_layer or over_parameters(launch, tensors, capability)
-        if (counts := known[launch, key]) is not None:
+            known[facts, key] = of_layer or over_parameters(launch, tensors, capability)
+        if (counts := known[facts, key]) is not None:
             found[number] = counts
     return found
 
 
-def _in_order(launches: Iterable[tuple[Kernel, Key | None]]) -> Iterator[tuple[int, Launch, Key | None]]:
+_Own = tuple[Any, ...]
+"""Name, grid and block of a launch: what a network repeats."""
+_Facts = tuple[_Own, bool, _Own | None]
+"""With whether the next launch adds up the parts of its sum; and of such a one, the launch before it."""
+_own = attrgetter("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+def _in_order(launches: Sequence[tuple[Kernel, Key | None]]) -> Iterator[tuple[int, _Facts, Key | None]]:
     """(number, launch, layer and direction), each with what the launches before and after it in its layer say of it."""
     layers: dict[Key | None, list[Kernel]] = defaultdict(list)
     for kernel, key in launches:
         layers[key].append(kernel)
+    reduces = {name: "splitkreduce" in name.lower() for name in {kernel.name for kernel, _ in launches}}
     for key, kernels in layers.items():
-        kernels.sort(key=lambda kernel: kernel.launch)
-        for before, kernel, after in zip((None, *kernels), kernels, (*kernels[1:], None), strict=False):
-            launch = replace(_launch(kernel), reduced=after is not None and _reduces(after))
-            if _reduces(kernel):
-                launch = replace(launch, before=_launch(before) if before else None)
-            yield kernel.launch, launch, key
+        kernels.sort(key=attrgetter("launch"))
+        before: _Own | None = None
+        following = chain((reduces[kernel.name] for kernel in kernels[1:]), [False])
+        for kernel, is_reduced in zip(kernels, following, strict=True):
+            own = _own(kernel)
+            yield kernel.launch, (own, is_reduced, before if reduces[kernel.name] else None), key
+            before = own
 
 
-def _launch(kernel: Kernel) -> Launch:
-    grid = None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
-    block = None if kernel.block_x is None else (kernel.block_x, kernel.block_y or 1, kernel.block_z or 1)
-    return Launch(kernel.name, grid, block)
+def _launch(facts: _Facts) -> Launch:
+    own, is_reduced, before = facts
+    return replace(_bare(own), reduced=is_reduced, before=None if before is None else _bare(before))
 
 
-def _reduces(kernel: Kernel) -> bool:
-    return "splitkreduce" in kernel.name.lower()
+def _bare(own: _Own) -> Launch:
+    name, grid_x, grid_y, grid_z, block_x, block_y, block_z = own
+    grid = None if grid_x is None else (grid_x, grid_y or 1, grid_z or 1)
+    block = None if block_x is None else (block_x, block_y or 1, block_z or 1)
+    return Launch(name, grid, block)
 
 
 def _side(key: Key | None) -> Key | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers import parse
-from perfctl.parsers.kineto.events import collect
+from perfctl.parsers.kineto.collect import collect
 from perfctl.parsers.kineto.nesting import Nesting, assign_layers
 from perfctl.records.report import Operation
 from tests.forked import PERFCTL, Forks

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.kineto.events import DeviceEvent, Place, Span, collect
+from perfctl.parsers.kineto.collect import collect
+from perfctl.parsers.kineto.events import DeviceEvent, Place, Span
 from tests.parsers.kineto_trace import Event, annotation, event, kernel, launch, module, operation
 
 
