@@ -2,7 +2,9 @@
 
 B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the incomplete beta function; S. Holm, Scandinavian
 Journal of Statistics 6 (1979); the variance of a mean of values with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r)
-(G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)).
+(G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)). How many values an
+interval of a given width needs, from the spread seen so far, Student's t taken again for each number: NIST/SEMATECH e-Handbook
+of Statistical Methods, 7.2.2.2.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class Ratio:
     high: float
     p: float
     basis: str
+    freedom: float
+    """Degrees of freedom of the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,27 @@ def _student(a: _Mean, b: _Mean, freedom: float, basis: str) -> Ratio:
     change, error = b.value - a.value, math.sqrt(a.variance + b.variance)
     reach = t_quantile(CONFIDENCE, freedom) * error
     low, high = (math.exp(min(max(end, -700.0), 700.0)) for end in (change - reach, change + reach))
-    return Ratio(low, high, t_two_sided(change / error, freedom), basis)
+    return Ratio(low, high, t_two_sided(change / error, freedom), basis, freedom)
+
+
+def values_for(factor: float, found: Ratio, now: int) -> int:
+    """How many values a side needs, of which it has ``now``, until the interval's ends are ``factor`` apart at most.
+
+    The spread is taken to stay as it is: error and degrees of freedom change with the number of values alone.
+    """
+    error = math.log(found.high / found.low) / 2 / t_quantile(CONFIDENCE, found.freedom)
+
+    def narrow(count: int) -> bool:
+        more = count / now
+        return t_quantile(CONFIDENCE, found.freedom * more) * error / math.sqrt(more) <= math.log(factor) / 2
+
+    low, high = 0, max(now, 1)
+    while not narrow(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if narrow(middle) else (middle, high)
+    return high
 
 
 def holm(chances: Mapping[K, float]) -> dict[K, float]:
