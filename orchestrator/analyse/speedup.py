@@ -61,8 +61,13 @@ class Unsettled(NamedTuple):
     def reason(self) -> str:
         return (
             f"not known: {self.found.low:.3g} to {self.found.high:.3g} at 95 %, wider than a factor of {WIDEST:g}; "
-            f"about {self.more:,} more {self.unit} would settle it"
+            f"about {self.further} would settle it"
         )
+
+    @property
+    def further(self) -> str:
+        """ "40 more steps"."""
+        return f"{self.more:,} more {self.unit if self.more > 1 else self.unit.removesuffix('s')}"
 
 
 class GainLine(NamedTuple):
@@ -361,7 +366,7 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
 
     A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded is listed.
     """
-    differences, facts = compared(*([_uncompiled(run) for run in side] for side in (a, b)))
+    differences, facts = compared(*([uncompiled(run) for run in side] for side in (a, b)))
     found = [replace(one, blocks=one.fact in MUST_AGREE) for one in differences]
     known = {name for name, _, _ in facts}
     why = "whether the work is the same is not known"
@@ -374,7 +379,8 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
     return tuple(found)
 
 
-def _uncompiled(run: Run) -> Run:
+def uncompiled(run: Run) -> Run:
+    """The run with the variant of its network alone, without that it was compiled."""
     words = [word for word in (run.variant or "").split(" ") if word and not word.startswith(f"{COMPILED}=")]
     return replace(run, variant=" ".join(words) or None)
 

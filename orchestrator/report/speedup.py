@@ -154,17 +154,18 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     rows = []
     for (_, name), lines in named.items():
         first = next((line.base_ns for line in lines if line is not None), None)
-        gains = [cell for line in lines for cell in _gain_cells(line)]
+        gains = [cell for line in lines for cell in gain_cells(line)]
         rows.append([text_cell(name), time_cell(first, "on the other side only"), *gains])
     return table(caption, heads, rows)
 
 
-def _gain_cells(line: GainLine | None) -> list[Cell]:
+def gain_cells(line: GainLine | None) -> list[Cell]:
+    """The other arm's time, the speed-up, its interval; each with the reason where it is not known."""
     if line is None:
         return [nothing("on one side only")] * 3
     if line.unsettled is not None:
         wide = line.unsettled
-        said = f"{_span(wide.found)}; some {wide.more:,} more {wide.unit}"
+        said = f"{_span(wide.found)}; some {wide.further}"
         return [time_cell(line.ns), Cell("not known", line.reason, "no"), text_cell(said, line.reason)]
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.report.studies.records import StudyPage
 
 CHART_MM = 140
@@ -45,6 +47,32 @@ class StudyFolder:
     @property
     def charts(self) -> Path:
         return self.path / "charts"
+
+
+def claim(folder: StudyFolder, kind: str, asked: Mapping[str, Any]) -> None:
+    """Create the folder for this request, or find it there from the same one: the study then goes on from what it holds.
+
+    asked: what decides which numbers come out, as JSON can hold it. Raises UsageError when the folder holds another study,
+    PerfctlError when it cannot be written.
+    """
+    said = json.loads(json.dumps({"study": kind, **asked}, default=str))
+    place = folder.path / "study.json"
+    try:
+        before = json.loads(place.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        before = None
+    except (OSError, ValueError) as error:
+        raise PerfctlError(f"{place}: cannot be read ({error})", "Remove it, or choose another `out`") from error
+    if before is not None and before != said:
+        keys = [key for key in {**said, **before} if said.get(key) != before.get(key)]
+        which = ", ".join(f"{key} was {before.get(key)}, now {said.get(key)}" for key in keys)
+        raise UsageError(f"{folder.path} holds another study ({which})", "Choose another `out`, or remove that folder")
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PerfctlError(f"{folder.path}: cannot be written ({error.strerror})", "Choose another `out`") from error
+    if before is None:
+        write_text(place, json.dumps(said, indent=1) + "\n")
 
 
 def write_study(made: Callable[[], StudyPage], folder: StudyFolder) -> list[Path]:

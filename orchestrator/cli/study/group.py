@@ -4,4 +4,11 @@ from __future__ import annotations
 
 import typer
 
-study = typer.Typer(no_args_is_help=True, help="Do a whole study: measure, compare, and write a page and a summary.")
+from perfctl.orchestrator.cli.study.speedup import speedup
+
+study = typer.Typer(
+    name="study",
+    no_args_is_help=True,
+    help="Do a whole study: measure, compare, and write a page and a summary.",
+)
+study.command("speedup")(speedup)
