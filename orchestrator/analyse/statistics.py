@@ -4,7 +4,8 @@ B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the inc
 Journal of Statistics 6 (1979); the variance of a mean of values with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r)
 (G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)). How many values an
 interval of a given width needs, from the spread seen so far, Student's t taken again for each number: NIST/SEMATECH e-Handbook
-of Statistical Methods, 7.2.2.2.
+of Statistical Methods, 7.2.2.2. The interval of a correlation by its z = artanh r, with a standard error of 1/sqrt(n - 3) (R. A.
+Fisher, Metron 1 (1921)), of ranks sqrt((1 + r^2/2)/(n - 3)) (D. G. Bonett, T. A. Wright, Psychometrika 65 (2000)).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from itertools import accumulate, pairwise
 from typing import TypeVar
 
 CONFIDENCE = 0.95
+NORMAL = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""So many standard errors to each side."""
 FEWEST_STEPS = 10
 """Of one run: fewer do not show its spread and autocorrelation."""
 SAME = "every repeat gave the same figure"
@@ -149,6 +152,16 @@ def values_for(factor: float, found: Ratio, now: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if narrow(middle) else (middle, high)
     return high
+
+
+def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:
+    """95 % interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3 points, and for -1 and 1."""
+    if points <= 3 or abs(correlation) >= 1:
+        return None
+    spread = (1 + correlation**2 / 2 if ranked else 1.0) / (points - 3)
+    reach = NORMAL * math.sqrt(spread)
+    middle = math.atanh(correlation)
+    return math.tanh(middle - reach), math.tanh(middle + reach)
 
 
 def holm(chances: Mapping[K, float]) -> dict[K, float]:

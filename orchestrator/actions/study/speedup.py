@@ -23,7 +23,7 @@ from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.speedup import Study, Way
     from perfctl.orchestrator.actions.sweep.sweep import Listening
-    from perfctl.orchestrator.analyse.speedup import Arm, Speedup
+    from perfctl.orchestrator.analyse.speedup import Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.records.run import Run
 
@@ -79,7 +79,9 @@ class SpeedupStudy:
     def check(self) -> None:
         """Raises PartlyDone when a part failed."""
         if self.failed:
-            problem = f"{len(self.failed)} part{'s' if len(self.failed) > 1 else ''} of the study failed: {self.failed[0]}"
+            problem = (
+                f"{len(self.failed)} part{'s' if len(self.failed) > 1 else ''} of the study failed: {self.failed[0]}"
+            )
             raise PartlyDone(problem, "The rest is in the study; the same command tries again")
 
 
@@ -144,8 +146,8 @@ def _ways(request: SpeedupRequest, messages: Messages) -> tuple[Way, ...]:
 
 def _options(request: SpeedupRequest) -> SweepOptions:
     steps = request.steps or (QUICK_STEPS if request.quick else None)
-    places = {"out": request.folder.runs, "store": request.folder.store}
-    return replace(request.options, batches=request.batches, steps=steps, **places)
+    out, store = request.folder.runs, request.folder.store
+    return replace(request.options, batches=request.batches, steps=steps, out=out, store=store)
 
 
 def _epochs(request: SpeedupRequest) -> int:
@@ -174,9 +176,7 @@ def _trained(
     made: dict[str, list[tuple[Way, SweepRequest]]] = {}
     for network in NETWORKS:
         own = replace(options, workload=network)
-        made[network] = [
-            (way, ways.request_of(way, _epochs(request), own, _words(request, network))) for way in chosen
-        ]
+        made[network] = [(way, ways.request_of(way, _epochs(request), own, _words(request, network))) for way in chosen]
     for pair in (pair for requests in made.values() for pair in requests):
         ways.check(*pair)
     claim(request.folder, "speedup", _asked(request, chosen))
@@ -233,7 +233,9 @@ def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> 
     form = uncompiled(under[-1]).variant
     mine = [run for run in under if uncompiled(run).variant == form]
     if others := len(runs) - len(mine):
-        missing.append((f"{others} other run{'s' if others > 1 else ''} of {network}", "another profiler, or other sizes"))
+        missing.append(
+            (f"{others} other run{'s' if others > 1 else ''} of {network}", "another profiler, or other sizes")
+        )
     labels = _labels(mine)
     if len(set(labels.values())) < 2:
         only = next(iter(labels.values()))

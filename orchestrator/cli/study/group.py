@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from perfctl.orchestrator.cli.study.cost import cost
 from perfctl.orchestrator.cli.study.speedup import speedup
 
 study = typer.Typer(
@@ -12,3 +13,4 @@ study = typer.Typer(
     help="Do a whole study: measure, compare, and write a page and a summary.",
 )
 study.command("speedup")(speedup)
+study.command("cost")(cost)

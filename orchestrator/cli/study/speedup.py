@@ -13,7 +13,9 @@ from perfctl.orchestrator.cli.measure.speedup import Allow, Ways, names
 from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.cli.study.shared import Out, Quick, Recorded, write_and_show
 
-Own = Annotated[str | None, typer.Option(metavar="WORDS", help="Options of this network: '--base-width 32 --samples 512'.")]
+Own = Annotated[
+    str | None, typer.Option(metavar="WORDS", help="Options of this network: '--base-width 32 --samples 512'.")
+]
 Epochs = Annotated[int | None, typer.Option(min=0, help="Whole epochs after the measured steps. Default: 5; quick: 3.")]
 
 

@@ -42,7 +42,10 @@ def study_page(
     findings += [each for one, key in pairs for each in _details(one, key)]
     chapters = [_answer(found), *map(_network, found, titles, keys), *_pies(found, titles), _files(runs, logs, traces)]
     if traces < len(logs):
-        missing = (*missing, ("traces in TensorBoard's logs", f"{len(logs) - traces} of {len(logs)} runs left no torch trace here"))
+        missing = (
+            *missing,
+            ("traces in TensorBoard's logs", f"{len(logs) - traces} of {len(logs)} runs left no torch trace here"),
+        )
     devices = dict.fromkeys(f"{arm.label}: {arm.device or 'not recorded'}" for one in found for arm in one.arms)
     return StudyPage(
         "speedup", " and ".join(dict.fromkeys(map(name_of, found))) + ": " + ", ".join(arm.label for arm in found[0].arms),
@@ -95,7 +98,9 @@ def _details(one: Speedup, key: str) -> Iterator[Finding]:
     for arm in one.arms:
         if arm.step_range and arm.step_range[1] > parts.UNSTEADY * arm.step_range[0]:
             low, high = map(time, arm.step_range)
-            yield Finding(f"{name}: steps on {device_of(arm.label)} took {low} to {high}; the machine was not quiet.", key, True)
+            yield Finding(
+                f"{name}: steps on {device_of(arm.label)} took {low} to {high}; the machine was not quiet.", key, True
+            )
 
 
 def headline(one: Speedup, other: Against, key: str) -> Finding:
@@ -145,7 +150,11 @@ def _rest(other: Against) -> str:
 def phases(other: Against) -> dict[str, float]:
     """Phase -> its share of the other device's step, medians."""
     step = next((line.ns for line in other.lines if line.level == "step"), None)
-    return {line.name: line.ns / step for line in other.lines if line.level == "phase" and line.ns is not None} if step else {}
+    return (
+        {line.name: line.ns / step for line in other.lines if line.level == "phase" and line.ns is not None}
+        if step
+        else {}
+    )
 
 
 def _quality(name: str, item: Reached) -> str:
@@ -197,7 +206,9 @@ def _network(one: Speedup, title: str, key: str) -> Chapter:
         if "layer" in each.caption and each.total > FIRST:
             folded.append(each)
             if "Amdahl" in each.caption:
-                shown.append(replace(each, caption=f"{each.caption}: the first {FIRST}", rows=each.rows[:FIRST], hidden=0))
+                shown.append(
+                    replace(each, caption=f"{each.caption}: the first {FIRST}", rows=each.rows[:FIRST], hidden=0)
+                )
         else:
             shown.append(each)
     return Chapter(key, title, tuple(parts.notes(one)), tuple(charts.charts(one, key)), tuple(shown), tuple(folded))
@@ -210,7 +221,9 @@ def _pies(found: Sequence[Speedup], titles: Sequence[str]) -> Iterator[Chapter]:
         for chart in charts.work_charts(one, f"pies-{place}", pie=True)
     ]
     if drawn:
-        text = ("Parts of the time in the trace of each device. Lengths are easier to compare: the same as bars is above.",)
+        text = (
+            "Parts of the time in the trace of each device. Lengths are easier to compare: the same as bars is above.",
+        )
         yield Chapter("pies", "Where the time goes, as pies", text, tuple(drawn))
 
 
