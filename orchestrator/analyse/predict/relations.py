@@ -66,14 +66,15 @@ class Relation:
 
 
 def relations(found: Sequence[Observation]) -> list[Relation]:
-    """Every quantity against every size: in each family, then in all together where the size means the same in all."""
+    """Every quantity against every size: in each family that has it, then in all where it means the same in all."""
+    has = {(one.family, size) for one in found for size in one.sizes}
     families = list(dict.fromkeys(one.family for one in found))
     return [
         relation(family, quantity, size, found)
         for family in (*families, *([ALL] if len(families) > 1 else []))
         for quantity in QUANTITIES
         for size in SIZES
-        if family != ALL or size not in OWN
+        if (family, size) in has or (family == ALL and size not in OWN)
     ]
 
 

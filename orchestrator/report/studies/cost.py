@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from perfctl.orchestrator.analyse.predict import relations
-from perfctl.orchestrator.analyse.predict.bench import ALL
+from perfctl.orchestrator.analyse.predict.bench import ALL, correlations
 from perfctl.orchestrator.analyse.predict.fit import LeftOut
 from perfctl.orchestrator.analyse.predict.relations import FEW, Coefficient, Observation, Relation
 from perfctl.orchestrator.report.cells import Cell, nothing, share_cell, text_cell, time_cell
@@ -22,7 +22,7 @@ from perfctl.orchestrator.report.charts.relations import (
     relation_charts,
 )
 from perfctl.orchestrator.report.numbers import percent, time
-from perfctl.orchestrator.report.page.bench import points_table
+from perfctl.orchestrator.report.page.bench import correlation_table, points_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.orchestrator.report.tables import Column, Table, table
@@ -83,11 +83,7 @@ def _findings(
     for quantity in relations.QUANTITIES:
         mine = [row for row in rows if row.family == pooled and row.quantity == quantity and row.ranked]
         if mine:
-            best = max(mine, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
-            rank = _said(best.ranked) if best.ranked else ""
-            what = QUANTITIES[quantity][0].capitalize().replace("Flops", "FLOPs")
-            text = f"{what} goes closest with {SIZES[best.size][0].partition(' (')[0]}: Spearman {rank}, {best.points} points."
-            yield Finding(text, quantity.lower())
+            yield _closest(quantity, mine)
     for one in fits:
         errors = _errors(one)
         text = f"A network that the fit has not seen: median error {percent(median(errors))}, worst {percent(max(errors))}."
@@ -99,8 +95,19 @@ def _findings(
         yield Finding(text, "points", True)
 
 
+def _closest(quantity: str, rows: Sequence[Relation]) -> Finding:
+    best = max(rows, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
+    assert best.ranked is not None
+    what, size = QUANTITIES[quantity][0], SIZES[best.size][0].partition(" (")[0]
+    number = f"Spearman {_said(best.ranked)}, {best.points} points"
+    low, high = best.ranked.interval or (best.ranked.value, best.ranked.value)
+    if low <= 0 <= high:
+        return Finding(f"No size goes clearly with the {what}; the closest is {size}: {number}.", quantity.lower())
+    return Finding(f"Of the sizes, {size} is the closest to the {what}: {number}.", quantity.lower())
+
+
 def _said(one: Coefficient) -> str:
-    return f"{one.value:.2f}" + (f" ({one.interval[0]:.2f} to {one.interval[1]:.2f})" if one.interval else "")
+    return _number(one.value) + (f" ({' to '.join(map(_number, one.interval))})" if one.interval else "")
 
 
 def _first(found: Sequence[Observation], rows: Sequence[Relation]) -> Chapter:
@@ -132,8 +139,17 @@ def _quantity(
         [f"Fewer than {FEW} points: {', '.join(dict.fromkeys(few))}. These coefficients say little."] if few else []
     )
     charts = tuple(relation_charts(key, found, rows, quantity))
-    heading = f"{title.capitalize().replace('Flops', 'FLOPs')} against sizes of the network"
-    return Chapter(key, heading, (basis, *HOW, *warned), charts, tuple(shown))
+    heading = f"{title[0].upper()}{title[1:]} against sizes of the network"
+    return Chapter(key, heading, (basis, *HOW, *warned), charts, tuple(shown), _calculated(points, quantity))
+
+
+def _calculated(points: Sequence[BenchPoint], quantity: str) -> tuple[Table, ...]:
+    """Time against what is worked out from the shapes (FLOPs, bytes, operations), which says more than the sizes."""
+    if quantity != relations.TIME:
+        return ()
+    every = [row for row in correlations(points) if row.family == ALL]
+    made = correlation_table("all families, figures on paper", every) if every else None
+    return (made,) if made else ()
 
 
 def _table(caption: str, rows: Sequence[Relation]) -> Table | None:
@@ -161,12 +177,16 @@ def _cells(one: Coefficient | None, why: str) -> tuple[Cell, Cell]:
         return nothing(why), nothing(why)
     if one.interval is None:
         return _decimal(one.value), nothing("three points, or all on one line: no spread")
-    low, high = one.interval
-    return _decimal(one.value), text_cell(f"{low:.2f} to {high:.2f}")
+    return _decimal(one.value), text_cell(" to ".join(map(_number, one.interval)))
 
 
 def _decimal(value: float) -> Cell:
-    return Cell(f"{value:.2f}", str(value), value=value)
+    return Cell(_number(value), str(value), value=value)
+
+
+def _number(value: float) -> str:
+    """Two decimals; 0.00 without a sign."""
+    return f"{round(value, 2) + 0.0:.2f}"
 
 
 def _errors(one: LeftOut) -> list[float]:
