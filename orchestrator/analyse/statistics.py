@@ -156,7 +156,7 @@ def values_for(factor: float, found: Ratio, now: int) -> int:
 
 def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:
     """95 % interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3 points, and for -1 and 1."""
-    if points <= 3 or abs(correlation) >= 1:
+    if points <= 3 or abs(correlation) >= 1 - 1e-12:
         return None
     spread = (1 + correlation**2 / 2 if ranked else 1.0) / (points - 3)
     reach = NORMAL * math.sqrt(spread)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions import bench as benches
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
+from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
 from perfctl.orchestrator.analyse.predict.relations import Observation
@@ -116,17 +118,26 @@ def design_of(request: CostRequest) -> Bench:
     """Raises UsageError for a file that is not a design."""
     if request.design is not None:
         return read_bench(request.design)
-    name = "cost-quick.toml" if request.quick else "cost.toml"
-    with resources.as_file(resources.files("perfctl.templates").joinpath(name)) as path:
+    with resources.as_file(_own_design(request)) as path:
         return read_bench(path)
 
 
+def _own_design(request: CostRequest) -> Traversable:
+    return resources.files("perfctl.templates").joinpath("cost-quick.toml" if request.quick else "cost.toml")
+
+
 def parts(request: CostRequest, number: int = 4) -> list[tuple[str, list[str]]]:
-    """(label, perfctl's words) of ``number`` commands that share the design; afterwards the study itself takes them in."""
+    """(label, perfctl's words) of ``number`` commands that share the design; the study itself then takes their runs in.
+
+    The design is written into the study's folder, because the commands name it. Raises PerfctlError when it cannot be.
+    """
+    file = request.design or request.folder.path / "design.toml"
+    if request.design is None:
+        request.folder.path.mkdir(parents=True, exist_ok=True)
+        write_text(file, _own_design(request).read_text(encoding="utf-8"))
     made = []
     for one in range(1, number + 1):
-        words = ["bench", str(request.design or "cost.toml"), "--shard", f"{one}/{number}"]
-        words += ["--out", str(request.folder.runs)]
+        words = ["bench", str(file), "--shard", f"{one}/{number}", "--out", str(request.folder.runs)]
         words += ["--device", request.device] if request.device else []
         words += ["--threads", str(request.threads)] if request.threads else []
         made.append((f"part {one} of {number}", words))
