@@ -13,8 +13,11 @@ from perfctl.orchestrator.cli.measure.speedup import Allow, Ways, names
 from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.cli.study.shared import Out, Quick, Recorded, write_and_show
 
-Own = Annotated[
-    str | None, typer.Option(metavar="WORDS", help="Options of this network: '--base-width 32 --samples 512'.")
+Unet = Annotated[
+    str | None, typer.Option(metavar="WORDS", help="Options of U-Net, in quotation marks: '--base-width 32 --samples 512'.")
+]
+Lstm = Annotated[
+    str | None, typer.Option(metavar="WORDS", help="Options of the BiLSTM: '--hidden 64 --length 32 --samples 512'.")
 ]
 Epochs = Annotated[int | None, typer.Option(min=0, help="Whole epochs after the measured steps. Default: 5; quick: 3.")]
 
@@ -24,8 +27,8 @@ def speedup(
     batches: options.Batches = "16",
     steps: options.Steps = None,
     epochs: Epochs = None,
-    unet: Own = None,
-    lstm: Own = None,
+    unet: Unet = None,
+    lstm: Lstm = None,
     repeat: options.Repeat = 1,
     timeout: options.Timeout = None,
     allow: Allow = None,
