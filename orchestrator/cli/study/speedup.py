@@ -14,7 +14,8 @@ from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.cli.study.shared import Out, Quick, Recorded, write_and_show
 
 Unet = Annotated[
-    str | None, typer.Option(metavar="WORDS", help="Options of U-Net, in quotation marks: '--base-width 32 --samples 512'.")
+    str | None,
+    typer.Option(metavar="WORDS", help="Options of U-Net, in quotation marks: '--base-width 32 --samples 512'."),
 ]
 Lstm = Annotated[
     str | None, typer.Option(metavar="WORDS", help="Options of the BiLSTM: '--hidden 64 --length 32 --samples 512'.")
