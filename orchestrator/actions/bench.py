@@ -7,8 +7,8 @@ import os
 import platform
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product, zip_longest
@@ -24,6 +24,7 @@ from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
+from perfctl.orchestrator.analyse.predict.relations import FLOPS, MEMORY, TIME, Observation
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
@@ -342,8 +343,43 @@ def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> li
     return points
 
 
+def observations(points: Iterable[BenchPoint]) -> list[Observation]:
+    """Sizes and quantities of each point; a network that this version cannot plan has those of its features alone.
+
+    Memory is the peak of what torch allocated on a GPU; on a CPU it is what the process grew by in the steps, because its
+    whole also holds Python and torch. FLOPs are those on paper of forward and backward.
+    """
+    return [_observation(point) for point in points]
+
+
+def _observation(point: BenchPoint) -> Observation:
+    settings: Mapping[str, int | str] = {}
+    with suppress(SpecError):
+        settings = plan(point.model).settings
+    said = {
+        "depth": settings.get("depth", settings.get("blocks")),
+        "width": settings.get("width"),
+        "kernel": settings.get("kernel"),
+        "input": settings.get("image"),
+        "parameters": point.features.get("parameters"),
+        "batch": point.batch,
+    }
+    memory = point.memory_bytes.get("peak")
+    if point.machine.kind == "cpu" and memory is not None:
+        memory = memory - point.memory_bytes["before"] if "before" in point.memory_bytes else None
+    flops = [point.features[name] for name in ("flops:forward", "flops:backward") if name in point.features]
+    values = {TIME: point.step_ns[0] / 1e9, MEMORY: memory, FLOPS: sum(flops) if flops else None}
+    return Observation(
+        point.family, point.model, point.batch,
+        {name: float(value) for name, value in said.items() if value is not None},
+        {name: float(value) for name, value in values.items() if value is not None and value > 0},
+    )  # fmt: skip
+
+
 def bench_charts(store: Path) -> dict[str, Drawn]:
-    """Name -> chart: time against each figure; empty when the store holds no bench."""
+    """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty without a bench."""
+    from perfctl.orchestrator.report.charts import relations
     from perfctl.orchestrator.report.charts import study as charts
 
-    return charts.bench_charts(stored_points(store))
+    points = stored_points(store)
+    return charts.bench_charts(points) | relations.all_relation_charts(observations(points))

@@ -100,7 +100,7 @@ def speedup(
         check(way, request)
     for way, request in requests:
         messages.note(f"{way.label}:")
-        _run(request, store, listening)
+        run_way(request, store, listening)
     return compare_arms(arms_of(requests, store), store, allowed=allowed, peaks=peaks, messages=messages)
 
 
@@ -243,7 +243,7 @@ def _identity(request: SweepRequest) -> str:
     return replace(request, given_name=None).name
 
 
-def _run(request: SweepRequest, store: Path, listening: Listening | None) -> None:
+def run_way(request: SweepRequest, store: Path, listening: Listening | None) -> None:
     """Run one sweep into its folder and the store, and write results.json beside the runs."""
     from perfctl.orchestrator.actions.sweep.sweep import run_request, unheard
     from perfctl.orchestrator.launch.sweep.folders import write_json

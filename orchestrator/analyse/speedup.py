@@ -1,6 +1,7 @@
 """How many times faster one device or precision is than another, and in which layers; refused for different work.
 
-A speed-up is a ratio of geometric means with its 95 % interval; without a spread there is only a reason.
+A speed-up is a ratio of geometric means with its 95 % interval; without a spread, or with one that is too wide, there is only
+a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS
-from perfctl.orchestrator.analyse.statistics import ratio
+from perfctl.orchestrator.analyse.statistics import ratio, values_for
 from perfctl.orchestrator.analyse.usage.busy import joined
 from perfctl.records.run import Run
 
@@ -47,6 +48,28 @@ class Gain(NamedTuple):
     basis: str
 
 
+class Unsettled(NamedTuple):
+    """An interval too wide to say anything: its ends are further apart than ``WIDEST``."""
+
+    found: Gain
+    more: int
+    """Further values a side until it is narrow enough, if their spread stays as it is."""
+    unit: str
+    """What these are: steps, epochs or runs."""
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"not known: {self.found.low:.3g} to {self.found.high:.3g} at 95 %, wider than a factor of {WIDEST:g}; "
+            f"about {self.further} would settle it"
+        )
+
+    @property
+    def further(self) -> str:
+        """ "40 more steps"."""
+        return f"{self.more:,} more {self.unit if self.more > 1 else self.unit.removesuffix('s')}"
+
+
 class GainLine(NamedTuple):
     """One quantity of both arms."""
 
@@ -56,8 +79,9 @@ class GainLine(NamedTuple):
     """Median of the first arm; None without one."""
     ns: float | None
     gain: Gain | None
-    """None without a spread; ``reason`` says why."""
+    """None without a spread, or with one that is too wide; ``reason`` says why."""
     reason: str | None
+    unsettled: Unsettled | None = None
 
 
 class Epoch(NamedTuple):
@@ -175,6 +199,10 @@ class Speedup:
 
 
 DICE = "dice:epoch:"
+WIDEST = 3.0
+"""An interval whose ends are further apart than this factor says nothing."""
+APART = 1.1
+"""Speed-ups of steps and of epochs that differ by less than this factor are taken for the same."""
 
 
 def facts_of(arm: Arm, peaks: Sequence[Peaks] = ()) -> ArmFacts:
@@ -338,7 +366,7 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
 
     A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded is listed.
     """
-    differences, facts = compared(*([_uncompiled(run) for run in side] for side in (a, b)))
+    differences, facts = compared(*([uncompiled(run) for run in side] for side in (a, b)))
     found = [replace(one, blocks=one.fact in MUST_AGREE) for one in differences]
     known = {name for name, _, _ in facts}
     why = "whether the work is the same is not known"
@@ -351,7 +379,8 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
     return tuple(found)
 
 
-def _uncompiled(run: Run) -> Run:
+def uncompiled(run: Run) -> Run:
+    """The run with the variant of its network alone, without that it was compiled."""
     words = [word for word in (run.variant or "").split(" ") if word and not word.startswith(f"{COMPILED}=")]
     return replace(run, variant=" ".join(words) or None)
 
@@ -381,12 +410,15 @@ def _values(runs: Sequence[Run]) -> Values:
 def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float, ...]]) -> GainLine:
     base, ns = (statistics.median(value for run in side for value in run) if side else None for side in (a, b))
     found = gain(key[0], a, b)
-    value, reason = (None, found) if isinstance(found, str) else (found, None)
-    return GainLine(*key, base, ns, value, reason)
+    if isinstance(found, Gain):
+        return GainLine(*key, base, ns, found, None)
+    if isinstance(found, Unsettled):
+        return GainLine(*key, base, ns, None, found.reason, found)
+    return GainLine(*key, base, ns, None, found)
 
 
-def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Gain | str:
-    """How many times faster ``b`` is than ``a``, or the reason why that is unknown.
+def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Gain | Unsettled | str:
+    """How many times faster ``b`` is than ``a``, or why that is unknown.
 
     Epochs of one run each are few and long: each counts as one measurement, and the basis says so.
     """
@@ -402,23 +434,41 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
     if isinstance(found, str):
         return found
     low, high = 1 / found.high, 1 / found.low
-    return Gain(math.sqrt(low * high), low, high, basis or found.basis)
+    known = Gain(math.sqrt(low * high), low, high, basis or found.basis)
+    if high <= WIDEST * low:
+        return known
+    one_run = len(a) == len(b) == 1
+    now = min(len(a[0]), len(b[0])) if one_run else min(max(len(a), 2), max(len(b), 2))
+    unit = "runs" if not one_run else "epochs" if level == "epoch" else "steps"
+    return Unsettled(known, max(values_for(WIDEST, found, now) - now, 1), unit)
+
+
+def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
+    """(of steps, of epochs) where the two do not agree: their 95 % intervals do not meet, and they are ``APART``."""
+    known = {line.level: line.gain for line in lines if line.level in ("step", "epoch")}
+    steps, whole = known.get("step"), known.get("epoch")
+    if steps is None or whole is None or (steps.low <= whole.high and whole.low <= steps.high):
+        return None
+    return (steps, whole) if max(steps.value, whole.value) > APART * min(steps.value, whole.value) else None
 
 
 def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
     """For each layer, the step's speed-up if only that layer ran as fast as on the other arm; the largest first.
 
     T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s its speed-up (G. M. Amdahl, AFIPS 1967).
+    A layer of a small part has a narrow interval here even where its own speed-up is not known.
     """
     step = next((line.base_ns for line in lines if line.level == "step"), None)
     if not step:
         return ()
     found = []
     for line in lines:
-        if line.level == "layer" and line.gain is not None and line.base_ns and line.base_ns < step:
+        own = line.unsettled.found if line.unsettled else line.gain
+        if line.level == "layer" and own is not None and line.base_ns and line.base_ns < step:
             part = line.base_ns / step
-            value, low, high = (amdahl(part, s) for s in line.gain[:3])
-            found.append(IfOnly(line.name, part, Gain(value, low, high, line.gain.basis), 1 / (1 - part)))
+            value, low, high = (amdahl(part, s) for s in own[:3])
+            if high <= WIDEST * low:
+                found.append(IfOnly(line.name, part, Gain(value, low, high, own.basis), 1 / (1 - part)))
     return tuple(sorted(found, key=lambda one: -one.gain.value))
 
 

@@ -2,7 +2,10 @@
 
 B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the incomplete beta function; S. Holm, Scandinavian
 Journal of Statistics 6 (1979); the variance of a mean of values with lag-1 autocorrelation r is s^2/n x (1 + r)/(1 - r)
-(G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)).
+(G. V. Bayley, J. M. Hammersley, Supplement to the Journal of the Royal Statistical Society 8 (1946)). How many values an
+interval of a given width needs, from the spread seen so far, Student's t taken again for each number: NIST/SEMATECH e-Handbook
+of Statistical Methods, 7.2.2.2. The interval of a correlation by its z = artanh r, with a standard error of 1/sqrt(n - 3) (R. A.
+Fisher, Metron 1 (1921)), of ranks sqrt((1 + r^2/2)/(n - 3)) (D. G. Bonett, T. A. Wright, Psychometrika 65 (2000)).
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from itertools import accumulate, pairwise
 from typing import TypeVar
 
 CONFIDENCE = 0.95
+NORMAL = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""So many standard errors to each side."""
 FEWEST_STEPS = 10
 """Of one run: fewer do not show its spread and autocorrelation."""
 SAME = "every repeat gave the same figure"
@@ -29,6 +34,8 @@ class Ratio:
     high: float
     p: float
     basis: str
+    freedom: float
+    """Degrees of freedom of the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,37 @@ def _student(a: _Mean, b: _Mean, freedom: float, basis: str) -> Ratio:
     change, error = b.value - a.value, math.sqrt(a.variance + b.variance)
     reach = t_quantile(CONFIDENCE, freedom) * error
     low, high = (math.exp(min(max(end, -700.0), 700.0)) for end in (change - reach, change + reach))
-    return Ratio(low, high, t_two_sided(change / error, freedom), basis)
+    return Ratio(low, high, t_two_sided(change / error, freedom), basis, freedom)
+
+
+def values_for(factor: float, found: Ratio, now: int) -> int:
+    """How many values a side needs, of which it has ``now``, until the interval's ends are ``factor`` apart at most.
+
+    The spread is taken to stay as it is: error and degrees of freedom change with the number of values alone.
+    """
+    error = math.log(found.high / found.low) / 2 / t_quantile(CONFIDENCE, found.freedom)
+
+    def narrow(count: int) -> bool:
+        more = count / now
+        return t_quantile(CONFIDENCE, found.freedom * more) * error / math.sqrt(more) <= math.log(factor) / 2
+
+    low, high = 0, max(now, 1)
+    while not narrow(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if narrow(middle) else (middle, high)
+    return high
+
+
+def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:
+    """95 % interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3 points, and for -1 and 1."""
+    if points <= 3 or abs(correlation) >= 1 - 1e-12:
+        return None
+    spread = (1 + correlation**2 / 2 if ranked else 1.0) / (points - 3)
+    reach = NORMAL * math.sqrt(spread)
+    middle = math.atanh(correlation)
+    return math.tanh(middle - reach), math.tanh(middle + reach)
 
 
 def holm(chances: Mapping[K, float]) -> dict[K, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, GainLine, Speedup
+from perfctl.orchestrator.analyse.speedup import WIDEST, ArmFacts, Gain, GainLine, Speedup, disagreement
 from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report import terminal as terminals
 from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell
@@ -68,6 +68,18 @@ def notes(one: Speedup) -> list[str]:
         if differ:
             said.append(f"{one.base} and {other.label} differ in {', '.join(differ)}.")
     said += [f"{label} failed: {why}." for label, why in one.failed]
+    if any(line.unsettled for other in one.against for line in other.lines):
+        said.append(
+            f"Not known: the ends of the 95 % interval are more than a factor of {WIDEST:g} apart; beside it stands about how "
+            "many more values a side would settle it, if their spread stays as it is."
+        )
+    for other in one.against:
+        if apart := disagreement(other.lines):
+            steps, whole = (f"{ratio(one.value)} ({_span(one)})" for one in apart)
+            said.append(
+                f"{other.label}: steps and epochs disagree, {steps} and {whole}. Steps run under the profiler, which takes time "
+                "of its own; epochs do not, and they read all the data."
+            )
     said += [
         f"The steps of {arm.label} took between {time(arm.step_range[0])} and {time(arm.step_range[1])}: something else "
         "used the machine, or the device was not warm yet; run it again when it is quiet (--again)."
@@ -142,14 +154,19 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     rows = []
     for (_, name), lines in named.items():
         first = next((line.base_ns for line in lines if line is not None), None)
-        gains = [cell for line in lines for cell in _gain_cells(line)]
+        gains = [cell for line in lines for cell in gain_cells(line)]
         rows.append([text_cell(name), time_cell(first, "on the other side only"), *gains])
     return table(caption, heads, rows)
 
 
-def _gain_cells(line: GainLine | None) -> list[Cell]:
+def gain_cells(line: GainLine | None) -> list[Cell]:
+    """The other arm's time, the speed-up, its interval; each with the reason where it is not known."""
     if line is None:
         return [nothing("on one side only")] * 3
+    if line.unsettled is not None:
+        wide = line.unsettled
+        said = f"{_span(wide.found)}; some {wide.further}"
+        return [time_cell(line.ns), Cell("not known", line.reason, "no"), text_cell(said, line.reason)]
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
         return [time_cell(line.ns, "on the other side only"), why, why]
@@ -158,8 +175,12 @@ def _gain_cells(line: GainLine | None) -> list[Cell]:
 
 def _faster(gain: Gain, basis: str | None = None) -> tuple[Cell, Cell]:
     """The speed-up, and its interval."""
-    interval = f"{ratio(gain.low)} to {ratio(gain.high)}"
+    interval = _span(gain)
     return Cell(ratio(gain.value), f"{interval}; {gain.basis}", value=gain.value), text_cell(interval, basis)
+
+
+def _span(gain: Gain) -> str:
+    return f"{ratio(gain.low)} to {ratio(gain.high)}"
 
 
 def _reached(one: Speedup) -> Table | None:

@@ -139,8 +139,8 @@ def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Corr
     logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
     (xs, ys), (log_xs, log_ys) = ([[each[side] for each in found] for side in (0, 1)] for found in (pairs, logs))
     by_rank = pearson(ranks(xs), ranks(ys))
-    slope = _slope(log_xs, log_ys)
-    return Correlation(family, feature, len(pairs), pearson(xs, ys), pearson(log_xs, log_ys), by_rank, slope)
+    logs_of = pearson(log_xs, log_ys)
+    return Correlation(family, feature, len(pairs), pearson(xs, ys), logs_of, by_rank, slope(log_xs, log_ys))
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
@@ -159,7 +159,8 @@ def ranks(values: Sequence[float]) -> list[float]:
     return [(bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values]
 
 
-def _slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Of the line of least squares through the points; None with fewer than three, or one value of x everywhere."""
     if len(xs) < LEAST or len(set(xs)) == 1:
         return None
     off = [x - math.fsum(xs) / len(xs) for x in xs]

@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_model import HEADROOM, PHASES, StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 from perfctl.orchestrator.analyse.predict.trees import Fitted
-from perfctl.orchestrator.analyse.predict.trees_fit import FEWEST, Sample, Settings, fit, folds
+from perfctl.orchestrator.analyse.predict.trees_fit import FEWEST, Sample, Settings, fit, folds, held_out
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records.report import Step
 
@@ -130,17 +130,43 @@ def fit_steps(
 
 def fit_table(name: str, given: Table, settings: Settings | None = None) -> tuple[tuple[float, ...], Fitted]:
     """Costs of the parts, and trees that learn from sums whose costs did not see the row's group."""
+    settings = settings or _settings(given)
+    return _written(costs_of(given)), fit(name, _sample(given, settings), settings)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The errors of a fit: each network's steps as predicted by a fit that saw no step of this network."""
+
+    fit: StepFitted
+    rows: tuple[tuple[Measured, float], ...]
+    """(what was measured, predicted seconds)."""
+
+
+def left_out(fit: StepFitted, records: Sequence[Measured]) -> LeftOut:
+    """Leave each network out once. records: those that ``fit`` was learned from. Raises as :func:`fit_steps`."""
     import numpy as np
 
-    settings = settings or (SMALL if len(given.seconds) < FEW else SETTINGS)
-    costs = costs_of(given)
+    given = table(records, fit.machine)
+    alone = replace(_settings(given), folds=len(set(given.groups)))
+    seconds = np.exp(held_out(_sample(given, alone), alone)).tolist()
+    return LeftOut(fit, tuple(zip(records, seconds, strict=True)))
+
+
+def _settings(given: Table) -> Settings:
+    return SMALL if len(given.seconds) < FEW else SETTINGS
+
+
+def _sample(given: Table, settings: Settings) -> Sample:
+    """What trees learn from: floors are sums whose costs did not see the row's group."""
+    import numpy as np
+
     base = np.zeros(len(given.seconds))
     for train, test in folds(given.groups, settings.folds, settings.seed + 1):
         base[test] = given.parts[test] @ costs_of(given, train)
     floors = np.maximum(base, 1e-9) * HEADROOM
     known, grows = step_parts.FEATURES, step_parts.INCREASING
-    sample = Sample(known, given.rows, floors, given.seconds, given.groups, grows)  # type: ignore[arg-type]
-    return _written(costs), fit(name, sample, settings)
+    return Sample(known, given.rows, floors, given.seconds, given.groups, grows)  # type: ignore[arg-type]
 
 
 def costs_of(given: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:

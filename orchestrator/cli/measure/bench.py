@@ -98,7 +98,7 @@ def run(
     if dry_run:
         _show_design(request, as_json)
         return
-    result = actions.bench(request, _listening)
+    result = actions.bench(request, listening)
     _show_result(result, as_json)
     result.check()
 
@@ -126,7 +126,7 @@ def _reasons(request: BenchRequest) -> list[str]:
 
 
 @contextmanager
-def _listening(request: BenchRequest) -> Iterator[Listener]:
+def listening(request: BenchRequest) -> Iterator[Listener]:
     """Say what is skipped, then how each point went: a bar over the points, plain lines for a part of a bench."""
     from perfctl.orchestrator.launch.sweep.request import Listener
 

@@ -134,7 +134,7 @@ def pies(
 
 def charts(one: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
     """Everything that this study has values for; ``pie`` draws shares of a whole as pies."""
-    return [*_course_charts(one, key), *_bar_charts(one, key), *_work_charts(one, key, pie)]
+    return [*_course_charts(one, key), *_bar_charts(one, key), *work_charts(one, key, pie=pie)]
 
 
 def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
@@ -164,13 +164,14 @@ def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
         yield Chart(title, bars(f"{key}-speedup", said, gains, ratio, "times faster", 1.0), note)
 
 
-def _work_charts(one: Speedup, key: str, pie: bool) -> Iterator[Chart]:
+def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
+    """Kinds of work and the most expensive operations of each arm, as bars or pies; peak memory beside the bars."""
     worked = [(arm.label, dict(arm.categories)) for arm in one.arms if arm.categories]
     if worked:
         name, said = f"{key}-work", "Kinds of work by share of the time in the trace"
         legend = tuple((kind, _COLOURS[kind]) for kind in CATEGORIES if any(kind in parts for _, parts in worked))
         drawing = pies(name, said, worked, _COLOURS) if pie else shares(name, said, worked, _COLOURS, what="")
-        yield Chart("Kinds of work", drawing, "By share of the time in the trace.", legend)
+        yield Chart("Kinds of work", drawing, "By share of the time in the trace.", () if pie else legend)
     for place, arm in enumerate(one.arms):
         if arm.top:
             yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", place, pie)
@@ -180,7 +181,7 @@ def _work_charts(one: Speedup, key: str, pie: bool) -> Iterator[Chart]:
         for name, value in arm.memory.items()
         if name.startswith("peak")
     ][:_MOST_BARS]
-    if used:
+    if used and not pie:
         drawing = bars(f"{key}-memory", "Peak memory", used, lambda value: short(size(value)), "peak memory")
         yield Chart("Peak memory", drawing, "As the run recorded it.")
 

@@ -14,9 +14,9 @@ from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.predict.bench import ALL, correlation, figures
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
-from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
+from perfctl.orchestrator.report.charts.files import Drawn, drawn
+from perfctl.orchestrator.report.charts.relations import Axis, Dot, by_family
 from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
@@ -280,25 +280,16 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
     shown = [point for point in points if figures(point).get(feature, 0) > 0]
     if len({figures(point)[feature] for point in shown}) < 3:
         return None
-    shows = (lambda value: short(si(value)), lambda value: short(time(value)))
-    figure, axes = style.new_axes(3.6, bench_label(feature), "time of a step", shows, log=True)
-    hits = []
-    for place, family in enumerate(dict.fromkeys(point.family for point in points)):
-        mine = [point for point in shown if point.family == family]
-        xs, ys = [figures(point)[feature] for point in mine], [float(point.step_ns[0]) for point in mine]
-        axes.plot(xs, ys, "o", color=SERIES[place], markersize=4, alpha=0.8)
-        its = correlation(family, feature, mine).spearman
-        axes.annotate(
-            f"● {family}" + (f" {its:.2f}" if its is not None else ""), (0.02, 0.97 - 0.075 * place),
-            xycoords="axes fraction", va="top", fontsize=9.5, color=SERIES[place], parse_math=False,
-        )  # fmt: skip
-        for point, x, y in zip(mine, xs, ys, strict=True):
-            hits.append(Hit(f"{point.model}, batch {point.batch}: {si(x)}, {time(y)}", x, y))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(style.formatter(lambda value: ""))
-    axes.tick_params(which="minor", length=0)
+    dots = [
+        Dot(point.family, f"{point.model}, batch {point.batch}", figures(point)[feature], float(point.step_ns[0]))
+        for point in shown
+    ]
+    colours = {family: place for place, family in enumerate(dict.fromkeys(point.family for point in points))}
+    ranked = {
+        family: correlation(family, feature, [p for p in shown if p.family == family]).spearman for family in colours
+    }
     found = correlation(ALL, feature, shown)
     said = f"Spearman, all: {found.spearman:.2f}" if found.spearman is not None else "no rank correlation"
-    axes.annotate(said, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK)
     description = f"Time of a step against {bench_label(feature)}. {said} over {len(shown)} points"
-    return style.as_svg(figure, name, description, hits)
+    axis = Axis(bench_label(feature), si), Axis("time of a step", time)
+    return by_family(name, description, dots, axis, colours, ranked, said)

@@ -1,0 +1,207 @@
+"""The study of time and cost: families of networks measured, what goes with what, a fit, and the calculator's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.actions import bench as benches
+from perfctl.orchestrator.actions.bench_file import Bench, read_bench
+from perfctl.orchestrator.actions.files import write_text
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
+from perfctl.orchestrator.analyse.predict.relations import Observation
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.bench import BenchRequest, BenchResult, Listening
+    from perfctl.orchestrator.analyse.predict.fit import LeftOut
+    from perfctl.orchestrator.analyse.predict.operations import Measured
+    from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+    from perfctl.records.bench import BenchPoint
+
+PAGE = "calculator.html"
+
+
+@dataclass(frozen=True, slots=True)
+class CostRequest:
+    """What :func:`study_cost` is asked."""
+
+    folder: StudyFolder
+    design: Path | None = None
+    """A file as of ``perfctl bench``; None for the study's own."""
+    quick: bool = False
+    device: str | None = None
+    threads: int | None = None
+    """Of a CPU; None for what the design says."""
+    budget: float | None = None
+    """Seconds of measuring; None for no limit."""
+    models: str = "none"
+    """torchvision models in the calculator: all, none, or names."""
+    source: Path | None = None
+    """Recorded points: a store, a folder with one, or what ``perfctl bench export`` wrote. Nothing runs then."""
+    command_line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CostStudy:
+    """What the study came to."""
+
+    points: tuple[BenchPoint, ...]
+    observations: tuple[Observation, ...]
+    fits: tuple[LeftOut, ...]
+    calculator: str | None
+    """Name of the page in the study's folder; None where it was not made."""
+    missing: tuple[tuple[str, str], ...]
+    result: BenchResult | None
+    """Of what was measured now; None with recorded points."""
+    failed: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raises PartlyDone when points failed or are left, or a part of the study could not be made."""
+        if self.result is not None:
+            self.result.check()
+        if self.failed:
+            raise PartlyDone(f"a part of the study failed: {self.failed[0]}", "The rest is in the study")
+
+
+def study_cost(request: CostRequest, listening: Listening | None = None, messages: Messages = SILENT) -> CostStudy:
+    """Measure the design or read what is recorded; relate, fit, leave each network out, write the calculator.
+
+    Everything is checked before anything runs. Raises UsageError for what makes no sense and for a folder of another
+    study, ToolMissing without torch, PerfctlError when there is no point, Interrupted.
+    """
+    missing: list[tuple[str, str]] = []
+    failed: list[str] = []
+    result = None
+    if request.source is None:
+        asked = bench_of(request)
+        claim(request.folder, "cost", _asked(asked, request))
+        result = benches.bench(asked, *([listening] if listening else []))
+        points, store = benches.bench_points(request.folder.store), request.folder.store
+    else:
+        points, found = recorded(request.source)
+        claim(request.folder, "cost", {"from": str(request.source.resolve())})
+        if found is None:
+            why = "it needs a store: a file of perfctl bench export has no peaks of the machine; --from STORE"
+            missing += [("the fit and the calculator", why)]
+            return CostStudy(tuple(points), tuple(benches.observations(points)), (), None, tuple(missing), None)
+        store = found
+    fits: tuple[LeftOut, ...] = ()
+    page = None
+    try:
+        fits = leave_out(store, missing, messages)
+        page = _calculator(request, store, messages)
+    except PerfctlError as error:
+        missing.append(("the calculator's page", str(error)))
+        failed.append(str(error))
+    return CostStudy(
+        tuple(points), tuple(benches.observations(points)), fits, page, tuple(missing), result, tuple(failed)
+    )  # fmt: skip
+
+
+def bench_of(request: CostRequest) -> BenchRequest:
+    """The bench of the study, whose runs and store are in its folder. Raises UsageError."""
+    if request.quick and request.design is not None:
+        raise UsageError("`quick` has a design of its own", "Leave `quick` or `design` out")
+    return benches.bench_request(
+        design_of(request), device=request.device, threads=request.threads, budget=request.budget,
+        out=request.folder.runs, store=request.folder.store, command_line=request.command_line,
+    )  # fmt: skip
+
+
+def design_of(request: CostRequest) -> Bench:
+    """Raises UsageError for a file that is not a design."""
+    if request.design is not None:
+        return read_bench(request.design)
+    with resources.as_file(_own_design(request)) as path:
+        return read_bench(path)
+
+
+def _own_design(request: CostRequest) -> Traversable:
+    return resources.files("perfctl.templates").joinpath("cost-quick.toml" if request.quick else "cost.toml")
+
+
+def parts(request: CostRequest, number: int = 4) -> list[tuple[str, list[str]]]:
+    """(label, perfctl's words) of ``number`` commands that share the design; the study itself then takes their runs in.
+
+    The design is written into the study's folder, because the commands name it. Raises PerfctlError when it cannot be.
+    """
+    file = request.design or request.folder.path / "design.toml"
+    if request.design is None:
+        request.folder.path.mkdir(parents=True, exist_ok=True)
+        write_text(file, _own_design(request).read_text(encoding="utf-8"))
+    made = []
+    for one in range(1, number + 1):
+        words = ["bench", str(file), "--shard", f"{one}/{number}", "--out", str(request.folder.runs)]
+        words += ["--device", request.device] if request.device else []
+        words += ["--threads", str(request.threads)] if request.threads else []
+        made.append((f"part {one} of {number}", words))
+    return made
+
+
+def _asked(asked: BenchRequest, request: CostRequest) -> dict[str, object]:
+    """What decides which numbers come out."""
+    bench = asked.bench
+    return {
+        "networks": list(asked.design.models), "points": len(asked.points), "device": bench.device,
+        "threads": bench.threads, "mode": bench.mode, "precision": bench.precision, "steps": bench.steps,
+        "design": str(request.design) if request.design else "quick" if request.quick else "own",
+    }  # fmt: skip
+
+
+def recorded(source: Path) -> tuple[list[BenchPoint], Path | None]:
+    """(points, their store; None for a file that perfctl bench export wrote).
+
+    Raises UsageError for a path that does not exist, PerfctlError without a point, StoreError, ReportError.
+    """
+    if not source.exists():
+        problem = f"`source`: {source} does not exist"
+        raise UsageError(problem, "Name a store, a study's folder, or what perfctl bench export wrote")
+    if source.is_dir():
+        source = StudyFolder(source).store
+        if not source.is_file():
+            raise UsageError(f"`source`: there is no {source.name} in {source.parent}", "Name the store")
+    if source.suffix == ".json":
+        return benches.bench_points(file=source), None
+    return benches.bench_points(source), source
+
+
+def leave_out(store: Path, missing: list[tuple[str, str]], messages: Messages = SILENT) -> tuple[LeftOut, ...]:
+    """Fits of the store, each with the error of networks that it did not see; what cannot be fitted goes to ``missing``."""
+    from perfctl.orchestrator.actions.predict.calculator import store_and_devices
+    from perfctl.orchestrator.analyse.predict.fit import left_out
+
+    learned, _ = store_and_devices(store)
+    made = []
+    for fit in learned.fits:
+        mine = [one for one in learned.measured if one.machine == fit.machine.name and _alike(one, fit)]
+        messages.note(f"leaving out each of {len({one.case.model for one in mine})} networks")
+        try:
+            made.append(left_out(fit, mine))
+        except (UsageError, ToolMissing) as error:
+            missing.append(("the error of a network left out", str(error)))
+    notes: Sequence[str] = learned.notes
+    if not made and not notes:
+        notes = ("the store has no 20 measured steps of one device",)
+    missing += [("a fit", note) for note in dict.fromkeys(notes)]
+    return tuple(made)
+
+
+def _alike(one: Measured, fit: StepFitted) -> bool:
+    return (one.case.precision, one.case.training) == (fit.precision, fit.training)
+
+
+def _calculator(request: CostRequest, store: Path, messages: Messages) -> str:
+    from perfctl.orchestrator.actions.predict.calculator import calculator
+
+    def working(model: str, place: int, total: int) -> None:
+        if place % 20 == 1:
+            messages.note(f"working out {model} ({place} of {total})")
+
+    calculator(request.folder.path / PAGE, request.models, store, force=True, progress=working, messages=messages)
+    return PAGE

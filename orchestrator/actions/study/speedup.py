@@ -1,0 +1,329 @@
+"""The speed-up study: two networks trained on each device, or runs of them that are recorded, in one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.actions import speedup as ways
+from perfctl.orchestrator.actions.compare import side
+from perfctl.orchestrator.actions.files import replacing, write_text
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
+from perfctl.orchestrator.actions.sweep.options import DEFAULTS, SweepOptions, resolve_device
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.speedup import Study, Way
+    from perfctl.orchestrator.actions.sweep.sweep import Listening
+    from perfctl.orchestrator.analyse.speedup import Speedup
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.records.run import Run
+
+NETWORKS = ("unet", "lstm")
+QUICK = {
+    "unet": ("--base-width", "8", "--image-size", "32", "--samples", "128"),
+    "lstm": ("--hidden", "32", "--length", "16", "--samples", "1600"),
+}
+BATCHES, EPOCHS = (16,), 5
+QUICK_STEPS, QUICK_EPOCHS = 20, 3
+NO_GPU = "there is no NVIDIA GPU here; give the same command on a machine that has one, or --from PATH with its runs"
+TENSORBOARD = "tensorboard"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedupRequest:
+    """What :func:`study_speedup` is asked."""
+
+    folder: StudyFolder
+    devices: str = "auto"
+    """As ``perfctl speedup --devices``: "cpu,cuda:bf16", or auto."""
+    batches: tuple[int, ...] = BATCHES
+    steps: int | None = None
+    """Measured steps; None for 10, and for 20 in the quick form."""
+    epochs: int | None = None
+    """Whole epochs after them; None for 5, and for 3 in the quick form."""
+    options: SweepOptions = DEFAULTS
+    """What else a sweep can be asked; the study sets workload, device, precision, batches, steps, out and store."""
+    own: Mapping[str, tuple[str, ...]] | None = None
+    """Workload -> words for it, such as ("--base-width", "16")."""
+    quick: bool = False
+    source: Path | None = None
+    """Recorded runs: a store, a folder of runs or of an earlier study, a report. Nothing runs then."""
+    allow: tuple[str, ...] = ()
+    peaks: str = "published"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedupStudy:
+    """What the study came to."""
+
+    speedups: tuple[Speedup, ...]
+    """One for each network and batch size."""
+    runs: tuple[tuple[str, str, Run], ...]
+    """(network, device, its newest whole run at one batch size)."""
+    logs: tuple[str, ...]
+    """Folders of TensorBoard logs, below the study's folder."""
+    traces: int
+    missing: tuple[tuple[str, str], ...]
+    failed: tuple[str, ...]
+    """Parts that failed, and why."""
+
+    def check(self) -> None:
+        """Raises PartlyDone when a part failed."""
+        if self.failed:
+            problem = (
+                f"{len(self.failed)} part{'s' if len(self.failed) > 1 else ''} of the study failed: {self.failed[0]}"
+            )
+            raise PartlyDone(problem, "The rest is in the study; the same command tries again")
+
+
+def study_speedup(
+    request: SpeedupRequest, listening: Listening | None = None, messages: Messages = SILENT
+) -> SpeedupStudy:
+    """Train, or read what is recorded, compare, and write results.json, TensorBoard logs and the notebook.
+
+    Everything is checked before anything runs. Raises UsageError for what makes no sense and for a folder of another
+    study, ToolMissing, Interrupted, and PerfctlError when no network has two devices to compare.
+    """
+    allowed = ways.allowed_facts(request.allow) | ways.ASKED
+    missing: list[tuple[str, str]] = []
+    failed: list[str] = []
+    if request.source is not None:
+        studies = recorded(request.source, messages, missing)
+        claim(request.folder, "speedup", {"from": str(request.source.resolve())})
+    else:
+        studies = _trained(request, listening, messages, missing)
+    store = request.source or request.folder.store
+    found: list[Speedup] = []
+    for network, study in studies.items():
+        try:
+            found += ways.compare_arms(study, store, allowed=allowed, peaks=request.peaks, messages=messages).studies
+        except PerfctlError as error:
+            why = _reason(study) or str(error)
+            missing.append((network, why))
+            failed.append(f"{network}: {why}")
+    if not found:
+        raise PerfctlError(f"no network has two devices to compare: {'; '.join(failed) or 'no run trains'}", None)
+    failed += [f"{one.workload} on {label}: {why}" for one in found for label, why in one.failed]
+    failed += [f"{one.workload}: {why}" for one in found for other in one.against for why in other.refused]
+    newest = tuple(_newest(studies))
+    logs, traces = _tensorboard(request.folder, newest, store)
+    _results(request.folder, found)
+    return SpeedupStudy(tuple(found), newest, logs, traces, tuple(missing), tuple(failed))
+
+
+def parts(request: SpeedupRequest) -> list[tuple[str, list[str]]]:
+    """(label, perfctl's words) of one command a network and device; `--from OUT/perfctl-runs` gathers their runs."""
+    found = []
+    for network in NETWORKS:
+        for way in _ways(request, SILENT):
+            words = ["torch", "--workload", network, "--mode", "train", "--device", way.device]
+            words += ["--precision", way.precision, "--batches", ",".join(map(str, _options(request).batches))]
+            words += ["--epochs", str(_epochs(request)), "--out", str(request.folder.runs), "--no-store"]
+            options = _options(request)
+            words += ["--steps", str(options.steps)] if options.steps else []
+            words += ["--compile"] if way.also == "compile" else []
+            found.append((f"{network} on {way.label}", [*words, *_words(request, network)]))
+    return found
+
+
+def _ways(request: SpeedupRequest, messages: Messages) -> tuple[Way, ...]:
+    if request.devices != "auto":
+        return ways.ways_of(request.devices)
+    if request.quick and resolve_device("auto") != "cuda":  # a compiler takes longer than the rest of it
+        messages.note("no GPU here: comparing cpu with cpu:bf16")
+        return (ways.Way("cpu"), ways.Way("cpu", "bf16"))
+    return ways.default_ways(messages)
+
+
+def _options(request: SpeedupRequest) -> SweepOptions:
+    steps = request.steps or (QUICK_STEPS if request.quick else None)
+    out, store = request.folder.runs, request.folder.store
+    return replace(request.options, batches=request.batches, steps=steps, out=out, store=store)
+
+
+def _epochs(request: SpeedupRequest) -> int:
+    return (QUICK_EPOCHS if request.quick else EPOCHS) if request.epochs is None else request.epochs
+
+
+def _words(request: SpeedupRequest, network: str) -> tuple[str, ...]:
+    """Words for the workload: the quick form's, then the user's. Two threads that share busy cores wait for each other."""
+    quick = QUICK[network] if request.quick else ()
+    alone = ("--threads", "1") if request.quick and resolve_device("auto") != "cuda" else ()
+    return (*quick, *alone, *(request.own or {}).get(network, ()))
+
+
+def _trained(
+    request: SpeedupRequest, listening: Listening | None, messages: Messages, missing: list[tuple[str, str]]
+) -> dict[str, Study]:
+    asked = _ways(request, messages)
+    chosen = [way for way in asked if way.device != "cuda" or resolve_device("auto") == "cuda"]
+    if len(chosen) < len(asked):
+        lost = ", ".join(way.label for way in asked if way not in chosen)
+        messages.warning(f"{lost}: {NO_GPU}")
+        chosen = list(ways.default_ways(messages)) if len(chosen) < 2 else chosen
+    if not any(way.device == "cuda" for way in chosen):
+        missing.append(("a GPU", NO_GPU))
+    options = _options(request)
+    made: dict[str, list[tuple[Way, SweepRequest]]] = {}
+    for network in NETWORKS:
+        own = replace(options, workload=network)
+        made[network] = [(way, ways.request_of(way, _epochs(request), own, _words(request, network))) for way in chosen]
+    for pair in (pair for requests in made.values() for pair in requests):
+        ways.check(*pair)
+    claim(request.folder, "speedup", _asked(request, chosen))
+    for network, requests in made.items():
+        for way, one in requests:
+            messages.note(f"{network} on {way.label}:")
+            ways.run_way(one, request.folder.store, listening)
+    return {network: ways.arms_of(requests, request.folder.store) for network, requests in made.items()}
+
+
+def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
+    """What decides which numbers come out."""
+    return {
+        "devices": [way.label for way in chosen],
+        "batches": list(request.batches),
+        "steps": _options(request).steps,
+        "epochs": _epochs(request),
+        "repeat": request.options.repeat,
+        "networks": {network: list(_words(request, network)) for network in NETWORKS},
+    }
+
+
+def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -> dict[str, Study]:
+    """Workload -> batch size -> arms, of runs that train under one profiler; those of torch before others.
+
+    A run's device and precision say which arm it belongs to; what is left out goes to ``missing``. Raises UsageError for a
+    path that does not exist, PerfctlError when it holds no whole run, StoreError, ReportError.
+    """
+    from perfctl.orchestrator.actions.study.folder import StudyFolder
+
+    if not source.exists():
+        raise UsageError(f"`source`: {source} does not exist", "Name a store, a folder of runs, or a report")
+    store = StudyFolder(source).store
+    runs = side(store if store.is_file() else source, store, messages).runs
+    found: dict[str, Study] = {}
+    for network in dict.fromkeys(run.workload for run in runs if run.workload and run.mode == "train"):
+        mine = [run for run in runs if run.workload == network and run.mode == "train" and run.profiler != "none"]
+        if arms := _arms(network, mine, missing):
+            found[network] = arms
+    if not found:
+        what = f"{source}: no workload in it was trained on two devices or in two precisions"
+        raise PerfctlError(what, "perfctl speedup and perfctl torch --mode train make such runs")
+    return found
+
+
+def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> Study:
+    """Batch size -> arms, of the profiler and the network's form that the newest runs have; empty with one device alone."""
+    from perfctl.orchestrator.analyse.speedup import Arm, uncompiled
+
+    profiler = next((name for name in ("torch", "kineto", "nsys") if any(run.profiler == name for run in runs)), None)
+    under = [run for run in runs if run.profiler == profiler]
+    if not under:
+        return {}
+    form = uncompiled(under[-1]).variant
+    mine = [run for run in under if uncompiled(run).variant == form]
+    if others := len(runs) - len(mine):
+        missing.append(
+            (f"{others} other run{'s' if others > 1 else ''} of {network}", "another profiler, or other sizes")
+        )
+    labels = _labels(mine)
+    if len(set(labels.values())) < 2:
+        only = next(iter(labels.values()))
+        missing.append((network, f"its runs are of {only} alone; a comparison needs two devices or precisions"))
+        return {}
+    order = sorted(set(labels.values()), key=_place)
+    batches = sorted({run.batch_size for run in mine if run.batch_size is not None})
+    return {
+        batch: [Arm(label, tuple(run for run in mine if labels[run.id] == label and run.batch_size == batch)) for label in order]
+        for batch in batches
+    }  # fmt: skip
+
+
+def _labels(runs: Sequence[Run]) -> dict[int, str]:
+    """Run -> "cpu", "cuda:bf16"; with the device's name where runs of one kind are of several devices."""
+    from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label
+
+    kinds: dict[int, str] = {}
+    for run in runs:
+        compiled = run.report.environment.get("option:compile") == "True"
+        also = [*([run.precision] if run.precision not in (None, "fp32") else []), *(["compile"] if compiled else [])]
+        kinds[run.id] = ":".join(("cpu" if device_kind(run) == "cpu" else "cuda", *map(str, also)))
+    devices: dict[str, set[str | None]] = {}
+    for run in runs:
+        devices.setdefault(kinds[run.id], set()).add(device_label(run))
+    return {
+        run.id: f"{kinds[run.id]} ({device_label(run)})" if len(devices[kinds[run.id]]) > 1 else kinds[run.id]
+        for run in runs
+    }
+
+
+def _place(label: str) -> tuple[int, str]:
+    """The CPU first, plain before what was asked beside it."""
+    plain = label.partition(" ")[0]
+    return (ways.EVERY_WAY.index(plain) if plain in ways.EVERY_WAY else len(ways.EVERY_WAY), label)
+
+
+def _reason(study: Study) -> str | None:
+    return next((run.reason for arms in study.values() for arm in arms for run in arm.runs if run.reason), None)
+
+
+def _newest(studies: Mapping[str, Study]) -> Iterator[tuple[str, str, Run]]:
+    for network, study in studies.items():
+        for arms in study.values():
+            for arm in arms:
+                whole = [run for run in arm.runs if run.status == "ok"]
+                if whole:
+                    yield network, arm.label, whole[-1]
+
+
+def _results(folder: StudyFolder, found: Sequence[Speedup]) -> None:
+    """The joint results.json, as ``perfctl speedup --json`` writes it, and the notebook that reads it."""
+    from perfctl.orchestrator.report.speedup import as_json
+
+    write_text(folder.path / "results.json", json.dumps([as_json(one) for one in found], indent=1) + "\n")
+    notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb").read_text(encoding="utf-8")
+    write_text(folder.path / "speedup.ipynb", notebook)
+
+
+def _tensorboard(
+    folder: StudyFolder, newest: Sequence[tuple[str, str, Run]], store: Path
+) -> tuple[tuple[str, ...], int]:
+    """A log folder for each run, with its curves and its trace. (folders, how many of them have a trace)."""
+    from perfctl.orchestrator.report.files.events import event_file
+    from perfctl.orchestrator.report.studies.speedup import scalars
+
+    logs, traces = [], 0
+    shutil.rmtree(folder.path / TENSORBOARD, ignore_errors=True)
+    for network, label, run in newest:
+        name = "".join(one if one.isalnum() else "_" for one in f"{network}_{label}_b{run.batch_size}")
+        place = folder.path / TENSORBOARD / name
+        place.mkdir(parents=True, exist_ok=True)
+        started = datetime.fromisoformat(run.started_at).timestamp() if run.started_at else 0.0
+        with replacing(place / f"events.out.tfevents.{int(started)}.perfctl", force=True) as partial:
+            partial.write_bytes(event_file(scalars(run, started), started))
+        logs.append(f"{TENSORBOARD}/{name}")
+        traces += _linked(run, store, place)
+    return tuple(logs), traces
+
+
+def _linked(run: Run, store: Path, place: Path) -> bool:
+    """Whether the run's trace is there; it then stands in the log folder, too, without a copy where that is possible."""
+    root = store if store.is_dir() else store.parent
+    trace = root / (run.artifact or "")
+    if not (run.artifact and trace.name.endswith((".pt.trace.json", ".pt.trace.json.gz")) and trace.is_file()):
+        return False
+    try:
+        os.link(trace, place / trace.name)
+    except OSError:
+        shutil.copyfile(trace, place / trace.name)
+    return True

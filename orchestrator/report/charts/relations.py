@@ -1,0 +1,125 @@
+"""Points of families of networks, a colour each, on two logarithmic axes: a quantity of a step against a size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from perfctl.orchestrator.analyse.predict import relations
+from perfctl.orchestrator.analyse.predict.bench import ALL
+from perfctl.orchestrator.analyse.predict.relations import Observation, Relation
+from perfctl.orchestrator.report.charts import charts as style
+from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
+from perfctl.orchestrator.report.numbers import short, si, size, time
+
+FEW_VALUES = 8
+"""An axis with at most so many different values has them as its ticks."""
+
+
+def whole(value: float) -> str:
+    return f"{value:g}"
+
+
+SIZES: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "parameters": ("parameters", si), "depth": ("depth", whole), "width": ("width", whole),
+    "kernel": ("kernel size", whole), "input": ("input size (pixels a side)", whole), "batch": ("batch size", whole),
+}  # fmt: skip
+QUANTITIES: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    relations.TIME: ("time of a step", lambda seconds: time(seconds * 1e9)),
+    relations.MEMORY: ("memory of a step", size), relations.FLOPS: ("FLOPs of a step", si),
+}  # fmt: skip
+NOTE = "Beside each family stands Spearman's coefficient (of ranks) of its points."
+
+
+class Axis(NamedTuple):
+    """What stands along an axis."""
+
+    title: str
+    show: Callable[[float], str]
+
+
+class Dot(NamedTuple):
+    """One point."""
+
+    family: str
+    label: str
+    x: float
+    y: float
+
+
+def by_family(
+    name: str, description: str, dots: Sequence[Dot], axis: tuple[Axis, Axis], colours: Mapping[str, int],
+    ranked: Mapping[str, float | None], said: str, *, equal: bool = False,
+) -> str:  # fmt: skip
+    """ranked: what stands beside a family's name. said: in a corner. equal: a line where y is x."""
+    shows = [lambda value, show=one.show: short(show(value)) for one in axis]
+    figure, axes = style.new_axes(3.6, axis[0].title, axis[1].title, shows, log=True)
+    hits = []
+    for place, (family, colour) in enumerate(colours.items()):
+        mine = [dot for dot in dots if dot.family == family]
+        axes.plot([dot.x for dot in mine], [dot.y for dot in mine], "o", color=SERIES[colour], markersize=4, alpha=0.8)
+        its = ranked.get(family)
+        axes.annotate(
+            f"● {family}" + (f" {its:.2f}" if its is not None else ""), (0.02, 0.97 - 0.075 * place),
+            xycoords="axes fraction", va="top", fontsize=9.5, color=SERIES[colour], parse_math=False,
+        )  # fmt: skip
+        hits += [Hit(f"{dot.label}: {axis[0].show(dot.x)}, {axis[1].show(dot.y)}", dot.x, dot.y) for dot in mine]
+    for one in (axes.xaxis, axes.yaxis):
+        one.set_minor_formatter(style.formatter(lambda value: ""))
+    axes.tick_params(which="minor", length=0)
+    values = sorted({dot.x for dot in dots})
+    if len(values) <= FEW_VALUES:
+        axes.set_xticks(values)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * (high / low) ** 0.3)  # room for the names
+    if equal:
+        ends = [min(min(dot.x, dot.y) for dot in dots), max(max(dot.x, dot.y) for dot in dots)]
+        axes.plot(ends, ends, color=INK, linewidth=1)
+    axes.annotate(said, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK)
+    return style.as_svg(figure, name, description, hits)
+
+
+def relation_chart(name: str, found: Sequence[Observation], rows: Sequence[Relation]) -> Chart | None:
+    """One quantity against one size, all families; None with fewer than two values of either.
+
+    rows: relations of this quantity and size, of each family and of all.
+    """
+    quantity, wanted = rows[0].quantity, rows[0].size
+    (up, show_y), (across, show_x) = QUANTITIES[quantity], SIZES[wanted]
+    dots = [
+        Dot(one.family, f"{one.model}, batch {one.batch}", one.sizes[wanted], one.values[quantity])
+        for one in found
+        if one.sizes.get(wanted, 0) > 0 and one.values.get(quantity, 0) > 0
+    ]
+    if len({dot.x for dot in dots}) < 2 or len({dot.y for dot in dots}) < 2:
+        return None
+    there = {dot.family for dot in dots}
+    places = enumerate(dict.fromkeys(one.family for one in found))
+    colours = {family: place for place, family in places if family in there}
+    ranked = {row.family: row.ranked.value for row in rows if row.ranked}
+    said = f"Spearman, all: {ranked[ALL]:.2f}" if ALL in ranked else f"{len(dots)} points"
+    title = f"{up[0].upper()}{up[1:]} against {across.partition(' (')[0]}"
+    axis = (Axis(across, show_x), Axis(up, show_y))
+    drawing = by_family(name, f"{title}, {len(dots)} points. {said}", dots, axis, colours, ranked, said)
+    return Chart(title, drawing, f"{len(dots)} points. {NOTE}")
+
+
+def relation_charts(key: str, found: Sequence[Observation], rows: Iterable[Relation], quantity: str) -> list[Chart]:
+    """Against every size that varies; names are KEY-time-against-depth."""
+    mine = [row for row in rows if row.quantity == quantity]
+    made = []
+    for wanted in relations.SIZES:
+        of_size = [row for row in mine if row.size == wanted]
+        if of_size and (chart := relation_chart(f"{key}-{quantity.lower()}-against-{wanted}", found, of_size)):
+            made.append(chart)
+    return made
+
+
+def all_relation_charts(found: Sequence[Observation]) -> dict[str, Drawn]:
+    """Name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth."""
+    rows = relations.relations(found)
+    with drawn(later=True) as charts:
+        for quantity in relations.QUANTITIES:
+            relation_charts("bench", found, rows, quantity)
+    return {chart.name: chart for chart in charts}

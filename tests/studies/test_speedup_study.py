@@ -1,0 +1,155 @@
+"""perfctl study speedup, as a user calls it, and the speed-ups that it judges."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.study.folder import StudyFolder
+from perfctl.orchestrator.actions.study.speedup import SpeedupRequest, parts, study_speedup
+from perfctl.orchestrator.analyse.speedup import Against, ArmFacts, Gain, GainLine, Rate, Speedup, Unsettled, gain
+from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.report.files.events import Scalar, event_file, masked_crc
+from perfctl.orchestrator.report.studies.speedup import headline
+
+SMALL = (
+    *("--quick", "--devices", "cpu,cpu:bf16", "--batches", "4", "--steps", "10", "--epochs", "2"),
+    *("--unet", "--base-width 2 --image-size 16 --samples 16", "--lstm", "--hidden 4 --length 6 --samples 32"),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole study of two tiny networks, made once."""
+    folder = tmp_path_factory.mktemp("study")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert run(["study", "speedup", *SMALL, "--out", "st"]) == 0
+    finally:
+        os.chdir(before)
+    return folder / "st"
+
+
+def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made: Path) -> None:
+    page, summary = (made / "study.html").read_text(), (made / "summary.md").read_text()
+    for words in ("U-Net, batch 4", "BiLSTM, batch 4", "Dice by epoch", "Accuracy by training time", "as pies", "Amdahl",
+                  "The most expensive on cpu:bf16", "there is no NVIDIA GPU here"):  # fmt: skip
+        assert words in page, words
+    assert "## How many times faster" in summary
+    charts = {path.name for path in (made / "charts").iterdir()}
+    assert {"unet-dice-by-time.png", "lstm-speedup.png", "pies-1-work.png", "pies-2-work.png"} <= charts
+    studies = json.loads((made / "results.json").read_text())
+    assert [(one["workload"], one["batch"]) for one in studies] == [("unet", 4), ("lstm", 4)]
+    for way in ("unet_cpu", "unet_cpu_bf16", "lstm_cpu", "lstm_cpu_bf16"):
+        (run_,) = json.loads((made / "perfctl-runs" / way / "results.json").read_text())["runs"]
+        assert run_["status"] == "ok"
+        log = made / "tensorboard" / f"{way}_b4"
+        assert len(list(log.glob("*.pt.trace.json.gz"))) == len(list(log.glob("events.out.tfevents.*"))) == 1
+    assert json.loads((made / "speedup.ipynb").read_text())["nbformat"] == 4
+    assert len(list((made / "tables").glob("*.csv"))) > 10
+
+
+def test_parameters_on_the_page_are_those_of_the_dimensions(made: Path) -> None:
+    hidden, letters, classes = 4, 128, 10
+    first, second = (2 * 4 * hidden * (width + hidden + 2) for width in (letters, 2 * hidden))
+    assert f"{first + second + 2 * hidden * classes + classes:,} parameters" in (made / "study.html").read_text()
+
+
+def test_another_request_in_the_same_folder_is_refused_before_anything_runs(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(made.parent)
+    assert run(["study", "speedup", *SMALL, "--out", "st", "--timeout", "60", "--repeat", "2"]) == 2
+    said = capsys.readouterr().err
+    assert "st holds another study (repeat was 1, now 2)" in said
+
+
+def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(made: Path, tmp_path: Path) -> None:
+    done = study_speedup(SpeedupRequest(StudyFolder(tmp_path / "again"), source=made))
+    assert (tmp_path / "again" / "results.json").read_text() == (made / "results.json").read_text()
+    assert (len(done.logs), done.traces, done.failed) == (4, 4, ())
+
+
+def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = str(tmp_path / "nowhere")
+    assert run(["study", "speedup", "--from", nowhere, "--out", str(tmp_path / "x")]) == 2
+    assert f"--from: {nowhere} does not exist" in capsys.readouterr().err
+    request = SpeedupRequest(StudyFolder(tmp_path), devices="cpu,cuda", quick=True)
+    labels = [label for label, _ in parts(request)]
+    assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], "commands for a machine with a GPU"
+
+
+def speedup_of(*lines: GainLine) -> tuple[Speedup, Against]:
+    other = Against("cuda", (), (), lines, ())
+    arms = tuple(
+        ArmFacts(label, None, None, 1, None, None, None, None, None, None, (), {}, (), None, Rate(None, None, None, ""),
+                 None, None, None, None)
+        for label in ("cpu", "cuda")
+    )  # fmt: skip
+    return Speedup("unet", 16, "cpu", arms, (other,), ()), other
+
+
+STEP = GainLine("step", "step", 113.0, 10.0, Gain(11.3, 9.8, 12.9, "steps"), None)
+LOADING = GainLine("phase", "data", 4.0, 4.1, None, "")
+BACKWARD = GainLine("phase", "backward", 60.0, 4.5, None, "")
+
+
+def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
+    said = headline(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
+    assert said == "U-Net: GPU 11.3 times faster than CPU (9.8 to 12.9); data loading then takes 41.0 % of a step."
+    said = headline(*speedup_of(STEP, BACKWARD), "unet").text
+    assert said.endswith("; backward then takes 45.0 % of a step.")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0.4, 0.5, "2.24 times slower than CPU (2 to 2.5)"), (0.8, 1.2, "shows no difference from CPU (0.8 to 1.2")],
+)
+def test_slower_and_no_different_are_called_so(low: float, high: float, words: str) -> None:
+    line = GainLine("step", "step", 1.0, 1.0, Gain((low * high) ** 0.5, low, high, ""), None)
+    assert words in headline(*speedup_of(line), "unet").text
+
+
+def test_steps_and_epochs_that_disagree_are_a_warning_and_not_one_number() -> None:
+    epoch = GainLine("epoch", "epoch", 80.0, 10.0, Gain(8.1, 7.7, 8.6, "epochs"), None)
+    found = headline(*speedup_of(STEP, epoch), "unet")
+    assert found.warning
+    assert "steps say 11.3 (9.8 to 12.9) times, epochs 8.1 (7.7 to 8.6). They disagree." in found.text
+
+
+def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_settle_it() -> None:
+    noisy = [[100.0, 400.0] * 10]
+    found = gain("step", noisy, [[value / 2 for value in noisy[0]]])
+    assert isinstance(found, Gain), "20 steps of this spread are enough"
+    found = gain("step", [noisy[0][:10]], [[value / 2 for value in noisy[0][:10]]])
+    assert isinstance(found, Unsettled)
+    needed = 10 + found.more
+    enough = gain("step", [noisy[0][:needed]], [[value / 2 for value in noisy[0][:needed]]])
+    fewer = gain("step", [noisy[0][: needed - 2]], [[value / 2 for value in noisy[0][: needed - 2]]])
+    assert isinstance(enough, Gain)
+    assert isinstance(fewer, Unsettled)
+    line = GainLine("step", "step", 1.0, 1.0, None, found.reason, found)
+    said = headline(*speedup_of(line), "unet")
+    assert said.warning
+    assert re.search(rf"is not known .* some {found.more} more steps would settle it", said.text)
+
+
+def test_checksums_of_event_files_are_crc32c_masked() -> None:
+    mask = 0xA282EAD8
+    for data, crc in ((b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA)):  # RFC 3720, B.4, and the usual check value
+        assert masked_crc(data) == ((crc >> 15 | crc << 17) + mask) & 0xFFFFFFFF
+
+
+def test_tensorboard_reads_the_curves_back(tmp_path: Path) -> None:
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard")
+    wanted = [Scalar("loss/test", 1, 0.5, 1700000001.5), Scalar("loss/test", 300, 0.25, 1700000002.5)]
+    (tmp_path / "events.out.tfevents.1700000000.perfctl").write_bytes(event_file(wanted, 1700000000.0))
+    found = loader.EventAccumulator(str(tmp_path)).Reload().Scalars("loss/test")
+    assert [(one.step, one.value, one.wall_time) for one in found] == [(s.step, s.value, s.wall_time) for s in wanted]
