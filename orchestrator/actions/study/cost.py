@@ -13,7 +13,7 @@ from perfctl.orchestrator.actions import bench as benches
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.analyse.predict.relations import Observation
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 
@@ -126,8 +126,8 @@ def _own_design(request: CostRequest) -> Traversable:
     return resources.files("perfctl.templates").joinpath("cost-quick.toml" if request.quick else "cost.toml")
 
 
-def parts(request: CostRequest, number: int = 4) -> list[tuple[str, list[str]]]:
-    """(label, perfctl's words) of ``number`` commands that share the design; the study itself then takes their runs in.
+def parts(request: CostRequest, number: int = 4) -> StudyParts:
+    """``number`` commands that share the design, as tasks of a cluster; the study itself then takes their runs in.
 
     The design is written into the study's folder, because the commands name it. Raises PerfctlError when it cannot be.
     """
@@ -135,13 +135,15 @@ def parts(request: CostRequest, number: int = 4) -> list[tuple[str, list[str]]]:
     if request.design is None:
         request.folder.path.mkdir(parents=True, exist_ok=True)
         write_text(file, _own_design(request).read_text(encoding="utf-8"))
+    shared = ["--device", request.device] if request.device else []
+    shared += ["--threads", str(request.threads)] if request.threads else []
     made = []
     for one in range(1, number + 1):
-        words = ["bench", str(file), "--shard", f"{one}/{number}", "--out", str(request.folder.runs)]
-        words += ["--device", request.device] if request.device else []
-        words += ["--threads", str(request.threads)] if request.threads else []
+        words = ("bench", str(file), "--shard", f"{one}/{number}", "--out", str(request.folder.runs), *shared)
         made.append((f"part {one} of {number}", words))
-    return made
+    finish = ["study", "cost", "--out", str(request.folder.path), "--models", request.models, *shared]
+    finish += ["--design", str(request.design)] if request.design else ["--quick"] if request.quick else []
+    return StudyParts("cost", request.folder, tuple(made), tuple(finish), request.device or "cpu")
 
 
 def _asked(asked: BenchRequest, request: CostRequest) -> dict[str, object]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.request import DEFAULT_WORKLOAD, sweep_request
 from perfctl.orchestrator.actions.sweep.sweep import Listening, profiler_named, run_request, unheard
@@ -151,29 +151,25 @@ def sweeps_of(asked: FlopsRequest) -> list[Part]:
     return found
 
 
-def parts(asked: FlopsRequest) -> list[tuple[str, list[str]]]:
-    """(label, words after "perfctl") of each part, for tasks of a cluster; ``study flops --from OUT`` gathers their runs."""
-    words = [
-        "study",
-        "flops",
-        "--out",
-        str(asked.out),
-        "--device",
-        asked.device,
-        "--batches",
-        ",".join(map(str, asked.sizes)),
-    ]
-    words += ["--batch", str(asked.batch), "--epochs", str(asked.trained), "--profiler", asked.profiler]
+def parts(asked: FlopsRequest) -> StudyParts:
+    """The sweeps as tasks of a cluster; the finishing command gathers their runs."""
+    shared = ["--batch", str(asked.batch), "--epochs", str(asked.trained), "--profiler", asked.profiler]
     for name in ("workload", "steps", "conv2", "precision"):
         if (value := getattr(asked, name)) is not None:
-            words += [f"--{name}", str(value)]
-    words += ["--quick"] if asked.quick else []
-    after = ["--", *asked.program] if asked.program else []
-    return [
-        (one.label, [*words, "--part", one.label, *asked.arguments, *after])
+            shared += [f"--{name}", str(value)]
+    shared += ["--quick"] if asked.quick else []
+    words = ["--device", asked.device, "--batches", ",".join(map(str, asked.sizes)), *shared]
+    after = ("--", *asked.program) if asked.program else ()
+    out = ("study", "flops", "--out", str(asked.out))
+    each = tuple(
+        (one.label, (*out, *words, "--part", one.label, *asked.arguments, *after))
         for one in sweeps_of(asked)
         if not (one.profiler == "ncu" and asked.device == "cpu")
-    ]
+    )
+    shown = [word for value in asked.hand for word in ("--hand", value)]
+    shown += ["--layer", asked.layer] if asked.layer else []
+    finish = (*out, "--from", str(asked.folder.runs), "--batch", str(asked.batch), *shown)
+    return StudyParts("flops", asked.folder, each, finish, asked.device)
 
 
 def check(asked: FlopsRequest) -> None:

@@ -49,6 +49,21 @@ class StudyFolder:
         return self.path / "charts"
 
 
+@dataclass(frozen=True, slots=True)
+class StudyParts:
+    """A study as commands that a batch system runs one by one, and the one that makes its page."""
+
+    kind: str
+    """flops, inference, speedup or cost."""
+    folder: StudyFolder
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    """(label for people, words after "perfctl"). Each leaves its runs in ``folder.runs`` and opens no store of the others."""
+    finish: tuple[str, ...]
+    """Words after "perfctl" of what gathers the runs."""
+    device: str = "cuda"
+    """What the nodes must have: cuda or cpu."""
+
+
 def claim(folder: StudyFolder, kind: str, asked: Mapping[str, Any]) -> None:
     """Create the folder for this request, or find it there from the same one: the study then goes on from what it holds.
 

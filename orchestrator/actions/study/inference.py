@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -101,18 +101,21 @@ def inference_study(
     return _run(sweeps, folder, listening, messages, command_line)
 
 
-def parts(asked: InferenceStudy, out: Path) -> list[tuple[str, list[str]]]:
-    """(label, command) of every sweep of the study, for a batch system; ``--from OUT`` gathers their runs into the page."""
+def parts(asked: InferenceStudy, out: Path) -> StudyParts:
+    """Every sweep of the study as a task of a cluster; the finishing command gathers their runs."""
     folder = StudyFolder(out)
     found = []
-    for label, arguments, options, profiler in _asked(asked, folder, ""):
+    for number, (label, arguments, options, profiler) in enumerate(_asked(asked, folder, "")):
         model, steps = label.partition(" ")[0], ["--steps", str(options.steps)] if options.steps is not None else []
-        words = ["perfctl", "infer", "--models", model, "--batches", ",".join(map(str, options.batches))]
-        words += ["--profiler", profiler, "--device", asked.device, "--out", str(folder.runs), *steps, *arguments]
+        words = ["infer", "--models", model, "--batches", ",".join(map(str, options.batches)), "--profiler", profiler]
+        # a store of its own: two nodes never write the same file
+        words += ["--device", asked.device, "--out", str(folder.runs), "--store", str(out / f"part{number}.db")]
+        words += [*steps, *arguments]
         words += ["--warmup", str(asked.warmup)] if asked.warmup is not None else []
         words += ["--precision", asked.precision] if asked.precision is not None else []
-        found.append((label, words))
-    return found
+        found.append((label, tuple(words)))
+    finish = ("study", "inference", "--out", str(out), "--from", str(folder.runs))
+    return StudyParts("inference", folder, tuple(found), finish, asked.device)
 
 
 def _asked(

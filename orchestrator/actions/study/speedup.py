@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions import speedup as ways
 from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.files import replacing, write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder, claim
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, SweepOptions, resolve_device
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
@@ -120,19 +120,24 @@ def study_speedup(
     return SpeedupStudy(tuple(found), newest, logs, traces, tuple(missing), tuple(failed))
 
 
-def parts(request: SpeedupRequest) -> list[tuple[str, list[str]]]:
-    """(label, perfctl's words) of one command a network and device; `--from OUT/perfctl-runs` gathers their runs."""
-    found = []
+def parts(request: SpeedupRequest) -> StudyParts:
+    """A network on a device each, as tasks of a cluster; the finishing command gathers their runs."""
+    found, options = [], _options(request)
+    ways_asked = _ways(request, SILENT)
     for network in NETWORKS:
-        for way in _ways(request, SILENT):
+        for way in ways_asked:
             words = ["torch", "--workload", network, "--mode", "train", "--device", way.device]
-            words += ["--precision", way.precision, "--batches", ",".join(map(str, _options(request).batches))]
+            words += ["--precision", way.precision, "--batches", ",".join(map(str, options.batches))]
             words += ["--epochs", str(_epochs(request)), "--out", str(request.folder.runs), "--no-store"]
-            options = _options(request)
             words += ["--steps", str(options.steps)] if options.steps else []
             words += ["--compile"] if way.also == "compile" else []
-            found.append((f"{network} on {way.label}", [*words, *_words(request, network)]))
-    return found
+            found.append((f"{network} on {way.label}", (*words, *_words(request, network))))
+    out = request.folder
+    finish: tuple[str, ...] = ("study", "speedup", "--out", str(out.path), "--from", str(out.runs))
+    finish += ("--peaks", request.peaks)
+    finish += ("--allow", ",".join(request.allow)) if request.allow else ()
+    device = "cuda" if any(way.device == "cuda" for way in ways_asked) else "cpu"
+    return StudyParts("speedup", out, tuple(found), finish, device)
 
 
 def _ways(request: SpeedupRequest, messages: Messages) -> tuple[Way, ...]:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.cluster import studies
 from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SWEEPS, SweepCommand, parameters_of
 from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
@@ -209,11 +211,27 @@ def _shown(folder: Path) -> str:
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
 
 
+RENDER_STUDY = "render-study"
+
+
+class SlurmGroup(TyperGroup):
+    """The commands of perfctl slurm; "render study NAME" has options of its own, so it is a command of its own."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """``render study`` and the words after it go to that command."""
+        found = super().resolve_command(ctx, [RENDER_STUDY, *args[2:]] if args[:2] == ["render", "study"] else args)
+        return found[0], found[1], list(found[2])
+
+
 slurm = typer.Typer(
+    cls=SlurmGroup,
     name="slurm", no_args_is_help=True, rich_markup_mode=None,
     help="Run a sweep as an array of Slurm jobs, and bring what it left into one store and page.",
 )  # fmt: skip
 slurm.command("render", cls=SweepCommand, context_settings=PASS_ON_CONTEXT)(render_command())
+slurm.command(RENDER_STUDY, cls=SweepCommand, context_settings=PASS_ON_CONTEXT, hidden=True)(
+    studies.command(_print_written)
+)
 
 Folder = Annotated[Path, typer.Argument(help="The folder that perfctl slurm render wrote: perfctl-runs/slurm-...")]
 

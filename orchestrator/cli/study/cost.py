@@ -9,7 +9,7 @@ import typer
 
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.measure.bench import Budget, Device, Threads, listening
-from perfctl.orchestrator.cli.study.shared import Out, Quick, Recorded, write_and_show
+from perfctl.orchestrator.cli.study.shared import DryRun, Out, Quick, Recorded, show_parts, write_and_show
 
 Design = Annotated[
     Path | None,
@@ -27,6 +27,7 @@ def cost(
     budget: Budget = None,
     models: Models = "none",
     quick: Quick = False,
+    dry_run: DryRun = False,
     source: Recorded = None,
     out: Out = Path("study-cost"),
 ) -> None:
@@ -43,6 +44,9 @@ def cost(
         StudyFolder(out), design, quick, device, threads, seconds(budget) if budget is not None else None, models,
         source, console.command_line(),
     )  # fmt: skip
+    if dry_run:
+        show_parts(actions.parts(request))
+        return
     done = actions.study_cost(request, listening, console)
     write_and_show(
         lambda: page.study_page(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.study.shared import Out, Quick, Recorded, write_and_show
+from perfctl.orchestrator.cli.study.shared import DryRun, Out, Quick, Recorded, show_parts, write_and_show
 
 Batch = Annotated[int, typer.Option(min=1, help="Batch size of the training, the memory figures and the hand sheet.")]
 Epochs = Annotated[int | None, typer.Option(min=0, help="Epochs of the training, each with a test. Default: 14.")]
@@ -48,6 +48,7 @@ def flops(
     quick: Quick = False,
     recorded: Recorded = None,
     part: PartOf = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Compare the FLOPs of a network with pen and paper: sheet, counts, time by two clocks, memory, training, one page.
 
@@ -55,7 +56,7 @@ def flops(
     mnist --data-dir DIR, --seed 1. A program of your own follows --: -- python train.py --batch-size {batch}. FLOPs count
     1 multiply-add as 2. The same command again goes on where it stopped. Exit code 4: some parts failed, the rest is there.
     """
-    from perfctl.orchestrator.actions.study.flops import FlopsRequest, run_part, study_flops
+    from perfctl.orchestrator.actions.study.flops import FlopsRequest, check, parts, run_part, study_flops
     from perfctl.orchestrator.cli.measure.profilers import AFTER, listening
     from perfctl.orchestrator.cli.read.ingest import listening_to_reports
     from perfctl.orchestrator.report.studies.flops import page
@@ -65,6 +66,10 @@ def flops(
         batch, epochs, steps, conv2, layer, tuple(hand or ()), device, precision, profiler, quick, recorded,
         console.command_line(),
     )  # fmt: skip
+    if dry_run:
+        check(asked)
+        show_parts(parts(asked))
+        return
     if part is not None:
         run_part(asked, part, listening=listening, messages=console)
         return

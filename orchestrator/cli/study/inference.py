@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.study.shared import Out, Quick, Recorded, write_and_show
+from perfctl.orchestrator.cli.study.shared import DryRun, Out, Quick, Recorded, show_parts, write_and_show
 
 Models = Annotated[str | None, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")]
 Images = Annotated[int, typer.Option("--images", min=1, help="Images of each timed run.")]
@@ -47,6 +47,7 @@ def inference(
     precision: options.Precision = None,
     timeout: options.Timeout = None,
     quick: Quick = False,
+    dry_run: DryRun = False,
     recorded: Recorded = None,
     out: Out = Path("study-inference"),
 ) -> None:
@@ -65,6 +66,9 @@ def inference(
         profiled_steps, warmup, device, precision, timeout, recorded=recorded,
     )  # fmt: skip
     asked = replace(actions.quick(asked), recorded=recorded) if quick else asked
+    if dry_run:
+        show_parts(actions.parts(asked, out))
+        return
     done = actions.inference_study(
         asked, out, listening=listening, messages=console, command_line=console.command_line()
     )

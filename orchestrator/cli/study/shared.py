@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.actions.study.folder import StudyFolder, write_study
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, write_study
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.report.studies.records import StudyPage
 
@@ -18,6 +21,33 @@ Recorded = Annotated[
     Path | None,
     typer.Option("--from", metavar="PATH", help="Run nothing: take the runs from this folder, report or store."),
 ]
+
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Run nothing: print the commands of the study's parts, for a batch system.")
+]
+_TAKEN: ContextVar[list[StudyParts] | None] = ContextVar("taken", default=None)
+
+
+@contextmanager
+def taking_parts() -> Iterator[list[StudyParts]]:
+    """Parts that --dry-run would print inside the block, instead of printing them."""
+    taken: list[StudyParts] = []
+    token = _TAKEN.set(taken)
+    try:
+        yield taken
+    finally:
+        _TAKEN.reset(token)
+
+
+def show_parts(study: StudyParts) -> None:
+    """A line for each command of a study, the one that makes the page last."""
+    taken = _TAKEN.get()
+    if taken is not None:
+        taken.append(study)
+        return
+    for words in (*(words for _, words in study.parts), study.finish):
+        console.result(shlex.join(["perfctl", *words]))
 
 
 def write_and_show(made: Callable[[], StudyPage], folder: StudyFolder) -> None:

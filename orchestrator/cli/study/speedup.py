@@ -11,7 +11,7 @@ import typer
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.measure.speedup import Allow, Ways, names
 from perfctl.orchestrator.cli.read.report import Peaks
-from perfctl.orchestrator.cli.study.shared import Out, Quick, Recorded, write_and_show
+from perfctl.orchestrator.cli.study.shared import DryRun, Out, Quick, Recorded, show_parts, write_and_show
 
 Unet = Annotated[
     str | None,
@@ -35,6 +35,7 @@ def speedup(
     allow: Allow = None,
     peaks: Peaks = "published",
     quick: Quick = False,
+    dry_run: DryRun = False,
     source: Recorded = None,
     out: Out = Path("study-speedup"),
 ) -> None:
@@ -54,6 +55,9 @@ def speedup(
         {"unet": tuple(shlex.split(unet or "")), "lstm": tuple(shlex.split(lstm or ""))},
         quick, source, tuple(names(allow)), peaks,
     )  # fmt: skip
+    if dry_run:
+        show_parts(actions.parts(request))
+        return
     done = actions.study_speedup(request, listening, console)
     origin = f"recorded in {source}" if source else None
     write_and_show(

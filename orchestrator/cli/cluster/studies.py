@@ -1,0 +1,87 @@
+"""perfctl slurm render study NAME: a study's parts as an array, and its page from the gather job."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perfctl.orchestrator.actions.study.folder import StudyParts
+from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli.measure.profilers import AFTER, parameters_of
+from perfctl.orchestrator.cli.options import SiteOptions
+from perfctl.orchestrator.errors import UsageError
+
+STUDIES = ("flops", "inference", "speedup", "cost")
+_OF_SITE = tuple(field.name for field in fields(SiteOptions))
+DEVICES = {"speedup": ("--devices", "cpu,cuda")}
+"""What the nodes have, where the study is not told: this machine need not have a GPU."""
+
+
+def command(shown: Callable[..., None]) -> Callable[..., None]:
+    """The typer command; ``shown`` prints what was written and what to type next."""
+
+    def render_study(context: typer.Context, **given: Any) -> None:
+        from perfctl.orchestrator.actions.sweep import slurm as actions
+        from perfctl.orchestrator.launch.cluster.plan import with_defaults
+
+        force, dry_run = given.pop("force"), given.pop("dry_run")
+        site = with_defaults(SiteOptions(**given).site(), (Path.cwd(), Path.home()))
+        study = parts_of(context.args, context.meta.get(AFTER))
+        name = f"study-{study.kind}"
+        line = console.command_line()
+        asked = actions.PartsRequest(
+            name, study.parts, study.finish, study.folder.path, site, study.device, line, _folders(context.args)
+        )
+        rendered = actions.render_parts(asked)
+        if dry_run:
+            for text in rendered.texts.values():
+                console.result(text)
+            return
+        study.folder.path.mkdir(parents=True, exist_ok=True)
+        actions.write(rendered, force=force)
+        shown(rendered.plan, site)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    dry = Annotated[bool, typer.Option("--dry-run", help="Print the scripts, and write nothing.")]
+    force = Annotated[bool, typer.Option("--force", help="Replace scripts that were edited.")]
+    parameters = [
+        inspect.Parameter("context", kind, annotation=typer.Context),
+        *parameters_of(SiteOptions),
+        inspect.Parameter("force", kind, annotation=force, default=False),
+        inspect.Parameter("dry_run", kind, annotation=dry, default=False),
+    ]
+    render_study.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    render_study.__annotations__ = {one.name: one.annotation for one in parameters}
+    render_study.__doc__ = """Write the job scripts of a study: each part a task, and a gather job that makes the page.
+
+    The first word is the study (flops, inference, speedup, cost); its options are those of perfctl study NAME. Needs no Slurm.
+    """
+    return render_study
+
+
+def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:
+    """The parts of ``perfctl study WORDS``, read as that command reads them. Raises UsageError, also for its bad options."""
+    from perfctl.orchestrator.cli.study.group import study
+    from perfctl.orchestrator.cli.study.shared import taking_parts
+
+    name = words[0] if words else None
+    if name not in STUDIES:
+        said = f"'{name}' is not a study" if name else "there is no study"
+        raise UsageError(f"{said}", f"Say perfctl slurm render study NAME, with one of {', '.join(STUDIES)}")
+    option, device = DEVICES.get(name, ("--device", "cuda"))
+    given = any(word == option or word.startswith(f"{option}=") for word in words)
+    words = [name, "--dry-run", *words[1:], *(() if given else (option, device))]
+    with taking_parts() as taken:
+        study([*words, *(("--", *program) if program else ())], standalone_mode=False, prog_name="perfctl study")
+    (found,) = taken
+    return found
+
+
+def _folders(words: Sequence[str]) -> tuple[Path, ...]:
+    """Folders that options name, which an image must see."""
+    return tuple(Path(word).resolve() for word in words if not word.startswith("-") and Path(word).is_dir())
