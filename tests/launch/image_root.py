@@ -22,8 +22,8 @@ from perfctl.orchestrator.launch.images import definition, run
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = ("sh", "env", "rm", "mkdir", "cat", "true", "sleep", "uname")
 _NOT_COPIED = (
-    "site-packages", "test", "idlelib", "turtledemo", "config-*", "*.a", "tkinter", "_tkinter*", "lib2to3",
-    "pydoc_data", "_test*.so", "*.opt-?.pyc",
+    "site-packages", "test", "__pycache__", "idlelib", "turtledemo", "config-*", "*.a", "tkinter", "_tkinter*", "lib2to3",
+    "pydoc_data", "_test*.so",
 )  # fmt: skip
 
 
