@@ -13,6 +13,9 @@ help: ## Show this list
 demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardware, write the page
 	sh scripts/demo.sh $(BIN)/perfctl $(BATCHES)
 
+# Tests start Python hundreds of times: it is to keep what it compiled, whatever this machine says.
+test coverage: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (3) files at a time
 	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup
 

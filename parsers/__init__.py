@@ -245,7 +245,8 @@ def _why_unknown(path: Path) -> tuple[str, str]:
     if path.stat().st_size < (whole := stated_bytes(head)):
         reason = f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are there"
         return reason, "Copy it again, or have the profiler export it again"
-    if tarfile.is_tarfile(path) or zipfile.is_zipfile(path):
+    begins_empty = not head.strip(b"\0")  # xz takes zeros for padding: tarfile would read all of them, for minutes
+    if (not begins_empty and tarfile.is_tarfile(path)) or zipfile.is_zipfile(path):
         return "it is an archive", "Pass it to perfctl ingest, which reads the reports in it, or unpack it"
     if head.startswith(b"\x1f\x8b"):
         return "it is a gzip file, but not a gzipped Kineto trace", "Unpack it with gunzip and pass the unpacked file"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers import nsys
+from perfctl.orchestrator.launch.profilers.base import Command
 from tests import forked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on a busy machine its threads wait for each other
@@ -90,3 +94,23 @@ def forks() -> Iterator[forked.Forks]:
     """Starts scripts in processes that need not load torch."""
     with forked.forks() as found:
         yield found
+
+
+@pytest.fixture
+def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps fork the profiled program: its interpreter need not load torch for each batch size.
+
+    test_script_sweep starts one under each profiler as a user does.
+    """
+    real = run._start
+
+    def start(command: Command, *rest: Any) -> Any:
+        python, *argv = command.argv
+        own = python == sys.executable and tuple(argv[:2]) == forked.PERFCTL
+        if not own:
+            return real(command, *rest)
+        for path in rest[2:]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return forks.start(argv, *rest)
+
+    monkeypatch.setattr(run, "_start", start)

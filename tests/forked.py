@@ -6,22 +6,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 PERFCTL = ("-m", "perfctl.workloads")
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
 _SERVER = """
-import atexit, json, os, runpy, sys
+import atexit, json, os, runpy, sys, tempfile
 import torch, torch._dynamo
 from perfctl.workloads.__main__ import main
 torch.set_num_threads(1)
 
-def start(folder, stem, argv):
+def start(folder, out, err, environment, argv):
     os.chdir(folder)
-    for number, file, how in ((0, os.devnull, os.O_RDONLY), (1, f"{stem}.out", os.O_CREAT | os.O_WRONLY | os.O_TRUNC),
-                              (2, f"{stem}.err", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)):
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    append = os.O_CREAT | os.O_WRONLY | os.O_APPEND
+    for number, file, how in ((0, os.devnull, os.O_RDONLY), (1, out, append), (2, err, append)):
         os.dup2(os.open(file, how), number)
     code = 0
     try:
@@ -42,9 +46,12 @@ def start(folder, stem, argv):
     os._exit(code or 0)  # what Python does beyond that takes a second with torch
 
 for line in sys.stdin:
+    answer, *asked = json.loads(line)
     if os.fork() == 0:
-        start(*json.loads(line))
-    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+        start(*asked)
+    code = os.waitstatus_to_exitcode(os.wait()[1])
+    with open(answer, "w") if answer else os.fdopen(1, "w", closefd=False) as told:
+        print(code, file=told)
 """
 
 
@@ -64,18 +71,37 @@ class Forks:
 
     def run(self, folder: Path, *argv: str, stem: str = "run") -> Done:
         """Its output is in ``folder``/``stem``.out and .err, too."""
-        assert self._server.stdin is not None
         assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps((str(folder), stem, argv)) + "\n")
-        self._server.stdin.flush()
+        out, err = (folder / f"{stem}.{end}" for end in ("out", "err"))
+        for file in (out, err):
+            file.unlink(missing_ok=True)
+        self._ask(None, folder, out, err, os.environ | ENVIRONMENT, argv)
         code = int(self._server.stdout.readline())
-        return Done(code, *((folder / f"{stem}.{end}").read_text() for end in ("out", "err")))
+        return Done(code, out.read_text(), err.read_text())
+
+    def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start one and return a process that ends as it does. A signal to that process does not reach it."""
+        answer = Path(environment["TMPDIR"], "forked")
+        os.mkfifo(answer)
+        self._ask(str(answer), cwd, stdout, stderr, environment, argv)
+        waiting = ("sh", "-c", 'read code <"$0"; rm "$0"; exit "$code"', str(answer))
+        return subprocess.Popen(waiting, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def _ask(
+        self, answer: str | None, cwd: Path, out: Path, err: Path, environment: Mapping[str, str], argv: Sequence[str]
+    ) -> None:
+        assert self._server.stdin is not None
+        asked = (answer, *map(str, (cwd, out.absolute(), err.absolute())), {**environment}, list(argv))
+        self._server.stdin.write(json.dumps(asked) + "\n")
+        self._server.stdin.flush()
 
 
 @contextmanager
 def forks() -> Iterator[Forks]:
     """While the block runs there is a process to fork from."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::UserWarning"}
+    environment = {**os.environ, **ENVIRONMENT}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-c", _SERVER], env=environment, stdin=pipe, stdout=pipe, text=True

@@ -64,6 +64,7 @@ def test_every_command_has_a_page_that_shows_it() -> None:
         assert f"$ perfctl {name}" in shown, f"docs/commands/{name}.md shows no output of perfctl {name}"
 
 
+@pytest.mark.usefixtures("quick_sweeps")
 @pytest.mark.parametrize("page", accept_docs.pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_outputs_that_a_page_shows_are_what_its_commands_print(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("COLUMNS", "NO_COLOR", "CUDA_VISIBLE_DEVICES"):

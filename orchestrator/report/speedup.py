@@ -165,7 +165,7 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
         return [nothing("on one side only")] * 3
     if line.unsettled is not None:
         wide = line.unsettled
-        said = f"{_span(wide.found)}; some {wide.further}"
+        said = f"{_span(wide.found)}; about {wide.further}"
         return [time_cell(line.ns), Cell("not known", line.reason, "no"), text_cell(said, line.reason)]
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")

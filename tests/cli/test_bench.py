@@ -42,6 +42,7 @@ def query(sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
+@pytest.mark.usefixtures("quick_sweeps")
 def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twice(perfctl: Perfctl) -> None:
     Path("grid.toml").write_text(TINY)
     none = perfctl("bench", "grid.toml", "--budget", "0")

@@ -18,6 +18,7 @@ TABLE = Path(__file__).resolve().parent.parent / "data" / "imagenet-devkit"
 pytest.importorskip("torchvision")
 
 
+@pytest.mark.usefixtures("quick_sweeps")
 def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:

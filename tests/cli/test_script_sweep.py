@@ -114,6 +114,7 @@ def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the
     assert (again.code, again.err.count("whole already, skipped")) == (0, 2)
 
 
+@pytest.mark.usefixtures("quick_sweeps")
 def test_the_size_can_go_through_a_variable_and_a_script_that_raises_at_one_keeps_the_other(
     perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,7 @@ def headline(one: Speedup, other: Against, key: str) -> Finding:
     ordered = [lines[level] for level in ("step", "epoch") if level in lines]
     wide = next((line.unsettled for line in ordered if line.unsettled), None)
     if wide is not None:
-        more = f"some {wide.further} would settle it"
+        more = f"about {wide.further} would settle it"
         return Finding(f"{start} against {base} is not known ({_span(wide.found)} times at 95 %); {more}.", key, True)
     why = next((line.reason for line in ordered if line.reason), "neither steps nor epochs were timed")
     return Finding(f"{start} against {base} is not known: {why}."[:140], key, True)

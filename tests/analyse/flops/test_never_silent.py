@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import flex_attention
-from torchvision.ops import deform_conv2d
 
 from perfctl.orchestrator.actions.estimate import estimate
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
@@ -101,6 +100,8 @@ def test_an_stft_is_a_real_transform_of_every_frame() -> None:
 
 
 def test_a_deformable_convolution_multiplies_as_a_plain_one() -> None:
+    from torchvision.ops import deform_conv2d  # takes seconds to load
+
     def deformed(weight: Tensor, image: Tensor) -> Tensor:
         return deform_conv2d(image, torch.zeros(2, 18, 7, 7, device=image.device), weight)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from perfctl.orchestrator.analyse.predict.trees_fit import (
 from perfctl.orchestrator.errors import UsageError
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[predict]")
 
 ONCE = Settings(power=8, rounds=1, folds=2)
 HALVES = ["a"] * 10 + ["b"] * 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -10,7 +11,7 @@ from perfctl.orchestrator.analyse.predict.predict import ROOFLINE, WAYS, StepTim
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from tests.analyse.steps import CPU, FAST, GPU, fitted, measured, network
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[predict]")
 CASE = network(32, 4, 16)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from perfctl.orchestrator.analyse.predict.step_parts import PARTS, group_of, par
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import CPU, cases, costs, fitted, measured, network, seconds_of, with_batch
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[predict]")
 
 
 def test_costs_add_up_to_the_steps_they_were_learned_from() -> None:
