@@ -54,6 +54,7 @@ class Section:
     grids: tuple[Grid, ...] = ()
     """Long tables that are drawn a screen at a time."""
     timelines: tuple[dict[str, Any], ...] = ()
+    icicles: tuple[dict[str, Any], ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     """Facts on which all runs agree."""
     commands: tuple[tuple[str, str], ...] = ()

@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.bench import apart, bench_views
 from perfctl.orchestrator.report.page.derived import derived_table
+from perfctl.orchestrator.report.page.icicle import icicles
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
@@ -128,6 +129,8 @@ def _parts(
     yield from _tables("inference", "Inference", *answers)
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
+    if parts := icicles(found, colours):
+        yield Section("breakdown", "Where the time goes", icicles=parts)
     if view := ledger_view(found):
         minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
         ways = {trail.key: trail.data for trail in trails(found)}

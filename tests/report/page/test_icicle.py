@@ -1,0 +1,93 @@
+"""The icicle: every part is as long as the ledger says, no child is longer than its parent, and it works by keyboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.analyse.analysis import Analysis, analyse
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.page.icicle import MOST, icicles
+from perfctl.orchestrator.report.page.page import render
+from perfctl.records.report import Kernel
+from perfctl.records.run import Run
+from tests.analyse import synthetic
+from tests.report.page.test_browser import gpu_step
+from tests.report.visit import Visit
+
+
+def analysed(*runs: Run) -> Analysis:
+    (study,) = studies(runs)
+    return analyse(study)
+
+
+def below(view: dict[str, Any], node: int) -> list[int]:
+    return [place for place, parent in enumerate(view["parent"]) if parent == node]
+
+
+def test_parts_add_up_and_layers_take_what_the_ledger_says() -> None:
+    found = analysed(gpu_step(1, 16), gpu_step(2, 64))
+    views = icicles(found, {})
+    assert [view["label"] for view in views] == ["batch 16", "batch 64"]
+    for view, batch in zip(views, (16, 64), strict=True):
+        times = found.prepared.at(batch).times
+        assert times is not None and view["value"][0] == round(times.total.mean)
+        for node, value in enumerate(view["value"]):
+            inside = sum(view["value"][child] for child in below(view, node))
+            assert inside <= value + len(view["value"]), "rounded to whole nanoseconds"
+        for node, trail in enumerate(view["trail"]):
+            if trail:
+                layer, direction, size = trail.split("/")
+                assert size == str(batch)
+                assert view["value"][node] == round(times.rows["" if layer == "optimizer" else layer, direction].mean)
+    assert sum(bool(trail) for trail in views[0]["trail"]) == len(found.ledger.rows) // 2
+
+
+def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
+    kernels = [
+        Kernel(n, f"kernel_{n}", None, "stage1.0.conv", "forward", 0, "range", start_ns=100 * n, duration_ns=10 + n)
+        for n in range(MOST + 3)
+    ]
+    run = synthetic.make_run(1, profiler="nsys", device=synthetic.V100, kernels=kernels)
+    (view,) = icicles(analysed(run), {})
+    names = view["name"]
+    place = names.index("conv")
+    assert [names[n] for n in (place, view["parent"][place])] == ["conv", "0"]
+    forward = names.index("forward")
+    inside = below(view, forward)
+    assert len(inside) == MOST + 1 and "3 other kernels" in [names[n] for n in inside]
+    assert sum(view["value"][n] for n in inside) == sum(10 + n for n in range(MOST + 3)) == view["value"][forward]
+
+
+def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none() -> None:
+    kernels = [Kernel(0, "ampere_sgemm_128x64_tn", duration_ns=30), Kernel(1, "some_kernel", duration_ns=12)]
+    run = synthetic.make_run(1, profiler="nsys", workload=None, batch_size=None, kernels=kernels)
+    (view,) = icicles(analysed(run), {})
+    assert view["value"][0] == 42 and {"gemm", "other kernels"} <= set(view["name"])
+    assert (
+        icicles(analysed(synthetic.make_run(1, profiler="ncu", workload=None, batch_size=None, kernels=kernels)), {})
+        == ()
+    )
+
+
+def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(render([gpu_step(1, 16), gpu_step(2, 64)], generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
+    with Visit(browser, file) as visit:
+        visit.page.locator(".icicle .field button", has_text="conv2").first.click()
+        way = visit.page.locator(".icicle .way")
+        assert way.inner_text().startswith("conv2: ")
+        link = visit.page.url
+        visit.page.keyboard.press("ArrowRight")
+        assert visit.page.evaluate("document.activeElement.closest('.icicle') !== null")
+        visit.page.locator(".icicle .field button", has_text="forward").first.click()
+        visit.page.locator(".icicle .way a").click()
+        assert visit.page.locator(".trail h2").inner_text() == "conv2 forward, batch 16"
+        visit.page.keyboard.press("Escape")
+        visit.page.locator('.icicle .field button[tabindex="0"]').focus()
+        for _ in range(2):
+            visit.page.keyboard.press("Escape")
+        assert way.inner_text().startswith("kernel time of a step")
+        visit.page.goto(link)
+        visit.page.reload()
+        assert visit.page.locator(".icicle .way").inner_text().startswith("conv2: ")
