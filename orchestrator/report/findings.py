@@ -415,7 +415,7 @@ def _busy(prepared: PreparedRun) -> Iterator[Finding]:
     low, high = (pick(found, key=lambda item: item.running_ns) for pick in (min, max))
     length, span = time(low.window_ns), low.window
     if len(found) == 1:
-        who, _ = gpu_of([prepared.run])
+        who, _ = gpu_of([prepared.run], low.device)
         text = (
             f"{who} ran kernels for {percent(low.share or 0)} of the time {span}: {time(low.running_ns)} of {length}."
         )
@@ -427,10 +427,12 @@ def _busy(prepared: PreparedRun) -> Iterator[Finding]:
     yield Finding(text, "utilisation")
 
 
-def gpu_of(runs: Iterable[Run]) -> tuple[str, str]:
+def gpu_of(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
     """("The NVIDIA A100-SXM4-80GB", "is"): the GPU of these runs as a sentence begins; "The GPU" where none names it, "The
-    GPUs" where there are several."""
-    named = {device.name or "" for run in runs for device in run.devices if device.kind == "gpu"}
+    GPUs" where there are several. ``index``: of the one that is meant."""
+    gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
+    meant = [device for device in gpus if index is not None and device.index == index]
+    named = {device.name or "" for device in meant or gpus}
     if len(named) > 1:
         return "The GPUs", "are"
     name = next(iter(named), "")

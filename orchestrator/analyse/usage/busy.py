@@ -88,7 +88,7 @@ def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int
     steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
     if steps:
         start = min(item.start_ns for item in steps)
-        words = "from the first step to the end of the last kernel"
+        words = "from the first step to the end of the last step or kernel"
         end = max(end, *(item.start_ns + (item.duration_ns or 0) for item in steps))
     devices: dict[int, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
