@@ -10,6 +10,7 @@ from math import log, log2
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
+from perfctl.orchestrator.analyse.ledger.unattributed import causes
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import (
@@ -178,7 +179,7 @@ def ledger_view(found: Analysis) -> LedgerView | None:
     groups = _once(
         [_group(list(rows), found) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
     )
-    groups += _left_over(ledger.unattributed)
+    groups += _left_over(found)
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
         groups = [replace(group, minor=False) for group in groups]
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
@@ -349,7 +350,8 @@ def _distrusted(cell: Cell) -> Cell:
     return replace(cell, title=title, style="est")
 
 
-def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
+def _left_over(found: Analysis) -> list[Group]:
+    rest = found.ledger.unattributed
     if not rest:
         return []
     none = nothing("not a layer")
@@ -360,4 +362,19 @@ def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
         ), None)
         for item in rest
     )  # fmt: skip
-    return [Group("not attributed", "", None, lines, (), (), f"the part of the {rest[0].whole} that no layer explains")]
+    note = f"the part of the {rest[0].whole} that no layer explains{''.join(_causes_at(item, found) for item in rest)}"
+    return [Group("not attributed", "", None, lines, (), (), note)]
+
+
+def _causes_at(item: Unattributed, found: Analysis) -> str:
+    """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause is known."""
+    run = found.prepared.at(item.batch).timing
+    said = [
+        f"{one.text} {percent(one.share * item.share)}{_often(one.launches)}" for one in (causes(run) if run else ())
+    ]
+    at = "" if item.batch is None else f"batch {item.batch}: "
+    return f"; {at}{', '.join(said)}" if said else ""
+
+
+def _often(launches: int | None) -> str:
+    return "" if launches is None else f" in {launches:,} launches" if launches > 1 else " in 1 launch"

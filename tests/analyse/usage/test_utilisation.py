@@ -102,7 +102,7 @@ def test_readings_and_utilisation_show_one_mean_the_one_over_time(synthetic: Mod
     """0.9 for 1 s, then 0.1 for 9 s: 0.18 over time, 0.5 as a plain mean of the readings."""
     moments = ((0, 0.0), (10**9, 0.9), (10 * 10**9, 0.1))
     run = synthetic.foreign_run(
-        1, samples=[Sample(at, value, None, None, None, None, None, 0) for at, value in moments]
+        1, profiler="torch", samples=[Sample(at, value, None, None, None, None, None, 0) for at, value in moments]
     )
     (found,), nvml = readings(run), RunUsage(run).ways.nvml
     assert found.utilisation == nvml.value == pytest.approx((1 * 0.9 + 9 * 0.1) / 10)
