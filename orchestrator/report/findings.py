@@ -161,10 +161,10 @@ def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
     largest = [max(rows, key=lambda row: row.share or 0) for rows in ((low, high) if both else (low,)) if len(rows) > 1]
     if largest:
         each = (
-            f"{row.direction if first.place == last.place else row.name} {percent(row.share or 0)}{row.at}"
+            f"{row.direction if first.place == last.place else row.name} with {percent(row.share or 0)}{row.at}"
             for row in largest
         )
-        text += f" The largest direction is {' and '.join(each)}."
+        text += f" {'Its' if first.place == last.place else 'The'} largest direction is {' and '.join(each)}."
     yield Finding(text, "ledger")
 
 

@@ -54,7 +54,7 @@ def test_the_largest_layer_is_named_at_both_ends_of_the_sweep_with_its_direction
     assert first.text.startswith(
         f"conv2 takes the most time: {sum(shares.values()) * 100:.1f} % of the time of all steps at batch 16"
     )
-    assert f"The largest direction is backward {shares['backward'] * 100:.1f} % at batch 16" in first.text
+    assert f"Its largest direction is backward with {shares['backward'] * 100:.1f} % at batch 16" in first.text
     assert first.evidence == "ledger"
 
 
