@@ -207,7 +207,7 @@ def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
     text = f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of {max(factor, 1 / factor):.1f}"
     if overlap:
         text = "scatters too much to rank the smallest and the largest batch"
-    yield Finding(f"Time per sample {text}: {between}.", "charts")
+    yield Finding(f"Time per sample {text}: {between}.", "sweep")
 
 
 def _gaps(found: Analysis) -> list[Finding]:
