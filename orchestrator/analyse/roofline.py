@@ -251,7 +251,7 @@ def _partly(rows: Sequence[LedgerRow]) -> str | None:
 
 def _whole(batch: PreparedBatch) -> str:
     if batch.timing and covers_capture(batch.timing.run):
-        return "whole capture"
+        return "all kernels of the capture"
     return "whole step" if batch.batch is None else f"whole step, batch {batch.batch}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.counters.amd import TOOLS, is_amd
@@ -16,10 +16,10 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow, at_bat
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.analyse.ledger.timing import kernel_time_by_device
 from perfctl.orchestrator.analyse.ledger.unattributed import beyond_time, causes
 from perfctl.orchestrator.analyse.usage.busy import BUSY, busy_from
 from perfctl.orchestrator.analyse.usage.memory import fits
+from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.report.cells import count
@@ -60,22 +60,27 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         batch, is_busy = since
         ways = [run.ways for run in runs if run.run.batch_size == batch]
         shares = (way.nvml.value if way.kernels.value is None else way.kernels.value for way in ways)
-        known = next((f": {percent(share)} there" for share in shares if share is not None), "")
+        gpus = max((way.kernels.gpus if way.kernels.value is not None else way.nvml.gpus for way in ways), default=1)
+        over = f", mean of {gpus} GPUs" if gpus > 1 else ""
+        known = next((f": {percent(share)} there{over}" for share in shares if share is not None), "")
         much = f"({percent(BUSY)} of the time or more)"
         where = f"{much} from batch {batch} on" if is_busy else f"at no measured batch size {much}, up to batch {batch}"
-        yield Finding(f"The GPU is busy {where}{known}.", "utilisation")
+        who, verb = gpu_of([run.run for run in runs])
+        yield Finding(f"{who} {verb} busy {where}{known}.", "utilisation")
     idle = [(sum(item.by_cause.values()) / item.window_ns, item) for run in runs for item in run.idle if item.window_ns]
     share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
     if worst is not None and share >= MUCH_IDLE:
         cause, length = max(worst.by_cause.items(), key=lambda pair: pair[1])
         yield Finding(
-            f"At batch {worst.run.batch_size} no kernel runs in {percent(share)} of the time; {time(length)} of "
-            f"{time(sum(worst.by_cause.values()))} of it is {_CAUSES[cause]}.", "utilisation",
+            f"No kernel runs in {percent(share)} of the {time(worst.window_ns)} {worst.window}"
+            f"{at_batch(worst.run.batch_size)}. {time(length)} of these {time(sum(worst.by_cause.values()))} is "
+            f"{_CAUSES[cause]}.", "utilisation",
         )  # fmt: skip
     if held := fits([run.memory for run in runs]):
         yield Finding(
-            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)}, on a straight line through the reserved "
-            f"peaks of batches {', '.join(map(str, held.batches))}: {size(held.fixed)} and {size(held.per_sample)} a sample.",
+            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)}. That follows from a straight line through "
+            f"the reserved peaks of batches {', '.join(map(str, held.batches))}: {size(held.fixed)} and "
+            f"{size(held.per_sample)} a sample.",
             "memory",
         )
 
@@ -136,21 +141,49 @@ EXACT = 5e-4
 
 
 def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
-    largest: dict[int | None, LedgerRow] = {}
-    for row in sorted(ledger.rows, key=lambda row: (row.size, -(row.share or 0))):
+    """The layer with the most time at both ends of the sweep, all its directions together; then which direction."""
+    by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
+    for row in ledger.rows:
         if row.share is not None and row.trusted:
-            largest.setdefault(row.batch, row)
-    if not largest:
+            by_batch[row.size][row.place].append(row)
+    if not by_batch:
         return
-    first, *_, last = (*largest.values(), next(reversed(largest.values())))
-    share, at_end = percent(first.share or 0), percent(last.share or 0)
-    who = "The optimizer" if first.name == "optimizer" else first.name
-    if first.name == last.name and first.batch != last.batch:
-        text = f"{share} of the {first.whole}{first.at}, {at_end}{last.at}"
-        yield Finding(f"{who} takes the most time: {text}.", "ledger")
-        return
-    rest = "" if first is last else f";{last.at} it is {last.name} with {at_end}"
-    yield Finding(f"{who} takes the most time{first.at}: {share} of the {first.whole}{rest}.", "ledger")
+    low, high = (max(by_batch[size].values(), key=_shared) for size in (min(by_batch), max(by_batch)))
+    first, last = low[0], high[0]
+    share, at_end, both = percent(_shared(low)), percent(_shared(high)), first.size != last.size
+    who, other = (_layer("the optimizer" if row.place == "optimizer" else row.place) for row in (first, last))
+    if first.place == last.place:
+        end = f", {at_end}{last.at}" if both else ""
+        text = f"{_upper(who)} takes the most time: {share} of the {first.whole}{first.at}{end}."
+    else:
+        text = f"{_upper(who)} takes the most time{first.at}: {share} of the {first.whole}."
+        text += f" {_upper(other)} takes the most{last.at}: {at_end}."
+    largest = [max(rows, key=lambda row: row.share or 0) for rows in ((low, high) if both else (low,)) if len(rows) > 1]
+    if largest:
+        each = (
+            f"{row.direction if first.place == last.place else row.name} with {percent(row.share or 0)}{row.at}"
+            for row in largest
+        )
+        text += f" {'Its' if first.place == last.place else 'The'} largest direction is {' and '.join(each)}."
+    yield Finding(text, "ledger")
+
+
+def _shared(rows: Iterable[LedgerRow]) -> float:
+    """Share of a layer, its directions added up: each is a mean over the same whole."""
+    return sum(row.share or 0 for row in rows)
+
+
+LAYER = 40
+"""Characters of a layer's name in a sentence; the end says most."""
+
+
+def _layer(name: str) -> str:
+    return name if len(name) <= LAYER else f"…{name[1 - LAYER :]}"
+
+
+def _upper(text: str) -> str:
+    """ "The optimizer"; names of layers stay as they are."""
+    return f"T{text[1:]}" if text == "the optimizer" else text
 
 
 def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
@@ -158,23 +191,23 @@ def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
     if len(timed) < 2:
         return
     first, last = timed[0], timed[-1]
-    assert first.step is not None and last.step is not None and first.per_sample and last.per_sample
+    assert first.step and last.step and first.samples and last.samples and first.per_sample and last.per_sample
     overlap = (
-        first.step.low / first.batch <= last.step.high / last.batch
-        and last.step.low / last.batch <= first.step.high / first.batch
+        first.step.low / first.samples <= last.step.high / last.samples
+        and last.step.low / last.samples <= first.step.high / first.samples
     )
     factor = first.per_sample / last.per_sample
     between = f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch {last.batch}"
     best = min(timed, key=lambda point: point.per_sample or 0)
     if 0.95 < factor < 1.05 and (best.per_sample or 0) > 0.9 * first.per_sample:
-        yield Finding(f"Time per sample hardly changes with the batch size: {between}.", "charts")
+        yield Finding(f"Time per sample hardly changes with the batch size: {between}.", "sweep")
         return
     if best.batch not in (first.batch, last.batch):
-        between += f"; it is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
+        between += f". It is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
     text = f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of {max(factor, 1 / factor):.1f}"
     if overlap:
         text = "scatters too much to rank the smallest and the largest batch"
-    yield Finding(f"Time per sample {text}: {between}.", "charts")
+    yield Finding(f"Time per sample {text}: {between}.", "sweep")
 
 
 def _gaps(found: Analysis) -> list[Finding]:
@@ -208,10 +241,12 @@ def _waits(found: Analysis) -> Iterator[Finding]:
     waiting = [point.traffic for point in found.roofline.at("run") if point.bound == "launch" and point.traffic.busy]
     if waiting:
         worst = min(waiting, key=lambda work: work.busy or 0)
-        text = f"The GPU computes in only {percent(worst.busy or 0)} of a step at batch {worst.batch}: it waits for launches"
+        who, _ = gpu_of([item.run for item in found.prepared.runs])
+        share = percent(worst.busy or 0)
+        text = f"{who} computes in only {share} of a step at batch {worst.batch}, by medians: it waits for launches."
         if len(waiting) > 1:
-            text += f" (below half of the step at {len(waiting)} batch sizes)"
-        yield Finding(f"{text}.", "roofline")
+            text += f" Below half of the step at {len(waiting)} batch sizes."
+        yield Finding(text, "roofline")
 
 
 def _refused(found: Analysis) -> Iterator[Finding]:
@@ -230,9 +265,9 @@ def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
         if cause.share >= WORTH:
             often = f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'}" if cause.launches else ""
             said.append(f"{cause.text} ({percent(cause.share * worst.share)}{often})")
-    mostly = f", mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}" if said else ""
+    mostly = f" Mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}." if said else ""
     beyond = "".join(f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ()))
-    text = f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} belongs to no layer{mostly}.{beyond}"
+    text = f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} belongs to no layer.{mostly}{beyond}"
     yield Finding(text, "ledger")
 
 
@@ -300,7 +335,7 @@ def without_layers(runs: Sequence[PreparedRun], *, derived: bool = False) -> tup
                 found.append(Finding(text, "gaps", warning=True))
             continue
         found += [*_largest(run), *_executed(run, prepared.flops), *_moved(prepared)]
-        found += [*_busy(run), *_copies(run), *_missing(prepared, derived=derived)]
+        found += [*_busy(prepared), *_ranges(run), *_copies(run), *_missing(prepared, derived=derived)]
     return tuple(sorted(found, key=lambda item: item.warning))
 
 
@@ -325,12 +360,12 @@ def _largest(run: Run) -> Iterator[Finding]:
         return
     name = max(times, key=lambda name: times[name])
     took, often, spoken = time(times[name]), _launches(len(groups[name])), _spoken(groups[name][0])
-    clock = " under ncu, at locked clocks" if run.profiler == "ncu" else ""
+    clock = " That is under ncu, at locked clocks." if run.profiler == "ncu" else ""
     if len(times) == 1:
-        yield Finding(f"{spoken} is the only kernel: {often}, {took}{clock}.", "kernels")
+        yield Finding(f"{spoken} is the only kernel: {often}, {took}.{clock}", "kernels")
     else:
         share = percent(times[name] / total)
-        yield Finding(f"{spoken} takes {share} of the kernel time{clock} ({took}, {often}).", "kernels")
+        yield Finding(f"{spoken} takes {share} of the kernel time ({took}, {often}).{clock}", "kernels")
 
 
 def _executed(run: Run, flops: dict[int, KernelFlops]) -> Iterator[Finding]:
@@ -350,13 +385,13 @@ def _executed(run: Run, flops: dict[int, KernelFlops]) -> Iterator[Finding]:
     path, part = max(paths.items(), key=lambda item: item[1].value or 0)
     share = (part.value or 0) / (figure.value or 1)
     most = "" if len(groups) == 1 else ", the most of all kernels"
-    which = f"all of it {path}" if share == 1 else f"{percent(share)} of it {path}"
+    which = f"All of it is {path}" if share == 1 else f"{percent(share)} of it is {path}"
     about = ("at least " if figure.lower_bound else "") + {"estimated": "about ", "derived": "by its rule "}.get(
         figure.state, ""
     )
     amount, often = f"{about}{si(figure.value or 0)}FLOP", _launches(len(groups[name]))
     rule = f", estimated as {part.reason}" if part.state == "estimated" and part.reason else ""
-    yield Finding(f"{_spoken(first[name])} executed {amount} in {often}{most}; {which}{rule}.", "kernels")
+    yield Finding(f"{_spoken(first[name])} executed {amount} in {often}{most}. {which}{rule}.", "kernels")
 
 
 def _moved(run: PreparedRun) -> Iterator[Finding]:
@@ -372,22 +407,56 @@ def _moved(run: PreparedRun) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _busy(run: Run) -> Iterator[Finding]:
-    """How much of the capture the GPU ran kernels; ncu serialises launches, so there it means nothing."""
-    length = run.report.duration_ns or run.duration_ns
-    found = kernel_time_by_device(run.report.kernels)
-    if run.profiler == "ncu" or not length or not found or max(found.values()) > length:
+def _busy(prepared: PreparedRun) -> Iterator[Finding]:
+    """How much of the time the GPU ran kernels, over the span of the table it leads to."""
+    found = [item for item in prepared.usage.busy if item.stream is None and item.share is not None]
+    if not found:
         return
-    low, high = min(found, key=lambda device: found[device]), max(found, key=lambda device: found[device])
+    low, high = (pick(found, key=lambda item: item.running_ns) for pick in (min, max))
+    length, span = time(low.window_ns), low.window
     if len(found) == 1:
-        share = percent(found[low] / length)
-        text = f"The GPU ran kernels for {share} of the capture: {time(found[low])} of {time(length)}."
+        who, _ = gpu_of([prepared.run], low.device)
+        text = (
+            f"{who} ran kernels for {percent(low.share or 0)} of the time {span}: {time(low.running_ns)} of {length}."
+        )
     else:
         text = (
-            f"{len(found)} GPUs ran kernels for {percent(found[low] / length)} (GPU {low}) to "
-            f"{percent(found[high] / length)} (GPU {high}) of the capture of {time(length)}."
+            f"{len(found)} GPUs ran kernels for {percent(low.share or 0)} (GPU {low.device}) to {percent(high.share or 0)} "
+            f"(GPU {high.device}) of the {length} {span}."
         )
-    yield Finding(text, "kernels")
+    yield Finding(text, "utilisation")
+
+
+def gpu_of(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
+    """("The NVIDIA A100-SXM4-80GB", "is"): the GPU of these runs as a sentence begins; "The GPU" where none names it, "The
+    GPUs" where there are several. ``index``: of the one that is meant."""
+    gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
+    meant = [device for device in gpus if index is not None and device.index == index]
+    named = {device.name or "" for device in meant or gpus}
+    if len(named) > 1:
+        return "The GPUs", "are"
+    name = next(iter(named), "")
+    return (f"The {name}" if 0 < len(name) <= DEVICE else "The GPU"), "is"
+
+
+DEVICE = 34
+"""A longer name of a device is left out of a sentence."""
+
+
+def _ranges(run: Run) -> Iterator[Finding]:
+    """The range that launched most GPU time, beside the time that the host was in it."""
+    timed = [item for item in range_totals(run) if item.gpu_ns]
+    if timed:
+        top = max(timed, key=lambda item: item.gpu_ns or 0)
+        often = "" if top.times == 1 else f" in {count(top.times).text} times"
+        yield Finding(
+            f"Range {_middle(top.name)} launched the most GPU time: {time(top.gpu_ns or 0)}{often}. "
+            f"The host was in it for {time(top.host_ns)}.", "ranges",
+        )  # fmt: skip
+
+
+def _middle(name: str) -> str:
+    return name if len(name) <= NAMED else f"{name[: NAMED // 2]}…{name[1 - NAMED // 2 :]}"
 
 
 def _copies(run: Run) -> Iterator[Finding]:
@@ -400,7 +469,7 @@ def _copies(run: Run) -> Iterator[Finding]:
         bytes_ = f" for {size(sum(moved))}" if len(moved) == len(timed) else ""
         often = "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
         share = percent(took / (took + kernels))
-        text = f"{often} took {time(took)}{bytes_}: {share} of the work on the GPU, kernels and copies summed."
+        text = f"{often} took {time(took)}{bytes_}: {share} of the time of copies and kernels, both summed."
         yield Finding(text, "ranges")
 
 

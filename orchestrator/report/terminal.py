@@ -35,10 +35,22 @@ ROWS, SOURCE_ROWS = 12, 20
 """Rows of a table before "and N more"."""
 
 
-LEFT_OUT = {"category", "direction", "host time", "memory", "concerns", "run", "batches", "images", "loss", "problems"}
+LEFT_OUT = {
+    "category",
+    "direction",
+    "host time",
+    "allocated, all calls",
+    "concerns",
+    "run",
+    "batches",
+    "images",
+    "loss",
+    "problems",
+}
 """Columns of the page that do not fit 80 columns; problems are among the findings."""
 _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
+_OF_RANGES = {"domain", "host mean", "host longest"}
 _OF_RANKS = {"span", "hidden", "±"}
 NAME_WIDTH = 24
 """Columns for the name of a layer, which continues beside its other batch sizes."""
@@ -66,13 +78,14 @@ def run_details(run: Run) -> list[RenderableType]:
     analysis = analyse(study)
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
+    ranges = page_study.ranges([run])
     views = (
         *inference_tables([run]), kernels.summary(prepared, paths=False), advice_table([run], brief=True), mix_table([run]),
-        page_study.operators([run]), page_study.ranges([run]), page_study.api_calls([run]),
+        page_study.operators([run]), ranges, page_study.api_calls([run]),
         usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
         page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
     )  # fmt: skip
-    shown = [from_view(view) for view in views if view is not None]
+    shown = [from_view(view, left_out=_OF_RANGES if view is ranges else LEFT_OUT) for view in views if view is not None]
     return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
 
 

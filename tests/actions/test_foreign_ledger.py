@@ -56,7 +56,9 @@ def test_model_utilisation_is_paper_over_time_and_the_published_peak(tmp_path: P
     assert point is not None and point.peak is not None and point.path == "fp32"
     assert point.mfu == pytest.approx(PAPER / 5e-6 / point.peak) and point.mfu < 1
     (whole,) = found.roofline.at("run")
-    assert whole.traffic.name == "whole capture" and whole.hfu == pytest.approx(EXECUTED / 5e-6 / whole.peak)
+    assert whole.traffic.name == "all kernels of the capture" and whole.hfu == pytest.approx(
+        EXECUTED / 5e-6 / whole.peak
+    )
 
 
 def test_more_than_the_peak_is_refused_with_a_cause(tmp_path: Path) -> None:

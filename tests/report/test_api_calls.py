@@ -32,13 +32,17 @@ def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
     assert float(found[0]["mean"]) == 3000 / 4
 
 
-def test_ranges_show_time_on_the_host_and_gpu_time_and_a_dash_where_that_is_not_known() -> None:
+def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> None:
     ranges = [
         Range(0, "fc:forward", None, 0, 100, 7, 0, None, gpu_ns=40, gpu_span_ns=60),
         Range(1, "fc:forward", None, 200, 300, 7, 0, None, gpu_ns=0),
-        Range(2, "other", None, 600, 50, 7, 0, None),
+        Range(2, "other", None, 600, 5000, 7, 0, None),
+        Range(3, "short on the host", None, 6000, 2, 7, 0, None, gpu_ns=900, gpu_span_ns=900),
     ]
-    first, second = rows(study.ranges([run(Report("nsys", Path("r"), "f", ranges=ranges))]))
-    shown = [float(first[label]) for label in ("time on host", "GPU time", "GPU span")]
-    assert shown == [100 + 300, 40 + 0, 60]
-    assert (second["GPU time"], second["GPU span"]) == ("–", "–")
+    table = study.ranges([run(Report("nsys", Path("r"), "f", ranges=ranges))])
+    assert not {"time", "mean", "longest"} & {column.label for column in table.columns}, "a time says whose it is"
+    found = rows(table)
+    assert [row["range"] for row in found] == ["short on the host", "fc:forward", "other"]
+    labels = ("host time", "host longest", "GPU time", "GPU span")
+    assert [float(found[1][label]) for label in labels] == [100 + 300, 300, 40 + 0, 60]
+    assert (found[2]["GPU time"], found[2]["GPU span"]) == ("–", "–")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.records.report import Copy, Kernel, Step
+from perfctl.records.report import Copy, Kernel, Range, Step
 from perfctl.records.run import Run
 from tests.analyse import synthetic
 
@@ -44,11 +46,15 @@ def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause() -> None:
     assert "of the fp32 peak of the Tesla V100-SXM2-16GB" in text and "wrong device" in text
 
 
-def test_the_largest_layer_is_named_at_both_ends_of_the_sweep() -> None:
+def test_the_largest_layer_is_named_at_both_ends_of_the_sweep_with_its_directions_added_up() -> None:
     (study,) = studies([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 256)])
-    first = said(study)[0]
-    share = 16 * 4000 / (16 * 10_100 + 1000) * 100
-    assert first.text.startswith(f"conv2 backward takes the most time: {share:.1f} % of the step at batch 16")
+    first, rows = said(study)[0], analyse(study).ledger.rows
+    shares = {row.direction: row.share or 0 for row in rows if (row.batch, row.layer) == (16, "conv2")}
+    assert len(shares) > 1 and shares["backward"] == pytest.approx(16 * 4000 / (16 * 10_100 + 1000))
+    assert first.text.startswith(
+        f"conv2 takes the most time: {sum(shares.values()) * 100:.1f} % of the time of all steps at batch 16"
+    )
+    assert f"Its largest direction is backward with {shares['backward'] * 100:.1f} % at batch 16" in first.text
     assert first.evidence == "ledger"
 
 
@@ -65,7 +71,7 @@ def test_a_change_within_the_scatter_of_the_steps_is_not_ranked() -> None:
             synthetic.make_run(3, batch_size=64, steps=steps(3200, 12800, 12800))]  # fmt: skip
     (text,) = (text for text in texts(*runs) if "per sample" in text)
     assert "scatters too much" in text and "100 ns at batch 16, 200 ns at batch 64" in text
-    assert text.endswith("it is lowest at batch 32 with 50.0 ns.")
+    assert text.endswith("It is lowest at batch 32 with 50.0 ns.")
 
 
 def test_a_real_change_comes_with_its_factor() -> None:
@@ -90,19 +96,38 @@ def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_wi
     assert texts(synthetic.foreign_run(1))[0] == "gemm_v0 takes 80.0 % of the kernel time (2.00 µs, 2 launches)."
 
 
-def test_a_foreign_report_says_how_much_of_the_capture_the_gpu_worked() -> None:
-    kernels = [Kernel(0, "a", start_ns=0, duration_ns=1000), Kernel(1, "b", start_ns=500, duration_ns=1000)]
-    run = synthetic.foreign_run(1, kernels=kernels, duration_ns=6000)
-    assert "The GPU ran kernels for 25.0 % of the capture: 1.50 µs of 6.00 µs." in texts(run)
-    too_short = replace(run, duration_ns=1400)
-    assert not any("of the capture" in text for text in texts(too_short))
-    assert not any("of the capture" in text for text in texts(replace(run, duration_ns=None)))
-    assert not any("of the capture" in text for text in texts(replace(run, profiler="ncu")))
+def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span_of_its_table() -> None:
+    kernels = [Kernel(0, "a", start_ns=0, duration_ns=1000), Kernel(1, "b", start_ns=500, duration_ns=1000),
+               Kernel(2, "c", start_ns=5500, duration_ns=500)]  # fmt: skip
+    run = synthetic.foreign_run(1, kernels=kernels, duration_ns=60_000)
+    (item,) = (item for item in said(studies([run])[0]) if "ran kernels" in item.text)
+    share = (1500 + 500) / 6000 * 100
+    assert item.text.endswith(
+        f"{share:.1f} % of the time from the first kernel to the end of the last: 2.00 µs of 6.00 µs."
+    )
+    assert item.evidence == "utilisation"
+    (used,) = analyse(studies([run])[0]).prepared.runs
+    assert used.usage.ways.kernels.value == pytest.approx(share / 100)
+    assert not any("ran kernels" in text for text in texts(replace(run, profiler="ncu")))
+
+
+def test_the_device_that_ran_kernels_is_named() -> None:
+    run = replace(synthetic.foreign_run(1), device=synthetic.V100)
+    assert any(text.startswith(f"The {synthetic.V100.name} ran kernels for") for text in texts(run))
+    long = replace(synthetic.V100, name="x" * 60)
+    assert any(text.startswith("The GPU ran kernels for") for text in texts(replace(run, device=long)))
+
+
+def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the_host() -> None:
+    ranges = [Range(0, "loader", None, 0, 90_000, 7, 0, None, gpu_ns=10),
+              Range(1, "forward", None, 0, 407, 7, 0, None, gpu_ns=855)]  # fmt: skip
+    (text,) = (text for text in texts(synthetic.foreign_run(1, ranges=ranges)) if text.startswith("Range"))
+    assert text == "Range forward launched the most GPU time: 855 ns. The host was in it for 407 ns."
 
 
 def test_a_foreign_report_sets_copies_beside_kernels() -> None:
     copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
-    text = "2 copies and memsets took 625 ns for 8.19 kB: 20.0 % of the work on the GPU, kernels and copies summed."
+    text = "2 copies and memsets took 625 ns for 8.19 kB: 20.0 % of the time of copies and kernels, both summed."
     assert text in texts(synthetic.foreign_run(1, copies=copies))
 
 
@@ -110,8 +135,11 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500),
                 *synthetic.fp_counters(2, 7, 0, 0)]  # fmt: skip
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
-    assert "gemm_v0 executed 2.00 kFLOP in 2 launches, the most of all kernels; all of it fp32." in texts(run)
-    assert "gemm_v0 takes 80.0 % of the kernel time under ncu, at locked clocks (2.00 µs, 2 launches)." in texts(run)
+    assert "gemm_v0 executed 2.00 kFLOP in 2 launches, the most of all kernels. All of it is fp32." in texts(run)
+    assert (
+        "gemm_v0 takes 80.0 % of the kernel time (2.00 µs, 2 launches). That is under ncu, at locked clocks."
+        in texts(run)
+    )
     tensor = [*counters[:-1], *synthetic.fp_counters(2, 0, 0, 0, pipe=100)[-1:]]
     text = next(text for text in texts(replace(run, report=replace(run.report, counters=tensor))) if "executed" in text)
     assert text.startswith("relu executed about 51.2 kFLOP") and ", estimated as 512 x tensor instructions" in text

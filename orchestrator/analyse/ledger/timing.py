@@ -13,13 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfctl.orchestrator.analyse.ledger.studies import device_kind
-from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel, Range
+from perfctl.records.report import COVERS, WHOLE_CAPTURE, Range
 from perfctl.records.run import Run
 
 Key = tuple[str, str]
 """(layer, direction); the optimizer's own work is ("", "optimizer")."""
 OPTIMIZER: Key = ("", "optimizer")
 
+KERNELS_OF_STEPS, KERNELS_OF_CAPTURE, ALL_STEPS = (
+    "kernel time of all steps", "kernel time of the capture", "time of all steps",
+)  # fmt: skip
+"""What shares are of."""
 KERNEL_BASIS = {
     "nsys": "kernels, nsys", "torch": "kernels, torch (CUPTI)", "dlprof": "kernels, DLProf",
     "ncu": "kernels under ncu, locked clocks: not a time to trust",
@@ -38,6 +42,8 @@ class Spread:
     mean: float
     """Shares are made of means: means of parts add up to the mean of the whole, medians do not."""
     values: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    over: int = 1
+    """Steps that each value is the mean of: above 1 where no launch says its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +54,16 @@ class LayerTimes:
     trusted: bool
     """False under ncu: clocks are locked, caches flushed, launches serialised."""
     whole: str
-    """What shares refer to: "kernel time of a step" or "step"."""
+    """What shares refer to: KERNELS_OF_STEPS, KERNELS_OF_CAPTURE or ALL_STEPS."""
     rows: Mapping[Key, Spread]
     total: Spread
     unattributed: Spread
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Spread of at least one value."""
+def spread(values: Sequence[float], over: int = 1) -> Spread:
+    """Spread of at least one value; ``over``: steps that each is the mean of."""
     median, mean = statistics.median(values), statistics.fmean(values)
-    return Spread(median, min(values), max(values), len(values), mean, tuple(values))
+    return Spread(median, min(values), max(values), len(values), mean, tuple(values), over)
 
 
 def times_kernels(run: Run) -> bool:
@@ -117,22 +123,6 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
-def kernel_time_by_device(kernels: Iterable[Kernel]) -> dict[int, int | float]:
-    """device -> nanoseconds in which at least one kernel ran on it; empty unless every kernel has start and duration."""
-    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for kernel in kernels:
-        if kernel.start_ns is None or kernel.duration_ns is None:
-            return {}
-        spans[kernel.device_index or 0].append((kernel.start_ns, kernel.start_ns + kernel.duration_ns))
-    found: dict[int, int | float] = {}
-    for device, intervals in spans.items():
-        found[device], reached = 0, float("-inf")
-        for start, end in sorted(intervals):
-            found[device] += max(end - max(start, reached), 0)
-            reached = max(reached, end)
-    return found
-
-
 def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
     """The range with this number and those around it."""
     while number is not None and number in ranges:
@@ -186,7 +176,8 @@ def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> La
             steps[step] = None
     totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
     return _gather(sums, totals, KERNEL_BASIS[run.profiler], run.profiler != "ncu",
-                   "kernel time of the capture" if covers_capture(run) else "kernel time of a step")  # fmt: skip
+                   KERNELS_OF_CAPTURE if covers_capture(run) else KERNELS_OF_STEPS,
+                   1 if in_steps else count)  # fmt: skip
 
 
 def _from_ranges(run: Run) -> LayerTimes | None:
@@ -216,17 +207,19 @@ def _from_ranges(run: Run) -> LayerTimes | None:
         if place >= 0 and moment < starts[place][1]:  # on any thread
             sums[whole.get(key, key)][starts[place][2]] += own[number]
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
-    return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, "step")
+    return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, ALL_STEPS)
 
 
 def _gather(
     sums: Mapping[Key | None, Mapping[int | None, float]], totals: Mapping[int | None, float], basis: str,
-    trusted: bool, whole: str,
+    trusted: bool, whole: str, over: int = 1,
 ) -> LayerTimes | None:  # fmt: skip
     """Medians over the steps of ``totals``. A layer that did not run in a step took 0 in it."""
     if not totals:
         return None
-    rows = {key: spread([found.get(step, 0) for step in totals]) for key, found in sums.items() if key is not None}
+    rows = {
+        key: spread([found.get(step, 0) for step in totals], over) for key, found in sums.items() if key is not None
+    }
     attributed = {step: sum(found.get(step, 0) for key, found in sums.items() if key is not None) for step in totals}
     left = [max(total - attributed[step], 0) for step, total in totals.items()]
-    return LayerTimes(basis, trusted, whole, rows, spread([*totals.values()]), spread(left))
+    return LayerTimes(basis, trusted, whole, rows, spread([*totals.values()], over), spread(left, over))

@@ -43,20 +43,22 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Samples of one device in one run: means of utilisation and power (W), largest memory (bytes) and temperature, smallest
-    clock (Hz). None: not in any sample."""
+    """Samples of one device in one run: means over time of utilisation and power (W), largest memory (bytes) and
+    temperature, smallest clock (Hz). None: not in any sample, or in none of the measured steps for a mean."""
 
     run: Run
     device: int | None
     count: int
     utilisation: float | None
-    """Mean, 0..1; the tool's own: share of time with any kernel, sampled."""
+    """Mean over time, 0..1; the tool's own: share of time with any kernel, sampled."""
     memory_used: int | None
     memory_total: int | None
     power: float | None
     temperature: float | None
     """Largest, degrees Celsius."""
     clock: int | None
+    span: str
+    """What the mean utilisation is over, or why there is none."""
 
 
 def busy(run: Run) -> tuple[Busy, ...]:
@@ -81,12 +83,12 @@ def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int
     kernels = list(run.report.kernels)
     if run.profiler == "ncu" or not kernels or any(k.start_ns is None or k.duration_ns is None for k in kernels):
         return {}, (0, 0), ""
-    words = "from the first kernel's start to the last one's end"
+    words = "from the first kernel to the end of the last"
     start, end = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
     steps = [item for item in run.report.ranges if item.step is not None and item.name.startswith("perfctl:step:")]
     if steps:
         start = min(item.start_ns for item in steps)
-        words = "from the first step's start to the last kernel's end"
+        words = "from the first step to the end of the last step or kernel"
         end = max(end, *(item.start_ns + (item.duration_ns or 0) for item in steps))
     devices: dict[int, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
@@ -163,12 +165,11 @@ def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
     def known(field: str) -> list[Any]:
         return [value for sample in samples if (value := getattr(sample, field)) is not None]
 
-    shares, watts = known("gpu_utilisation"), known("power_w")
+    (share, span), (watts, _) = _mean(run, samples, "gpu_utilisation"), _mean(run, samples, "power_w")
     return Readings(
-        run, device, len(samples), sum(shares) / len(shares) if shares else None,
-        max(known("memory_used_bytes"), default=None), max(known("memory_total_bytes"), default=None),
-        sum(watts) / len(watts) if watts else None, max(known("temperature_c"), default=None),
-        min(known("sm_clock_hz"), default=None),
+        run, device, len(samples), share, max(known("memory_used_bytes"), default=None),
+        max(known("memory_total_bytes"), default=None), watts, max(known("temperature_c"), default=None),
+        min(known("sm_clock_hz"), default=None), span,
     )  # fmt: skip
 
 
@@ -189,6 +190,8 @@ class UsageShare:
 
     value: float | None
     reason: str
+    gpus: int = 1
+    """GPUs that the value is the plain mean of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +234,7 @@ def _kernels(run: Run, busy: Sequence[Busy]) -> UsageShare:
         why = "ncu runs kernels one by one" if run.profiler == "ncu" else "no kernels with start times"
         return UsageShare(None, why)
     over = f", mean of {len(found)} GPUs" if len(found) > 1 else ""
-    return UsageShare(sum(item.share or 0 for item in found) / len(found), f"{found[0].window}{over}")
+    return UsageShare(sum(item.share or 0 for item in found) / len(found), f"{found[0].window}{over}", len(found))
 
 
 def _nvml(run: Run) -> UsageShare:
@@ -243,7 +246,7 @@ def _nvml(run: Run) -> UsageShare:
     known = [value for value, _ in found if value is not None]
     over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
     sampled = "GR Active as nsys sampled it, " if known and run.profiler == "nsys" and run.origin == "ingested" else ""
-    return UsageShare(sum(known) / len(known) if known else None, sampled + found[0][1] + over)
+    return UsageShare(sum(known) / len(known) if known else None, sampled + found[0][1] + over, len(known) or 1)
 
 
 def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None, str]:
@@ -252,7 +255,7 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> tuple[float | None
         return None, next((gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}"), "not sampled")
     window = measured_window(run)
     if window is None:
-        return mean_over_time(points), f"mean over time of {len(points)} readings, whole capture"
+        return mean_over_time(points), f"mean over time of {len(points)} readings, from the first to the last"
     value = mean_over_time(points, window)
     if value is None:
         return None, f"none of {len(points)} readings covers the measured steps"

@@ -41,6 +41,8 @@ class Idle:
     run: Run
     device: int
     window_ns: int
+    window: str
+    """The same in words, as of :class:`Busy`."""
     by_cause: dict[str, int]
     count: int
     largest: tuple[Wait, ...]
@@ -49,11 +51,11 @@ class Idle:
 
 def idle(run: Run) -> tuple[Idle, ...]:
     """Each device that ran kernels; empty under ncu and without start times, as ``busy`` is."""
-    devices, window, _ = kernels_in_window(run)
-    return tuple(_idle(run, device, kernels, window) for device, kernels in devices.items())
+    devices, window, words = kernels_in_window(run)
+    return tuple(_idle(run, device, kernels, window, words) for device, kernels in devices.items())
 
 
-def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int]) -> Idle:
+def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int], words: str) -> Idle:
     kernels.sort(key=lambda kernel: kernel.start_ns or 0)
     by_end = sorted(kernels, key=end_of)
     host = [item for item in run.report.ranges if item.duration_ns is not None]
@@ -75,7 +77,7 @@ def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int])
         around = innermost.name if innermost is not None else None
         made.append(Wait(begin, stop - begin, cause, by_end[last] if last >= 0 else None, following, around))
     kept = {cause: length for cause, length in by_cause.items() if length}
-    return Idle(run, device, window[1] - window[0], kept, len(waits), tuple(made))
+    return Idle(run, device, window[1] - window[0], words, kept, len(waits), tuple(made))
 
 
 def _cause(explanations: Mapping[str, list[tuple[int, int]]], start: int, end: int) -> str:

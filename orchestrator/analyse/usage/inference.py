@@ -220,7 +220,8 @@ def peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
         found = use.memory
         known = (
             (found.process, "the process on the GPU (NVML)"), (found.device, "everybody on the GPU (nvidia-smi or NVML)"),
-            (found.reserved, "reserved by torch on the GPU"), (found.host, "resident on the host"),
+            (found.reserved, "reserved by torch on the GPU"), (found.host_all, "resident on the host, all processes"),
+            (found.host, "resident on the host, the process that computes"),
         )  # fmt: skip
         for value, what in known:
             if value is not None:

@@ -33,7 +33,9 @@ class MemoryUse:
     device: int | None
     device_total: int | None
     host: int | None
-    """Resident memory of the run's processes, or of the one that computes. Highest."""
+    """Resident memory of the process that computes, highest, as it recorded it about itself."""
+    host_all: int | None
+    """The same of all the run's processes together, highest reading from outside."""
 
 
 def memory_use(run: Run) -> MemoryUse:
@@ -42,7 +44,6 @@ def memory_use(run: Run) -> MemoryUse:
     gpu = [sample for sample in run.report.samples if not is_host(sample)]
     device = run.device if run.device is not None and run.device.kind == "gpu" else None
     own = [sample for sample in gpu if sample.device_index == (device.index if device else None)] or gpu
-    host = _most(sample.host_memory_bytes for sample in run.report.samples)
     forward = [call for call in run.layer_calls if call.direction == "forward"]
     weights = [call.parameters for call in forward if call.parameters is not None]
     outputs = [call.write_bytes for call in forward if call.write_bytes is not None]
@@ -52,7 +53,8 @@ def memory_use(run: Run) -> MemoryUse:
         process=_most(sample.process_memory_bytes for sample in own),
         device=_most(sample.memory_used_bytes for sample in own),
         device_total=total or _most(sample.memory_total_bytes for sample in own) or (device.memory_bytes if device else None),
-        host=host if host is not None else figures.get(("peak", "host_resident")),
+        host=figures.get(("peak", "host_resident")),
+        host_all=_most(sample.host_memory_bytes for sample in run.report.samples),
     )  # fmt: skip
 
 

@@ -54,17 +54,18 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
     counts = sorted({step.count for _, step in timed})
     steps = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     note = f"{'; '.join(sorted({point.basis or '' for point, _ in timed}))}; median and range over {steps} steps"
-    said = "; ".join(f"batch {point.batch}: {time(point.per_sample or 0)}" for point, _ in timed)
+    said = "; ".join(f"batch {point.batch}: {time(point.per_sample)}" for point, _ in timed if point.per_sample)
     found = []
     for what, description in (("sample", f"Time per sample. {said}"), ("step", "Time per step against batch size")):
-        seconds = [
-            tuple(
-                length / (point.batch if what == "sample" else 1) / 1e9 for length in (step.median, step.low, step.high)
-            )
+        seconds = {
+            point.batch: [length / parts / 1e9 for length in (step.median, step.low, step.high)]
             for point, step in timed
-        ]
-        middle, lows, highs = zip(*seconds, strict=True)
-        line = Series(what, tuple(point.batch for point, _ in timed), middle, lows, highs)
+            if (parts := point.samples if what == "sample" else 1)
+        }
+        if len(seconds) < 2:
+            continue
+        middle, lows, highs = zip(*seconds.values(), strict=True)
+        line = Series(what, tuple(seconds), middle, lows, highs)
         svg = against_batch(f"{key}-{what}", description, [line], lambda s: short(time(s * 1e9)), up=f"time per {what}")
         found.append(Chart(f"Time per {what}, by batch size", svg, note))
     return found
@@ -98,7 +99,7 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
     seen = {part for found in parts.values() for part, share in found.items() if share > 0}
     by_batch = ", by batch size" if len(rows) > 1 else ""
     title = f"Share of the {timed[0].whole} by layer, all directions{by_batch}"
-    note = f"{'; '.join(sorted({row.basis for row in timed if row.basis}))}; all measured steps together"
+    note = "; ".join(sorted({row.basis for row in timed if row.basis}))
     return [Chart(title, svg, note, tuple((part, colour) for part, colour in legend.items() if part in seen))]
 
 
@@ -214,7 +215,8 @@ def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -
         used = [run.memory for run in runs]
         read = {
             "process, NVML": [item.process for item in used], "device in use": [item.device for item in used],
-            "reserved": [item.reserved for item in used], "host resident": [item.host for item in used],
+            "reserved": [item.reserved for item in used], "host, all processes": [item.host_all for item in used],
+            "host resident": [item.host for item in used],
         }  # fmt: skip
         known = ((model, what, points) for what, values in read.items() if (points := _points(runs, values)))
         lines += islice(known, 1)

@@ -9,7 +9,8 @@ from math import log, log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
-from perfctl.orchestrator.analyse.ledger.timing import covers_capture
+from perfctl.orchestrator.analyse.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
+from perfctl.orchestrator.analyse.ledger.unattributed import causes
 from perfctl.orchestrator.analyse.verdicts.judge import Judgement
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import (
@@ -178,7 +179,7 @@ def ledger_view(found: Analysis) -> LedgerView | None:
     groups = _once(
         [_group(list(rows), found) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
     )
-    groups += _left_over(ledger.unattributed)
+    groups += _left_over(found)
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
         groups = [replace(group, minor=False) for group in groups]
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
@@ -201,9 +202,11 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     bases = "; ".join(sorted({row.basis for row in ledger.rows if row.basis}))
     lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
     whole_capture = any(covers_capture(run) for run in found.study.runs)
-    what = "the whole capture, in which no steps are known" if whole_capture else "one step"
-    notes = [f"FLOPs and times are for {what}. 1 multiply-add = 2 FLOPs."]
-    over = "" if whole_capture else " Times are medians over the measured steps; shares are of all steps together."
+    what = "for the whole capture, in which no steps are known" if whole_capture else "per step"
+    notes = [f"FLOPs and times are {what}. 1 multiply-add = 2 FLOPs."]
+    means = max((row.time.over for row in ledger.rows if row.time), default=1)
+    statistic = "median over the measured steps" if means == 1 else f"mean over {means} steps: no launch says its step"
+    over = "" if whole_capture else f" Time is the {statistic}; shares are of all steps together."
     if bases:
         notes.append(f"Time: {bases}.{over}")
     if any(run.batch_size is None for run in found.study.runs):
@@ -222,14 +225,14 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     counted = None if lacking else "executed, from SASS counters (ncu), per step"
     compared = None if lacking else "1 means that the hardware executed what the formula says"
     achieved = "paper FLOPs / time: what the arithmetic asked for, not what was executed"
-    timed = "whole capture" if whole_capture else "median over the measured steps"
+    timed = "whole capture" if whole_capture else statistic
     bound = None if unknown else "compute, memory or launch, and the share of what is attainable there"
     return (
         Column("batch"), Column("paper", "FLOP", note=paper),
         Column("counted", "FLOP", note=counted, empty=counted is None),
         Column("counted / paper", note=compared, empty=compared is None),
         Column("time", base="ns", note=f"{timed}: {bases or 'not timed'}"),
-        Column("share", note=f"of the {whole or 'step'}{'' if whole_capture else ', all measured steps together'}"),
+        Column("share", note=f"of the {whole or ALL_STEPS}"),
         Column("achieved", "FLOP/s", note=achieved),
         Column("bound", style="text", note=bound, empty=bound is None),
     ), tuple(notes)  # fmt: skip
@@ -278,8 +281,7 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
     reason = row.time_reason or "not collected"
     took, share = nothing(reason), share_cell(row.share, reason)
     if row.time:
-        spread = f"{time(row.time.low)} to {time(row.time.high)} over {row.time.count} steps"
-        took = time_cell(row.time.median, note=spread if row.time.count > 1 else "one step")
+        took = time_cell(row.time.median, note=_statistic(row))
         if not row.trusted:
             took, share = _distrusted(took), _distrusted(share)
     unrated = "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
@@ -301,6 +303,17 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         return Line(cells, None)
     reach = max(-2.0, min(2.0, log2(row.ratio))) * 25  # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
     return Line(cells, (round(50 + min(reach, 0), 1), round(abs(reach), 1)))
+
+
+def _statistic(row: LedgerRow) -> str:
+    """What the time of a row is of its steps."""
+    took = row.time
+    assert took is not None
+    if row.whole == KERNELS_OF_CAPTURE:
+        return "whole capture"
+    if took.over > 1:
+        return f"mean of {took.over} steps"
+    return "one step" if took.count == 1 else f"{time(took.low)} to {time(took.high)} over {took.count} steps"
 
 
 def _batch_cell(batch: int | None) -> Cell:
@@ -337,7 +350,8 @@ def _distrusted(cell: Cell) -> Cell:
     return replace(cell, title=title, style="est")
 
 
-def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
+def _left_over(found: Analysis) -> list[Group]:
+    rest = found.ledger.unattributed
     if not rest:
         return []
     none = nothing("not a layer")
@@ -348,4 +362,19 @@ def _left_over(rest: Sequence[Unattributed]) -> list[Group]:
         ), None)
         for item in rest
     )  # fmt: skip
-    return [Group("not attributed", "", None, lines, (), (), f"the part of the {rest[0].whole} that no layer explains")]
+    note = f"the part of the {rest[0].whole} that no layer explains{''.join(_causes_at(item, found) for item in rest)}"
+    return [Group("not attributed", "", None, lines, (), (), note)]
+
+
+def _causes_at(item: Unattributed, found: Analysis) -> str:
+    """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause is known."""
+    run = found.prepared.at(item.batch).timing
+    said = [
+        f"{one.text} {percent(one.share * item.share)}{_often(one.launches)}" for one in (causes(run) if run else ())
+    ]
+    at = "" if item.batch is None else f"batch {item.batch}: "
+    return f"; {at}{', '.join(said)}" if said else ""
+
+
+def _often(launches: int | None) -> str:
+    return "" if launches is None else f" in {launches:,} launches" if launches > 1 else " in 1 launch"

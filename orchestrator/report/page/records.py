@@ -12,8 +12,12 @@ from perfctl.orchestrator.report.ledger.matrix import Matrix
 from perfctl.orchestrator.report.ledger.page import LedgerView
 from perfctl.orchestrator.report.tables import Grid, Table
 
-_ENDS = re.compile(r"(?<=[.?!]) (?=[A-Z0-9'])")
+_ENDS = re.compile(r"(?<=[.?!]) (?=[A-Z0-9'…])")
 """Between two sentences."""
+LONGEST = 140
+"""Characters of a finding's first sentence."""
+_CLAUSES = ("; ", ": ", ", ", " (")
+"""Where a longer sentence is broken, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,35 @@ class Finding:
 
     @property
     def first(self) -> str:
-        """The first sentence of several."""
-        return _ENDS.split(self.text, maxsplit=1)[0]
+        """The first sentence of several, at most LONGEST characters: a longer one ends after a clause."""
+        return _first(self.text)[0]
 
     @property
     def rest(self) -> str:
         """What follows the first sentence; "" where nothing does."""
-        return self.text[len(self.first) :].lstrip()
+        return _first(self.text)[1]
+
+
+def _first(text: str) -> tuple[str, str]:
+    """(first sentence, the rest)."""
+    sentence = _ENDS.split(text, maxsplit=1)[0]
+    rest = text[len(sentence) :].lstrip()
+    if len(sentence) <= LONGEST:
+        return sentence, rest
+    for mark in _CLAUSES:
+        place = sentence.rfind(mark, 0, LONGEST)
+        while place > 0 and sentence.count("(", 0, place) != sentence.count(")", 0, place):
+            place = sentence.rfind(mark, 0, place)
+        if place >= LONGEST // 4:
+            after = sentence[place:].lstrip(";:, ")
+            word = after.partition(" ")[0]
+            return (
+                f"{sentence[:place]}.",
+                f"{after[:1].upper() + after[1:] if word.isalpha() else after} {rest}".strip(),
+            )
+    place = sentence.rfind(" ", LONGEST // 4, LONGEST - 1)
+    place = place if place > 0 else LONGEST - 2
+    return f"{sentence[:place]} …", f"… {sentence[place:].lstrip()} {rest}".strip()
 
 
 @dataclass(frozen=True, slots=True)

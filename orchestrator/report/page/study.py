@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
+from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell, word
 from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import RUN, Column, Grid, Table, listing, long_table
-from perfctl.records.report import Copy, Range, Summary
+from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
 COUNTER_ROWS = 50_000
@@ -79,7 +79,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
         Column("self time", base="ns", note="on the host, children excluded"),
         Column("host time", base="ns", note="on the host, children included: rows overlap, do not add them up"),
         Column("device time", base="ns", note="of the kernels it launched"),
-        Column("memory", base="B", note="net bytes allocated inside"),
+        Column("allocated, all calls", base="B", note="net bytes of every call added up: not memory in use at one time"),
         Column("FLOPs", "FLOP", note="as the report states them; its own convention, which may not be ours"),
     ]  # fmt: skip
     rows = [
@@ -92,34 +92,23 @@ def operators(runs: Sequence[Run]) -> Table | None:
 
 
 def ranges(runs: Sequence[Run]) -> Table | None:
-    """Ranges by name: how often, how long on the host, and the GPU time of what they launched. Nested ranges overlap, so
-    there is no share."""
-    sums: dict[tuple[str, str, str | None], list[Range]] = defaultdict(list)
-    for run in runs:
-        for item in run.report.ranges:
-            if item.duration_ns is not None:
-                sums[run_label(run), item.name, item.domain].append(item)
+    """Ranges by name, the most GPU time first: GPU time of what they launched, and time on the host, each labelled. Nested
+    ranges overlap, so there is no share."""
     columns = [
         RUN, Column("range", style="code"), Column("domain", style="text"), Column("times"),
-        Column("time on host", base="ns", note="sum, ranges inside included: rows overlap"), Column("mean", base="ns"),
-        Column("longest", base="ns"),
         Column("GPU time", base="ns", note="sum of the kernels, copies and memsets that the range launched on its own thread"),
         Column("GPU span", base="ns", note="sum, from the first start to the last end of these in each range"),
+        Column("host time", base="ns", note="sum, on the host's clock, ranges inside included: rows overlap"),
+        Column("host mean", base="ns"), Column("host longest", base="ns"),
     ]  # fmt: skip
-    rows = []
-    for key, items in sums.items():
-        times = [item.duration_ns or 0 for item in items]
-        gpu, span = (_sum_known(item[place] for item in items) for place in _GPU_TIMES)
-        rows.append([*key, len(times), sum(times), sum(times) / len(times), max(times), gpu, span])
-    return listing("Ranges by name", columns, sorted(rows, key=lambda row: (-row[4], row[1])))
-
-
-_GPU_TIMES = (Range._fields.index("gpu_ns"), Range._fields.index("gpu_span_ns"))
-
-
-def _sum_known(values: Iterable[Any]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    totals = [item for run in runs for item in range_totals(run)]
+    totals.sort(key=lambda item: (-(item.gpu_ns or 0), -item.host_ns, item.name))
+    rows = [
+        [run_label(item.run), item.name, item.domain, item.times, item.gpu_ns, item.span_ns, item.host_ns,
+         item.host_ns / item.times, item.longest_ns]
+        for item in totals
+    ]  # fmt: skip
+    return listing("Ranges by name", columns, rows)
 
 
 def api_calls(runs: Sequence[Run]) -> Table | None:
@@ -183,7 +172,8 @@ def _ready_made(item: Summary, run: Run) -> Cell:
 def steps(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
-        RUN, Column("phase", style="text"), Column("number"), Column("time", base="ns"), Column("loss"),
+        RUN, Column("phase", style="text"), Column("number"), Column("time", base="ns", note="on the host's clock"),
+        Column("loss"),
         Column("accuracy"),
     ]  # fmt: skip
     rows = [

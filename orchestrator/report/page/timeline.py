@@ -18,6 +18,7 @@ MOST = 20_000
 """Bars of one kind in a view; a longer capture ends earlier and says so."""
 LANES = 16
 """Rows of a track; bars nested deeper are left out and counted."""
+FIRST_TO_LAST = "from the first {0} to the end of the last"
 OTHER, NO_LAYER = 7, 8
 
 
@@ -81,13 +82,15 @@ def _view(run: Run) -> _View | None:
     timed = sorted((kernel for kernel in run.report.kernels if _timed(kernel) and kernel.step == wanted),
                    key=lambda kernel: kernel.start_ns or 0)  # fmt: skip
     if timed:
-        kept, title = timed[:MOST], "whole capture" if wanted is None else f"step {wanted}"
+        kept, title = timed[:MOST], FIRST_TO_LAST.format("kernel") if wanted is None else f"step {wanted}"
         view = _View(run, title, kept[0].start_ns or 0, max(map(_end, kept)))
         if len(kept) < len(timed):
+            view.title = f"{title}, the first {len(kept):,} kernels"
             view.notes.append(f"the first {len(kept):,} of {len(timed):,} kernels; the rest is in the store")
         return view
     spans = sorted((item.start_ns, item.start_ns + item.duration_ns) for item in run.report.ranges if item.duration_ns)
-    return _View(run, "whole capture", spans[0][0], max(end for _, end in spans[:MOST])) if spans else None
+    title = FIRST_TO_LAST.format("range") + (f", the first {MOST:,} ranges" if len(spans) > MOST else "")
+    return _View(run, title, spans[0][0], max(end for _, end in spans[:MOST])) if spans else None
 
 
 def _packed(title: str, kind: str, bars: Sequence[Bar], view: _View, names: dict[str, int]) -> dict[str, Any]:

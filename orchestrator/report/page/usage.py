@@ -8,7 +8,7 @@ from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, share_cell, size_cell, text_cell
-from perfctl.orchestrator.report.numbers import significant
+from perfctl.orchestrator.report.numbers import percent, significant
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
 from perfctl.records.report import Kernel
@@ -60,9 +60,9 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """Readings of nvidia-smi, DCGM or NVML during a run."""
     columns = [
         RUN, Column("device"), Column("samples"),
-        Column("utilisation", note="mean of the device's own figure: share of time with any kernel, sampled"),
+        Column("utilisation", note="mean over time of the device's own figure: share of time with any kernel, sampled"),
         Column("memory used", base="B", note="largest"), Column("memory", base="B"),
-        Column("power", "W", note="mean"), Column("temperature", "°C", note="highest"),
+        Column("power", "W", note="mean over time, as utilisation"), Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
     ]  # fmt: skip
     none = "not sampled"
@@ -74,7 +74,7 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
         )
         rows.append([
             run_label(item.run), count(item.device, "the samples do not say"), item.count,
-            share_cell(item.utilisation, none), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
+            _share(UsageShare(item.utilisation, item.span)), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
             power, heat, amount(item.clock, "Hz", none),
         ])  # fmt: skip
     return listing("Readings of the devices", columns, rows, drop_run=False)
@@ -123,11 +123,12 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
 
 
 def _share(share: UsageShare) -> Cell:
-    """A share below 0.1 % keeps five digits: one decimal of a percentage would be 0."""
+    """With its span in the title. Below 0.1 % it keeps five digits: one decimal of a percentage would be 0."""
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)
-    return Cell(f"{value * 100:.5g} %", share.reason, value=value) if 0 < value < 0.001 else share_cell(value)
+    text = f"{value * 100:.5g} %" if 0 < value < 0.001 else percent(value)
+    return Cell(text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value)
 
 
 def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
@@ -179,11 +180,14 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("peak reserved", base="B", note="the memory that the allocator reserved on the device for it"),
         Column("process, NVML", base="B", note="with CUDA's context and the memory of libraries"),
         Column("device in use", base="B", note="by everybody, highest reading"),
-        Column("device", base="B"), Column("host resident", base="B", note="highest"),
+        Column("device", base="B"),
+        Column("host resident", base="B", note="of the process that computes, as it recorded it; highest"),
+        Column("host, all processes", base="B", note="resident memory of all the run's processes, sampled; highest"),
     ]  # fmt: skip
     rows = []
     for item in (run.memory for run in runs):
         measured = (item.allocated, item.reserved, item.process, item.device)
-        if any(value is not None for value in (*measured, item.host)):
-            rows.append((run_label(item.run), item.weights, item.outputs, *measured, item.device_total, item.host))
+        host = (item.host, item.host_all)
+        if any(value is not None for value in (*measured, *host)):
+            rows.append((run_label(item.run), item.weights, item.outputs, *measured, item.device_total, *host))
     return listing("Memory on paper, in the allocator, and on the device", columns, rows, drop_run=False)

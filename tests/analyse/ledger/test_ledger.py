@@ -148,7 +148,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(sy
     assert [(found.kind, found.time_reason) for found in rows[:2]] == [
         ("Linear", "no range or kernel of it was seen")
     ] * 2
-    assert (unknown.time_reason, unknown.share, unknown.whole) == (None, 1, "kernel time of a step")
+    assert (unknown.time_reason, unknown.share, unknown.whole) == (None, 1, "kernel time of all steps")
     assert (rows[0].whole, rows[0].basis, rows[0].share, rows[0].trusted) == (None, None, None, True)
 
 

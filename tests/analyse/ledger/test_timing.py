@@ -56,18 +56,9 @@ def test_kernels_without_step_numbers_are_divided_by_the_steps_measured(syntheti
     run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels, steps=steps)
     times = PreparedRun(run).layer_times
     assert times is not None and times.rows["fc", "forward"].median == 30
+    row = times.rows["fc", "forward"]
+    assert (row.count, row.over) == (1, 4), "one value, which is the mean of four steps"
     assert PreparedRun(replace(run, report=replace(run.report, steps=()))).layer_times is None
-
-
-def test_time_in_which_kernels_overlap_is_counted_once_a_device() -> None:
-    kernels = [
-        Kernel(0, "a", start_ns=0, duration_ns=100, device_index=0),
-        Kernel(1, "b", start_ns=50, duration_ns=20, device_index=0),
-        Kernel(2, "c", start_ns=90, duration_ns=30, device_index=0),
-        Kernel(3, "d", start_ns=0, duration_ns=7, device_index=1),
-    ]
-    assert timing.kernel_time_by_device(kernels) == {0: 120, 1: 7}
-    assert timing.kernel_time_by_device([*kernels, Kernel(4, "e", duration_ns=5)]) == {}
 
 
 def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(synthetic: ModuleType) -> None:
@@ -169,7 +160,7 @@ def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -
         assert {key: sorted(row.values) for key, row in found.rows.items()} == (
             {("fc", "forward"): sorted(values)} if values else {}
         )
-        assert (found.total.median, found.basis, found.whole) == (50, "host ranges, torch on the CPU", "step")
+        assert (found.total.median, found.basis, found.whole) == (50, "host ranges, torch on the CPU", timing.ALL_STEPS)
         assert found.unattributed.low == (47 if values else 50)
 
 
@@ -206,5 +197,5 @@ def test_kernels_that_no_layer_explains_are_what_is_left(synthetic: ModuleType) 
         timing.OPTIMIZER: (0, 5),
     }
     assert (found.total.values, found.unattributed.values) == ((13, 9), (3, 4))
-    assert (found.basis, found.trusted, found.whole) == (timing.KERNEL_BASIS["ncu"], False, "kernel time of a step")
+    assert (found.basis, found.trusted, found.whole) == (timing.KERNEL_BASIS["ncu"], False, timing.KERNELS_OF_STEPS)
     assert found.rows["fc", "forward"].mean == 5

@@ -93,8 +93,8 @@ def test_the_page_speaks_of_it_above_a_twentieth(loose: int, said: bool, synthet
     assert bool(texts) is said
     if said:
         share = f"{loose / (96 + loose) * 100:.1f} %"
-        assert texts[0].startswith(f"{share} of the kernel time of a step at batch 64")
-        assert f"mostly the loss and functional calls ({share}, 1 launch)." in texts[0]
+        assert texts[0].startswith(f"{share} of the kernel time of all steps at batch 64")
+        assert f"Mostly the loss and functional calls ({share}, 1 launch)." in texts[0]
 
 
 def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_time(synthetic: ModuleType) -> None:

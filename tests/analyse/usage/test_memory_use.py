@@ -36,12 +36,12 @@ def test_every_figure_is_the_highest_of_its_own_device(synthetic: ModuleType) ->
         layer_calls=(layer("forward", 10, 100), layer("forward", 5, 7), layer("grad_input", 1000, 1000)),
     )  # fmt: skip
     assert memory_use(run) == MemoryUse(run, weights=60, outputs=107, allocated=40, reserved=44, process=30, device=70,
-                                        device_total=640, host=13)  # fmt: skip
+                                        device_total=640, host=99, host_all=13)  # fmt: skip
 
 
 def test_what_is_not_known_is_none_and_never_0(synthetic: ModuleType) -> None:
     empty = synthetic.make_run(device=None)
-    assert memory_use(empty) == MemoryUse(empty, *[None] * 8)
+    assert memory_use(empty) == MemoryUse(empty, *[None] * 9)
     on_cpu = synthetic.make_run(
         device=Device("EPYC", "cpu", memory_bytes=7), memory=(MemoryFigure("peak", "host_resident", 99),)
     )

@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.analyse.usage.busy import Busy, busy, readings
-from perfctl.records.report import Kernel, Range, Sample
+from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.records.report import Kernel, Range, Sample, Step
 
 
 def kernel(start: int | None, length: int | None, stream: int = 7, device: int = 0) -> Kernel:
@@ -41,7 +42,7 @@ def test_devices_come_in_order_each_with_its_own_streams_and_one_stream_needs_no
         (0, None, 2, 90), (1, None, 2, 30), (1, 7, 1, 10), (1, 9, 1, 20),
     ]  # fmt: skip
     assert [item.longest_wait_ns for item in found] == [10, 70, 90, 70]
-    assert found[0].window == "from the first kernel's start to the last one's end"
+    assert found[0].window == "from the first kernel to the end of the last"
 
 
 def test_a_stream_without_a_number_comes_last_and_a_device_without_one_is_the_first(synthetic: ModuleType) -> None:
@@ -60,7 +61,7 @@ def test_the_window_ends_with_the_last_step_or_the_last_kernel_whichever_is_late
              Range(1, "perfctl:step:of a user's own", None, 0, 999, 7, 0, None),
              Range(2, "epoch", None, 0, 999, 7, 0, None, step=0)]  # fmt: skip
     (whole,) = busy(synthetic.make_run(kernels=[kernel(150, last_end - 150)], ranges=steps))
-    assert (whole.window_ns, whole.window) == (window, "from the first step's start to the last kernel's end")
+    assert (whole.window_ns, whole.window) == (window, "from the first step to the end of the last step or kernel")
 
 
 def test_a_kernel_at_the_window_s_start_counts_and_one_at_its_end_does_not(synthetic: ModuleType) -> None:
@@ -83,6 +84,7 @@ def test_lengths_in_parts_of_a_nanosecond_are_rounded(synthetic: ModuleType) -> 
 
 
 def test_each_device_that_was_sampled_has_readings_and_the_host_has_none(synthetic: ModuleType) -> None:
+    """A reading covers the time since the one before: of two, the second."""
     samples = [
         Sample(0, 0.2, 500, 1000, 100.0, 50.0, 1200, 0), Sample(0, 0.9, None, None, None, None, None, 1),
         Sample(1, 0.4, 300, 1000, 200.0, 40.0, 900, 0), Sample(2, None, None, None, None, None, None, host_cpu=3.0),
@@ -90,7 +92,25 @@ def test_each_device_that_was_sampled_has_readings_and_the_host_has_none(synthet
     ]  # fmt: skip
     run = synthetic.make_run(samples=samples)
     first, second = readings(run)
-    assert (first.device, first.count, first.utilisation, first.power) == (0, 2, pytest.approx(0.3), 150.0)
+    assert (first.device, first.count, first.utilisation, first.power) == (0, 2, 0.4, 200.0)
     assert (first.memory_used, first.memory_total, first.temperature, first.clock) == (500, 1000, 50.0, 900)
     assert (second.device, second.count, second.utilisation) == (1, 1, 0.9)
     assert {second.memory_used, second.memory_total, second.power, second.temperature, second.clock} == {None}
+
+
+def test_readings_and_utilisation_show_one_mean_the_one_over_time(synthetic: ModuleType) -> None:
+    """0.9 for 1 s, then 0.1 for 9 s: 0.18 over time, 0.5 as a plain mean of the readings."""
+    moments = ((0, 0.0), (10**9, 0.9), (10 * 10**9, 0.1))
+    run = synthetic.foreign_run(
+        1, profiler="torch", samples=[Sample(at, value, None, None, None, None, None, 0) for at, value in moments]
+    )
+    (found,), nvml = readings(run), RunUsage(run).ways.nvml
+    assert found.utilisation == nvml.value == pytest.approx((1 * 0.9 + 9 * 0.1) / 10)
+    assert found.span == nvml.reason == "mean over time of 3 readings, from the first to the last"
+
+
+def test_readings_outside_of_the_measured_steps_give_no_mean_and_say_so(synthetic: ModuleType) -> None:
+    steps = (Step(0, "step", 100, 10),)
+    samples = [Sample(at, 0.5, None, None, None, None, None, 0) for at in (0, 50)]
+    (found,) = readings(synthetic.make_run(samples=samples, steps=steps))
+    assert (found.utilisation, found.span) == (None, "none of 2 readings covers the measured steps")

@@ -149,8 +149,8 @@ def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_count
 
 def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many(synthetic: ModuleType) -> None:
     two = RunUsage(synthetic.foreign_run(1, ranges=[], kernels=[kernel(0, 50), kernel(0, 100, device=1)])).ways.kernels
-    assert (two.value, two.reason) == (0.75, "from the first kernel's start to the last one's end, mean of 2 GPUs")
-    assert RunUsage(synthetic.foreign_run(1, ranges=[])).ways.kernels.reason.endswith("the last one's end"), (
+    assert (two.value, two.reason) == (0.75, "from the first kernel to the end of the last, mean of 2 GPUs")
+    assert RunUsage(synthetic.foreign_run(1, ranges=[])).ways.kernels.reason.endswith("to the end of the last"), (
         "one GPU is no mean"
     )
     for profiler, kernels_why, dlprof_why in (
@@ -178,7 +178,7 @@ def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) 
     ):  # fmt: skip
         found = RunUsage(synthetic.make_run(samples=samples, device=device, workload=workload)).ways.nvml
         assert found.value == pytest.approx(value)
-        assert found.reason == f"mean over time of 2 readings, whole capture{over}"
+        assert found.reason == f"mean over time of 2 readings, from the first to the last{over}"
 
 
 def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window(synthetic: ModuleType) -> None:
