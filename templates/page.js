@@ -99,6 +99,8 @@ document.querySelectorAll("figure.table").forEach((figure) => {
 });
 
 
+// The whole ledger folds below its matrix; without JavaScript, and in print, it stands open.
+document.querySelectorAll(".table-fold").forEach((part) => { part.open = false; });
 // Links into a closed part open it, also from another page.
 const reveal = () => {
   let node = document.getElementById(address.place());

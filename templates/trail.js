@@ -2,6 +2,12 @@
 const trailOf = (() => {
   const known = new Map();
   document.querySelectorAll("script.trails").forEach((script) => known.set(script.dataset.study, JSON.parse(script.textContent)));
+  const read = (study, key) => { // numbers stand for texts, which the page carries once
+    const { text, trails } = known.get(study) ?? { trails: {} }, words = (list) => list.map((n) => text[n]);
+    if (!trails[key]) return null;
+    const [title, steps] = trails[key];
+    return { title: text[title], steps: steps.map(([name, lines, heads, rows, code]) => ({ title: text[name], lines: words(lines), heads: words(heads), rows: rows.map(words), code: words(code) })) };
+  };
   if (!known.size) return null;
   const panel = make("aside", { class: "trail", role: "dialog", "aria-label": "Where the figure comes from", tabindex: "-1", hidden: "" });
   document.body.append(panel);
@@ -18,9 +24,9 @@ const trailOf = (() => {
   const part = (step) => {
     const item = make("li");
     item.append(make("h3", {}, step.title));
-    (step.lines ?? []).forEach((text) => item.append(make("p", {}, text)));
-    if (step.rows) item.append(table(step));
-    (step.code ?? []).forEach((text) => item.append(make("code", {}, text)));
+    step.lines.forEach((text) => item.append(make("p", {}, text)));
+    if (step.rows.length) item.append(table(step));
+    step.code.forEach((text) => item.append(make("code", {}, text)));
     return item;
   };
   const close = () => {
@@ -33,7 +39,7 @@ const trailOf = (() => {
     opener?.focus();
   };
   const open = (study, key, from) => {
-    const found = known.get(study)?.[key];
+    const found = read(study, key);
     if (!found) return false;
     opener = from ?? null;
     const shut = make("button", { type: "button", "aria-label": "Close" }, "close");

@@ -98,9 +98,10 @@ def _facts(section: Section) -> Iterator[Fact]:
 
 def _trail(study: StudyView, finding: Finding) -> Iterator[Fact]:
     """What the finding's trail shows, without the lines that repeat the finding."""
-    for trail in (part.trails[finding.trail] for part in study.sections if finding.trail in part.trails):
-        for step in trail["steps"]:
-            lines = (*step.get("lines", ()), *chain.from_iterable(step.get("rows", ())))
+    for packed in (part.trails for part in study.sections if finding.trail in part.trails.get("trails", ())):
+        text, (_, steps) = packed["text"], packed["trails"][finding.trail]
+        for _, said, _, rows, _ in steps:
+            lines = [text[place] for place in (*said, *chain.from_iterable(rows))]
             yield from _texts([text for text in lines if finding.first not in text and text not in finding.text])
 
 

@@ -51,20 +51,29 @@ class Trail:
     title: str
     steps: tuple[TrailStep, ...]
 
-    @property
-    def data(self) -> dict[str, object]:
-        """As the page carries it, without empty parts."""
-        steps = [
-            {
-                name: value
-                for name, value in (
-                    ("title", step.title), ("lines", step.lines), ("heads", step.heads), ("rows", step.rows), ("code", step.code),
-                )
-                if value
-            }
-            for step in self.steps
-        ]  # fmt: skip
-        return {"title": self.title, "steps": steps}
+
+def packed(found: Iterable[Trail]) -> dict[str, object]:
+    """Trails as the page carries them: ``text`` has every text once, ``trails`` numbers in its place.
+
+    A trail is [title, steps], a step [title, lines, heads, rows, code]; templates/trail.js reads them back.
+    """
+    pool: dict[str, int] = {}
+
+    def place(text: str) -> int:
+        return pool.setdefault(text, len(pool))
+
+    def step(one: TrailStep) -> list[object]:
+        rows = [list(map(place, row)) for row in one.rows]
+        return [
+            place(one.title),
+            list(map(place, one.lines)),
+            list(map(place, one.heads)),
+            rows,
+            list(map(place, one.code)),
+        ]
+
+    trails_of = {one.key: [place(one.title), [step(part) for part in one.steps]] for one in found}
+    return {"text": list(pool), "trails": trails_of}
 
 
 def row_key(place: str, direction: str, batch: int | None) -> str:

@@ -60,7 +60,7 @@ def icicles(found: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any]
 def _of_layers(batch: PreparedBatch, colours: Mapping[str, int]) -> tuple[Node, str, str]:
     times, timing = batch.times, batch.timing
     assert times is not None and timing is not None
-    root = Node(times.whole)
+    root = Node(times.whole.replace("of all steps", "of a mean step"))
     kernels = _by_key(timing) if timing.run.report.kernels and times.basis.startswith("kernels") else {}
     for (layer, direction), took in times.rows.items():
         place = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)

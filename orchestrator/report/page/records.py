@@ -73,7 +73,7 @@ class Section:
     ledger: LedgerView | None = None
     matrix: Matrix | None = None
     trails: Mapping[str, Any] = field(default_factory=dict)
-    """Key -> trail, as the page carries them."""
+    """As ``trail.packed`` makes them."""
     note: str | None = None
     charts: tuple[Chart, ...] = ()
     folded: tuple[Table, ...] = ()

@@ -18,7 +18,7 @@ from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
-from perfctl.orchestrator.report.ledger.trail import trails
+from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.bench import apart, bench_views
@@ -133,7 +133,7 @@ def _parts(
         yield Section("breakdown", "Where the time goes", icicles=parts)
     if view := ledger_view(found):
         minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
-        ways = {trail.key: trail.data for trail in trails(found)}
+        ways = packed(trails(found))
         yield Section(
             "ledger",
             "Ledger",

@@ -87,7 +87,7 @@ def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(browser
         visit.page.locator('.icicle .field button[tabindex="0"]').focus()
         for _ in range(2):
             visit.page.keyboard.press("Escape")
-        assert way.inner_text().startswith("kernel time of a step")
+        assert way.inner_text().startswith("kernel time of a mean step")
         visit.page.goto(link)
         visit.page.reload()
         assert visit.page.locator(".icicle .way").inner_text().startswith("conv2: ")

@@ -57,7 +57,7 @@ def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[
     assert len(found.ids) == len(set(found.ids))
 
 
-def test_five_batches_of_many_layers_under_two_profilers_stay_below_two_megabytes() -> None:
+def test_five_batches_of_many_layers_under_two_profilers_stay_below_three_megabytes() -> None:
     def deep(run: Any) -> Any:
         """The same run with 40 copies of its four layers."""
         names = [f"backbone.layer{n // 10}.{n % 10}." for n in range(40)]
@@ -74,7 +74,7 @@ def test_five_batches_of_many_layers_under_two_profilers_stay_below_two_megabyte
         return replace(run, layer_calls=calls, report=replace(run.report, kernels=kernels, counters=counters))
 
     runs = [deep(run) for number, batch in enumerate(synthetic.BATCHES, 1) for run in synthetic.gpu_pair(number, batch)]
-    assert len(render(runs, generated_at=WHEN).encode()) < 2_000_000
+    assert len(render(runs, generated_at=WHEN).encode()) < 3_000_000
 
 
 def test_a_hundred_thousand_kernels_stay_below_eight_megabytes() -> None:
@@ -179,9 +179,9 @@ def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(sweep:
     assert '<small class="origin' not in here
 
 
-def test_the_ledger_follows_two_charts_and_the_others_stand_in_the_sweep(page: str) -> None:
+def test_breakdown_and_ledger_follow_two_charts_and_the_others_stand_in_the_sweep(page: str) -> None:
     parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
-    assert parts[:4] == ["charts", "ledger", "roofline", "sweep"]
+    assert parts[:5] == ["charts", "breakdown", "ledger", "roofline", "sweep"]
     titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
     assert titles[:2] == ["Counted / paper FLOPs, by batch size", "Time per sample, by batch size"]
     assert len(titles) == 5
@@ -203,8 +203,9 @@ def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table() ->
     page = render([synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)], generated_at=WHEN)
     ledger = re.search(r'<section id="s1-ledger".*?</section>', page, re.DOTALL)
     assert ledger is not None
-    assert ledger.group().count("FLOPs are counted on NVIDIA GPUs only") == 1
-    assert "NVIDIA" not in re.findall(r"<thead>.*?</thead>", ledger.group(), re.DOTALL)[0]
+    shown = re.sub(r"<script.*?</script>", "", ledger.group(), flags=re.DOTALL)
+    assert shown.count("FLOPs are counted on NVIDIA GPUs only") == 1
+    assert not any("NVIDIA" in head for head in re.findall(r"<thead>.*?</thead>", shown, re.DOTALL))
 
 
 def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
