@@ -189,8 +189,8 @@ def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path:
     assert (found["clock"].options.batches, found["training"].options.batches) == ((16,), (64,))
     assert found["training"].arguments[-2:] == ("--epochs", "3")
     assert found["counts-second"].arguments == ("--conv2", "32,128,5,1")
-    assert [label for label, _ in actions.parts(asked)] == list(found)
-    on_cpu = [label for label, _ in actions.parts(replace(asked, device="cpu"))]
+    assert [label for label, _ in actions.parts(asked).parts] == list(found)
+    on_cpu = [label for label, _ in actions.parts(replace(asked, device="cpu")).parts]
     assert on_cpu == [label for label in found if not label.startswith("counts")]
 
 
