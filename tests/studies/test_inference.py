@@ -210,7 +210,7 @@ def test_a_source_without_inference_is_refused(perfctl: Any) -> None:
 
 def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> None:
     asked = actions.quick(actions.InferenceStudy(models=("resnet18", "vgg11"), device="cpu"))
-    parts = actions.parts(asked, Path("study"))
+    parts = actions.parts(asked, Path("study")).parts
     assert [label for label, _ in parts] == [
         f"{model} {how}" for model in asked.models for how in ("timed", "under torch")
     ]
