@@ -87,7 +87,7 @@ def study_cost(request: CostRequest, listening: Listening | None = None, message
             problem = f"`source`: {request.source} does not exist"
             raise UsageError(problem, "Name a store, a folder of runs, or what perfctl bench export wrote")
         claim(request.folder, "cost", {"from": str(request.source.resolve())})
-        points, found = recorded(request.source, request.folder.store, request.command_line)
+        points, found = recorded(request.source, request.folder.store, missing, request.command_line)
         if found is None:
             why = "it needs a store: a file of perfctl bench export has no peaks of the machine; --from STORE"
             missing += [("the fit and the calculator", why)]
@@ -166,19 +166,18 @@ def _asked(asked: BenchRequest, request: CostRequest) -> dict[str, object]:
     }  # fmt: skip
 
 
-def recorded(source: Path, own: Path, command_line: str = "") -> tuple[list[BenchPoint], Path | None]:
-    """(points, their store; None for a file that perfctl bench export wrote). own: the store that a folder of runs goes into.
+def recorded(
+    source: Path, own: Path, missing: list[tuple[str, str]], command_line: str = ""
+) -> tuple[list[BenchPoint], Path | None]:
+    """(points, their store; None for a file that perfctl bench export wrote). own: the store that a folder of runs goes into; runs
+    that cannot be read go to ``missing``.
 
     Raises PerfctlError without a point, StoreError, ReportError.
     """
     if source.is_dir():
         store = StudyFolder(source).store
         if not store.is_file():
-            from perfctl.orchestrator.actions.ingest import ingest as ingests
-
-            done = ingests.ingest([source], own, command_line=command_line)
-            if done.failed and not done.taken:
-                done.check()
+            missing += [("a run", problem) for problem in benches.gather(source, own, command_line)]
             store = own
         source = store
     if source.suffix == ".json":
