@@ -187,7 +187,13 @@ def _memory(study: FlopsStudy) -> Chapter | None:
         return None
     _, run = chosen[0]
     ends = sum(step.phase == "epoch" for step in run.report.steps)
-    last = f"after the measured steps, {ends} epochs and their tests" if ends else "after the measured steps"
+    last = (
+        f"after the measured steps, {ends} epochs and their tests"
+        if ends > 1
+        else "after the measured steps, one epoch and its test"
+        if ends
+        else "after the measured steps"
+    )
     loaded = "After loading: the model is on its device, and no step has run."
     if any(item.moment == "start" for item in run.report.memory):
         loaded = f"Before loading: torch is imported, and there is no model. {loaded}"

@@ -182,7 +182,7 @@ def _training_findings(training: Sequence[tuple[Network, Run]]) -> Iterator[tupl
             of = f"{one.label}: " if len(training) > 1 else ""
             loss = f", loss {last.loss:.4f}" if last.loss is not None else ""
             ended = epochs(run)
-            after = f" after {ended} epochs" if ended is not None else ""
+            after = f" after {ended} epoch{'' if ended == 1 else 's'}" if ended is not None else ""
             yield f"{of}Accuracy {(last.accuracy or 0) * 100:.2f} %{loss} on {data}{after}.", "training"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.speedup import Against, Gain, Reached, Speedup, disagreement, epochs
 from perfctl.orchestrator.report import speedup as parts
-from perfctl.orchestrator.report.cells import count, nothing, share_cell, text_cell
+from perfctl.orchestrator.report.cells import Cell, count, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.files.events import Scalar
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
@@ -220,7 +220,19 @@ def _network(one: Speedup, title: str, key: str) -> Chapter:
                 )
         else:
             shown.append(each)
+    shown += [made] if (made := _ranges(one)) else []
     return Chapter(key, title, tuple(parts.notes(one)), tuple(charts.charts(one, key)), tuple(shown), tuple(folded))
+
+
+def _ranges(one: Speedup) -> Table | None:
+    """How far the steps of each device are apart."""
+    heads = [Column("device", style="text"), Column("fastest step", base="ns"), Column("slowest step", base="ns"),
+             Column("slowest / fastest")]  # fmt: skip
+    rows = [
+        [text_cell(arm.label), time_cell(low), time_cell(high), Cell(ratio(high / low), value=high / low) if low else nothing("0 s")]
+        for arm in one.arms if arm.step_range for low, high in [arm.step_range]
+    ]  # fmt: skip
+    return table("Spread of the steps", heads, rows)
 
 
 def _pies(found: Sequence[Speedup], titles: Sequence[str]) -> Iterator[Chapter]:
