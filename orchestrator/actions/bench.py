@@ -34,6 +34,7 @@ from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, Sweep
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.parsers.own.bench import as_json, read_points
+from perfctl.records.errors import ReportError
 from perfctl.workloads.models.families import NAME as WORKLOAD
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
@@ -307,6 +308,19 @@ def _into_store(request: BenchRequest, listener: Listener) -> Done:
 
         heard = replace(listener, finished=finished)
         return run(request.points, partial(sweep_of, request), Budget(request.budget), heard, unsteady(request))
+
+
+def gather(runs: Path, store: Path, command_line: str = "") -> tuple[str, ...]:
+    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why folders could not be read."""
+    problems = []
+    with storing(store, "points") as connection:
+        for place in sorted(runs.rglob("run.json")):
+            facts = SweepFacts(place.parent.parent.name, "sweep", command_line, platform.node())
+            try:
+                take_run(connection, place.parent, facts, store=store, again=False, features=features_of)
+            except ReportError as error:
+                problems.append(str(error))
+    return tuple(problems)
 
 
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:

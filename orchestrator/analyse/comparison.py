@@ -78,8 +78,9 @@ class LayerPoint:
     forward: Clocks
     backward: Clocks
     step: Clocks
-    host_ns: float | None
-    """Time that a report states for the layer by the host's clock, without waiting for the device."""
+    host: tuple[tuple[str, float], ...]
+    """(profiler of the run, ns) of each time that a report states for the layer by the host's clock, without waiting for the
+    device; one a profiler, of its newest run."""
 
 
 @dataclass(frozen=True)
@@ -256,15 +257,13 @@ def _runs(prepared: Iterable[PreparedBatch]) -> Iterator[PreparedRun]:
         yield from batch.runs
 
 
-def _host(network: Network, batch: int, layer: str) -> float | None:
+def _host(network: Network, batch: int, layer: str) -> tuple[tuple[str, float], ...]:
     name = f"host_time:{layer}:forward"
-    return next(
-        (
-            one.value
-            for run in network.runs
-            if run.batch_size == batch
-            for one in run.report.summaries
-            if one.name == name
-        ),
-        None,
-    )
+    found = {
+        run.profiler: one.value
+        for run in network.runs
+        if run.batch_size == batch
+        for one in run.report.summaries
+        if one.name == name and one.value is not None
+    }
+    return tuple(found.items())

@@ -8,7 +8,8 @@ sweep also takes the options of the built-in workloads.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,16 @@ def remember(application: Any, arguments: Sequence[str]) -> None:
     """From now on, messages are about the command that ``arguments`` call."""
     global _command
     _command = partial(_called, application, arguments)
+
+
+@contextmanager
+def about(application: Any, arguments: Sequence[str]) -> Iterator[None]:
+    """Messages are about the command that ``arguments`` call: inside the block, and of an error that leaves it."""
+    global _command
+    before = _command
+    remember(application, arguments)
+    yield
+    _command = before
 
 
 def _called(application: Any, arguments: Sequence[str]) -> Any:

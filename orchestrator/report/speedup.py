@@ -75,7 +75,7 @@ def notes(one: Speedup) -> list[str]:
         )
     for other in one.against:
         if apart := disagreement(other.lines):
-            steps, whole = (f"{ratio(one.value)} ({_span(one)})" for one in apart)
+            steps, whole = (f"{ratio(one.value)} ({span(one)})" for one in apart)
             said.append(
                 f"{other.label}: steps and epochs disagree, {steps} and {whole}. Steps run under the profiler, which takes time "
                 "of its own; epochs do not, and they read all the data."
@@ -165,7 +165,7 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
         return [nothing("on one side only")] * 3
     if line.unsettled is not None:
         wide = line.unsettled
-        said = f"{_span(wide.found)}; about {wide.further}"
+        said = f"{span(wide.found)}; about {wide.further}"
         return [time_cell(line.ns), Cell("not known", line.reason, "no"), text_cell(said, line.reason)]
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
@@ -175,11 +175,12 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
 
 def _faster(gain: Gain, basis: str | None = None) -> tuple[Cell, Cell]:
     """The speed-up, and its interval."""
-    interval = _span(gain)
+    interval = span(gain)
     return Cell(ratio(gain.value), f"{interval}; {gain.basis}", value=gain.value), text_cell(interval, basis)
 
 
-def _span(gain: Gain) -> str:
+def span(gain: Gain) -> str:
+    """ "9.80 to 12.90"."""
     return f"{ratio(gain.low)} to {ratio(gain.high)}"
 
 

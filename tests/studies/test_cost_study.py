@@ -118,8 +118,10 @@ def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_
     }
     assert all(len(batches) == 2 for batches in families.values())
     assert len(request.points) == 24 >= 20, "a fit needs 20"
-    commands = [words for _, words in parts(CostRequest(StudyFolder(tmp_path)), 2)]
-    assert [words[2:4] for words in commands] == [["--shard", "1/2"], ["--shard", "2/2"]]
+    shared = parts(CostRequest(StudyFolder(tmp_path)), 2)
+    shared.write_files()
+    commands = [words for _, words in shared.parts]
+    assert [words[2:4] for words in commands] == [("--shard", "1/2"), ("--shard", "2/2")]
     assert len(read_bench(Path(commands[0][1])).families) == 4
 
 

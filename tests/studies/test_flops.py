@@ -160,6 +160,28 @@ def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
         assert point.counted.value is None
 
 
+def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
+    asked = FlopsRequest(tmp_path, layer="conv2", recorded=EXAMPLE, hand=(f"conv2={HAND}",))
+    study = page(actions.study_flops(asked).study)
+    memory = {
+        row[0].text: [cell.text for cell in row[1:]] for row in table_of(study, "memory", "Memory of one run").rows
+    }
+    assert memory["GPU, reserved by torch, as published"] == ["0.02 GB", "0.62 GB"]
+    assert memory["GPU, allocated by torch, as published"][1] == "0.02 GB"
+    assert [text.partition("(")[2] for text in memory["GPU, free"]] == ["38,554 MiB)", "37,876 MiB)"]
+    assert {"CPU memory", "GPU utilisation"} <= {what for what, _ in study.missing}
+    assert "GPU memory" not in dict(study.missing)
+    host = table_of(study, "time", "Time of conv2 by the host's clock")
+    assert {"0.1746", "0.1304"} <= {row[-1].text for row in host.rows}
+    assert "synchronised" not in dict(study.facts)["measured by"]
+    (verdicts,) = (one for one in study.chapters if one.key == "verdicts")
+    assert {"other GPU", "more work in less time"} <= {row[2].text for row in verdicts.tables[0].rows}
+    (asked_in_kib,) = (row for row in table_of(study, "hand", "Hand values").rows if row[1].value == 1936)
+    assert (asked_in_kib[5].value, asked_in_kib[6].text) == (64 * 64 * 24 * 24 * 4 // 1024, "KiB")
+    (comparison,) = (one for one in study.chapters if one.key == "comparison")
+    assert "logarithmic axis" in comparison.charts[0].note
+
+
 def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
     asked = FlopsRequest(tmp_path / "study")
     for wrong, words in (
@@ -189,8 +211,8 @@ def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path:
     assert (found["clock"].options.batches, found["training"].options.batches) == ((16,), (64,))
     assert found["training"].arguments[-2:] == ("--epochs", "3")
     assert found["counts-second"].arguments == ("--conv2", "32,128,5,1")
-    assert [label for label, _ in actions.parts(asked)] == list(found)
-    on_cpu = [label for label, _ in actions.parts(replace(asked, device="cpu"))]
+    assert [label for label, _ in actions.parts(asked).parts] == list(found)
+    on_cpu = [label for label, _ in actions.parts(replace(asked, device="cpu")).parts]
     assert on_cpu == [label for label in found if not label.startswith("counts")]
 
 

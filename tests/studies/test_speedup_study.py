@@ -82,7 +82,7 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
     assert run(["study", "speedup", "--from", nowhere, "--out", str(tmp_path / "x")]) == 2
     assert f"--from: {nowhere} does not exist" in capsys.readouterr().err
     request = SpeedupRequest(StudyFolder(tmp_path), devices="cpu,cuda", quick=True)
-    labels = [label for label, _ in parts(request)]
+    labels = [label for label, _ in parts(request).parts]
     assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], "commands for a machine with a GPU"
 
 
@@ -103,14 +103,14 @@ BACKWARD = GainLine("phase", "backward", 60.0, 4.5, None, "")
 
 def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
     said = headline(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
-    assert said == "U-Net: GPU 11.3 times faster than CPU (9.8 to 12.9); data loading then takes 41.0 % of a step."
+    assert said == "U-Net: GPU 11.30 times faster than CPU (9.80 to 12.90); data loading then takes 41.0 % of a step."
     said = headline(*speedup_of(STEP, BACKWARD), "unet").text
     assert said.endswith("; backward then takes 45.0 % of a step.")
 
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(0.4, 0.5, "2.24 times slower than CPU (2 to 2.5)"), (0.8, 1.2, "shows no difference from CPU (0.8 to 1.2")],
+    [(0.4, 0.5, "2.24 times slower than CPU (2.00 to 2.50)"), (0.8, 1.2, "shows no difference from CPU (0.80 to 1.20")],
 )
 def test_slower_and_no_different_are_called_so(low: float, high: float, words: str) -> None:
     line = GainLine("step", "step", 1.0, 1.0, Gain((low * high) ** 0.5, low, high, ""), None)
@@ -121,7 +121,7 @@ def test_steps_and_epochs_that_disagree_are_a_warning_and_not_one_number() -> No
     epoch = GainLine("epoch", "epoch", 80.0, 10.0, Gain(8.1, 7.7, 8.6, "epochs"), None)
     found = headline(*speedup_of(STEP, epoch), "unet")
     assert found.warning
-    assert "steps say 11.3 (9.8 to 12.9) times, epochs 8.1 (7.7 to 8.6). They disagree." in found.text
+    assert "steps say 11.30 (9.80 to 12.90) times, epochs 8.10 (7.70 to 8.60). They disagree." in found.text
 
 
 def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_settle_it() -> None:
@@ -138,7 +138,7 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     line = GainLine("step", "step", 1.0, 1.0, None, found.reason, found)
     said = headline(*speedup_of(line), "unet")
     assert said.warning
-    assert re.search(rf"is not known .* some {found.more} more steps would settle it", said.text)
+    assert re.search(rf"is not known .* about {found.more} more steps would settle it", said.text)
 
 
 def test_checksums_of_event_files_are_crc32c_masked() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions import bench as benches
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
-from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.analyse.predict.relations import Observation
@@ -84,8 +83,11 @@ def study_cost(request: CostRequest, listening: Listening | None = None, message
         result = benches.bench(asked, *([listening] if listening else []))
         points, store = benches.bench_points(request.folder.store), request.folder.store
     else:
-        points, found = recorded(request.source)
+        if not request.source.exists():
+            problem = f"`source`: {request.source} does not exist"
+            raise UsageError(problem, "Name a store, a folder of runs, or what perfctl bench export wrote")
         claim(request.folder, "cost", {"from": str(request.source.resolve())})
+        points, found = recorded(request.source, request.folder.store, missing, request.command_line)
         if found is None:
             why = "it needs a store: a file of perfctl bench export has no peaks of the machine; --from STORE"
             missing += [("the fit and the calculator", why)]
@@ -106,8 +108,6 @@ def study_cost(request: CostRequest, listening: Listening | None = None, message
 
 def bench_of(request: CostRequest) -> BenchRequest:
     """The bench of the study, whose runs and store are in its folder. Raises UsageError."""
-    if request.quick and request.design is not None:
-        raise UsageError("`quick` has a design of its own", "Leave `quick` or `design` out")
     return benches.bench_request(
         design_of(request), device=request.device, threads=request.threads, budget=request.budget,
         out=request.folder.runs, store=request.folder.store, command_line=request.command_line,
@@ -116,6 +116,8 @@ def bench_of(request: CostRequest) -> BenchRequest:
 
 def design_of(request: CostRequest) -> Bench:
     """Raises UsageError for a file that is not a design."""
+    if request.quick and request.design is not None:
+        raise UsageError("`quick` has a design of its own", "Leave `quick` or `design` out")
     if request.design is not None:
         return read_bench(request.design)
     with resources.as_file(_own_design(request)) as path:
@@ -127,23 +129,31 @@ def _own_design(request: CostRequest) -> Traversable:
 
 
 def parts(request: CostRequest, number: int = 4) -> StudyParts:
-    """``number`` commands that share the design, as tasks of a cluster; the study itself then takes their runs in.
+    """``number`` commands that share the design, as tasks of a cluster; the finishing command gathers their runs.
 
-    The design is written into the study's folder, because the commands name it. Raises PerfctlError when it cannot be.
+    A design of perfctl's own goes into the study's folder, because the commands name it. Raises UsageError.
     """
+    design_of(request)
     file = request.design or request.folder.path / "design.toml"
-    if request.design is None:
-        request.folder.path.mkdir(parents=True, exist_ok=True)
-        write_text(file, _own_design(request).read_text(encoding="utf-8"))
+    files = () if request.design else ((file, _own_design(request).read_text(encoding="utf-8")),)
     shared = ["--device", request.device] if request.device else []
     shared += ["--threads", str(request.threads)] if request.threads else []
+    shared += ["--budget", f"{request.budget:g}s"] if request.budget is not None else []
     made = []
     for one in range(1, number + 1):
         words = ("bench", str(file), "--shard", f"{one}/{number}", "--out", str(request.folder.runs), *shared)
         made.append((f"part {one} of {number}", words))
-    finish = ["study", "cost", "--out", str(request.folder.path), "--models", request.models, *shared]
-    finish += ["--design", str(request.design)] if request.design else ["--quick"] if request.quick else []
-    return StudyParts("cost", request.folder, tuple(made), tuple(finish), request.device or "cpu")
+    finish = (
+        "study",
+        "cost",
+        "--out",
+        str(request.folder.path),
+        "--from",
+        str(request.folder.runs),
+        "--models",
+        request.models,
+    )
+    return StudyParts("cost", request.folder, tuple(made), finish, request.device or "cpu", files)
 
 
 def _asked(asked: BenchRequest, request: CostRequest) -> dict[str, object]:
@@ -156,18 +166,20 @@ def _asked(asked: BenchRequest, request: CostRequest) -> dict[str, object]:
     }  # fmt: skip
 
 
-def recorded(source: Path) -> tuple[list[BenchPoint], Path | None]:
-    """(points, their store; None for a file that perfctl bench export wrote).
+def recorded(
+    source: Path, own: Path, missing: list[tuple[str, str]], command_line: str = ""
+) -> tuple[list[BenchPoint], Path | None]:
+    """(points, their store; None for a file that perfctl bench export wrote). own: the store that a folder of runs goes into; runs
+    that cannot be read go to ``missing``.
 
-    Raises UsageError for a path that does not exist, PerfctlError without a point, StoreError, ReportError.
+    Raises PerfctlError without a point, StoreError, ReportError.
     """
-    if not source.exists():
-        problem = f"`source`: {source} does not exist"
-        raise UsageError(problem, "Name a store, a study's folder, or what perfctl bench export wrote")
     if source.is_dir():
-        source = StudyFolder(source).store
-        if not source.is_file():
-            raise UsageError(f"`source`: there is no {source.name} in {source.parent}", "Name the store")
+        store = StudyFolder(source).store
+        if not store.is_file():
+            missing += [("a run", problem) for problem in benches.gather(source, own, command_line)]
+            store = own
+        source = store
     if source.suffix == ".json":
         return benches.bench_points(file=source), None
     return benches.bench_points(source), source

@@ -22,7 +22,7 @@ from perfctl.workloads.models.mnist_cnn import CONV2
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest.ingest import IngestListener
     from perfctl.orchestrator.analyse.comparison import Network
-    from perfctl.orchestrator.report.studies.flops import FlopsStudy
+    from perfctl.orchestrator.report.studies.flops_study import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
     from perfctl.records.run import Run
 
@@ -302,7 +302,7 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
 def _study(asked: FlopsRequest, store: Path, failed: tuple[tuple[str, str], ...]) -> FlopsStudy:
     from perfctl.orchestrator.actions.report import report
     from perfctl.orchestrator.actions.tables import newest_runs
-    from perfctl.orchestrator.report.studies.flops import FlopsStudy
+    from perfctl.orchestrator.report.studies.flops_study import FlopsStudy
 
     networks = networks_of(newest_runs(store), asked.workload)
     if not networks:
@@ -333,7 +333,7 @@ def _no_layer(option: str, layer: str, network: Network, batch: int) -> UsageErr
 
 def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
     """The networks of one workload, that of the first run if none is named, each with the analyses of its runs."""
-    from perfctl.orchestrator.analyse.analysis import analyse
+    from perfctl.orchestrator.analyse.analysis import analyse_all
     from perfctl.orchestrator.analyse.comparison import Network
     from perfctl.orchestrator.analyse.ledger.studies import studies
 
@@ -346,10 +346,11 @@ def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Netwo
         one for one in found if (one.workload, one.mode, one.precision) == (first.workload, first.mode, first.precision)
     ]
     variants = dict.fromkeys([first.variant, *(one.variant for one in shaped if one in kin)])
+    analysed = analyse_all(kin)
     return tuple(
-        Network(_label(kin_of[0].runs), tuple(map(analyse, kin_of)))
+        Network(_label(of[0].study.runs), tuple(of))
         for variant in variants
-        if (kin_of := [one for one in kin if one.variant == variant])
+        if (of := [one for one in analysed if one.study.variant == variant])
     )
 
 

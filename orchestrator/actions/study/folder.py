@@ -62,6 +62,14 @@ class StudyParts:
     """Words after "perfctl" of what gathers the runs."""
     device: str = "cuda"
     """What the nodes must have: cuda or cpu."""
+    files: tuple[tuple[Path, str], ...] = ()
+    """(path, text) of files that the commands name and that do not exist yet."""
+
+    def write_files(self) -> None:
+        """Raises PerfctlError when one cannot be written."""
+        for path, text in self.files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
 
 
 def claim(folder: StudyFolder, kind: str, asked: Mapping[str, Any]) -> None:

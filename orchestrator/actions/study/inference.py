@@ -102,7 +102,8 @@ def inference_study(
 
 
 def parts(asked: InferenceStudy, out: Path) -> StudyParts:
-    """Every sweep of the study as a task of a cluster; the finishing command gathers their runs."""
+    """Every sweep of the study as a task of a cluster; the finishing command gathers their runs. Raises UsageError."""
+    _check(asked)
     folder = StudyFolder(out)
     found = []
     for number, (label, arguments, options, profiler) in enumerate(_asked(asked, folder, "")):
@@ -155,6 +156,18 @@ def _sweeps(asked: InferenceStudy, folder: StudyFolder, command_line: str) -> li
     from perfctl.orchestrator.actions.sweep.infer import infer_requests
     from perfctl.orchestrator.launch import check_tools
 
+    _check(asked)
+    found = []
+    for label, arguments, options, profiler in _asked(asked, folder, command_line):
+        model = label.partition(" ")[0]
+        request = infer_requests([model], profiler, options, arguments=arguments)[model]
+        check_tools(request.profiler, request.device)
+        found.append((label, request))
+    return found
+
+
+def _check(asked: InferenceStudy) -> None:
+    """What can be checked on any machine. Raises UsageError."""
     if not asked.models:
         raise UsageError(
             "`models` names no model", "Say for instance resnet18,densenet201, or ask for the `quick` form"
@@ -163,15 +176,8 @@ def _sweeps(asked: InferenceStudy, folder: StudyFolder, command_line: str) -> li
         raise UsageError(f"`profiled_steps` must be at least 1, got {asked.profiled_steps}")
     if asked.images < max(asked.batches, default=1):
         raise UsageError(f"`images` must fill a batch of {max(asked.batches)}, got {asked.images}")
-    found = []
-    for label, arguments, options, profiler in _asked(asked, folder, command_line):
-        model = label.partition(" ")[0]
-        request = infer_requests([model], profiler, options, arguments=arguments)[model]
-        check_tools(request.profiler, request.device)
-        found.append((label, request))
     if len(set(asked.models)) < len(asked.models):
         raise UsageError(f"a model stands twice in {','.join(asked.models)}", "Name each once")
-    return found
 
 
 def _run(

@@ -147,6 +147,8 @@ def explain(finding: Finding, layer: str = "") -> str:
 def _right(finding: Finding) -> str:
     if finding.unit == "B":
         return f"{finding.right:,} B = {finding.right / UNITS['KiB']:,.1f} KiB ({finding.quantity})"
+    if finding.unit in UNITS:
+        return f"{finding.right:,} {finding.unit} = {finding.right * UNITS[finding.unit]:,} B ({finding.quantity})"
     if finding.unit == "values":
         return f"{finding.right:,} values ({finding.quantity})"
     return f"{finding.right:,} MAC = {2 * finding.right:,} FLOP"
@@ -211,8 +213,9 @@ def _bytes(facts: Facts) -> Iterator[_Candidate]:
         text = f"{values} x {facts.item} B = {size:,} B"
         yield _Candidate(size, slips, text, right, "B", quantity)
         if size % UNITS["KiB"] == 0:
-            kib = size // UNITS["KiB"]
-            yield _Candidate(kib, slips, f"{text} = {kib:,} KiB", right, "B", quantity)
+            kib, (whole, rest) = size // UNITS["KiB"], divmod(right, UNITS["KiB"])
+            asked = (right, "B") if rest else (whole, "KiB")
+            yield _Candidate(kib, slips, f"{text} = {kib:,} KiB", *asked, quantity)
 
 
 def _value_counts(facts: Facts) -> Iterator[_Candidate]:

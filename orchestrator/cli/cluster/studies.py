@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from perfctl.orchestrator.actions.study.folder import StudyParts
-from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli import console, flags
 from perfctl.orchestrator.cli.measure.profilers import AFTER, parameters_of
 from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
@@ -43,6 +43,7 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
                 console.result(text)
             return
         study.folder.path.mkdir(parents=True, exist_ok=True)
+        study.write_files()
         actions.write(rendered, force=force)
         shown(rendered.plan, site)
 
@@ -75,8 +76,8 @@ def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> Stud
         raise UsageError(f"{said}", f"Say perfctl slurm render study NAME, with one of {', '.join(STUDIES)}")
     option, device = DEVICES.get(name, ("--device", "cuda"))
     given = any(word == option or word.startswith(f"{option}=") for word in words)
-    words = [name, "--dry-run", *words[1:], *(() if given else (option, device))]
-    with taking_parts() as taken:
+    words = [name, "--dry-run", *(() if given else (option, device)), *words[1:]]
+    with taking_parts() as taken, flags.about(study, [name]):
         study([*words, *(("--", *program) if program else ())], standalone_mode=False, prog_name="perfctl study")
     (found,) = taken
     return found

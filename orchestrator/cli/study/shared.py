@@ -41,11 +41,14 @@ def taking_parts() -> Iterator[list[StudyParts]]:
 
 
 def show_parts(study: StudyParts) -> None:
-    """A line for each command of a study, the one that makes the page last."""
+    """A line for each command of a study, the one that makes the page last; files that they name are written."""
     taken = _TAKEN.get()
     if taken is not None:
         taken.append(study)
         return
+    study.write_files()
+    for path, _ in study.files:
+        console.note(f"Wrote {path}, which these commands name")
     for words in (*(words for _, words in study.parts), study.finish):
         console.result(shlex.join(["perfctl", *words]))
 

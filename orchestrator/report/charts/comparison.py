@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from perfctl.orchestrator.analyse.comparison import LayerPoint
 from perfctl.orchestrator.analyse.ledger.timing import Spread
@@ -15,21 +16,39 @@ Named = Sequence[tuple[str, Sequence[LayerPoint]]]
 """(network, its points), in order; the network is "" where there is only one."""
 
 
+LOOSE = "*"
+"""Marks the name of a line of kernels that no layer claims."""
+WIDE = 100.0
+"""Values that differ by more than this factor stand on a logarithmic axis: on a straight one the small ones would be 0."""
+
+
+def host_run(profiler: str) -> str:
+    """What ran while the host's clock did."""
+    return "alone" if profiler == "none" else f"under {profiler}"
+
+
 def flops_chart(name: str, layer: str, networks: Named) -> Chart | None:
     """FLOPs of the layer's forward pass on paper, counted and derived. 1 multiply-add = 2 FLOPs."""
     ways: tuple[tuple[str, Callable[[LayerPoint], float | None]], ...] = (
         ("paper", lambda point: point.paper.value), ("counted", lambda point: point.counted.value),
-        ("derived", lambda point: point.derived.value), ("counter, no layer", lambda point: point.loose),
-        ("derived, no layer", lambda point: point.loose_derived),
+        ("derived", lambda point: point.derived.value), (f"collected{LOOSE}", lambda point: point.loose),
+        (f"derived{LOOSE}", lambda point: point.loose_derived),
     )  # fmt: skip
     lines = list(_lines(networks, ways))
     if not lines:
         return None
     said = "; ".join(f"{line.label} {si(line.values[-1], 'FLOP')} at batch {line.batches[-1]}" for line in lines)
-    svg = against_batch(name, f"FLOPs of {layer} forward against batch size. {said}", lines, _flop, up="FLOP")
-    shown = {line.label.rpartition(": ")[2] for line in lines}
+    values = [value for line in lines for value in line.values]
+    wide = min(values) > 0 and max(values) > WIDE * min(values)
+    svg = against_batch(
+        name, f"FLOPs of {layer} forward against batch size. {said}", lines, _flop, decades=wide, up="FLOP"
+    )
+    shown = {line.label.partition(", ")[0] for line in lines}
     absent = [way for way in ("counted", "derived") if way not in shown]
-    note = f"not in it: {' and '.join(absent)} FLOPs, which no run has" if absent else "counted by ncu"
+    notes = ["logarithmic axis"] if wide else []
+    notes += [f"not in it: {' and '.join(absent)} FLOPs, which no run has" if absent else "counted by ncu"]
+    notes += ["*: of kernels that belong to no layer"] if any(way.endswith(LOOSE) for way in shown) else []
+    note = "; ".join(notes)
     return Chart(f"FLOPs of {layer} forward: paper against the hardware", svg, note)
 
 
@@ -41,7 +60,9 @@ def clocks_chart(name: str, layer: str, networks: Named) -> Chart | None:
 
     ways: tuple[tuple[str, Callable[[LayerPoint], float | None]], ...] = (
         ("clock", lambda point: of(point.forward.synchronised)), ("profiler", lambda point: of(point.forward.profiled)),
-        ("host clock", lambda point: point.host_ns / 1e9 if point.host_ns is not None else None),
+        *((f"host {host_run(tool)}", partial(_host, tool)) for tool in dict.fromkeys(
+            tool for _, points in networks for point in points for tool, _ in point.host
+        )),
     )  # fmt: skip
     lines = list(_lines(networks, ways))
     if not lines:
@@ -52,6 +73,11 @@ def clocks_chart(name: str, layer: str, networks: Named) -> Chart | None:
     return Chart(f"Time of {layer} forward, by batch size", svg, note)
 
 
+def _host(tool: str, point: LayerPoint) -> float | None:
+    """Seconds by the host's clock, in the run under this profiler."""
+    return next((ns / 1e9 for name, ns in point.host if name == tool), None)
+
+
 def _lines(
     networks: Named, ways: Sequence[tuple[str, Callable[[LayerPoint], float | None]]]
 ) -> Iterator[Series]:  # fmt: skip
@@ -60,7 +86,7 @@ def _lines(
         for way, of in ways:
             found = {point.batch: value for point in points if (value := of(point)) is not None}
             if found:
-                label = f"{network}: {way}" if network else way
+                label = f"{way}, {network}" if network else way
                 yield Series(label, tuple(found), tuple(found.values()), colour=colour)
                 colour += 1
 

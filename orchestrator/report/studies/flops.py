@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 
 from perfctl.orchestrator.analyse.comparison import LayerPoint, Network
+from perfctl.orchestrator.analyse.ledger.host_times import host_times
 from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label, heading
 from perfctl.orchestrator.analyse.sheets.slips import explain
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
@@ -14,53 +14,38 @@ from perfctl.orchestrator.report.cells import Cell, text_cell
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, training_charts
 from perfctl.orchestrator.report.findings import findings as page_findings
-from perfctl.orchestrator.report.numbers import ratio, si, size, time
+from perfctl.orchestrator.report.numbers import ratio, size
 from perfctl.orchestrator.report.page.about import ORIGINS
-from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import summaries
 from perfctl.orchestrator.report.page.usage import memory_table, readings_table, ways_table
 from perfctl.orchestrator.report.studies import flops_tables as tables
-from perfctl.orchestrator.report.studies.flops_tables import HandValue, Points
+from perfctl.orchestrator.report.studies.flops_findings import SCATTERS, findings
+from perfctl.orchestrator.report.studies.flops_study import MORE_IN_LESS, FlopsStudy, remembered, scatter_of, trained
+from perfctl.orchestrator.report.studies.flops_tables import Points
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
 COUNTED = "counted FLOPs"
 """Begins the name of the part that ncu runs."""
-SCATTERS = 3.0
-"""Steps of one run that differ by this factor are no basis for a comparison of times."""
-LONGEST = 140
-"""Characters of a finding."""
+UNNAMED = {"gpu": "a GPU without a name", "cpu": "a CPU without a name"}
 ENVIRONMENT = (
     ("cpu", "CPU"), ("cpu_count", "CPU cores"), ("threads", "CPU threads of torch"), ("os", "operating system"),
     ("python", "Python"), ("torch", "torch"), ("cuda", "CUDA"), ("cudnn", "cuDNN"), ("tf32_conv", "TF32 in convolutions"),
     ("cudnn_benchmark", "cuDNN benchmark"), ("option:data", "data"), ("option:seed", "seed"),
 )  # fmt: skip
+OF_PARTS = ("other GPU", MORE_IN_LESS)
+"""Verdicts about runs that differ in GPU or in the network."""
+PARTS, ALL = "parts of the study", (text_cell("all"),)
 ON_GPU = ("cpu", "cuda", "cudnn", "tf32_conv", "cudnn_benchmark")
 """Facts that say something only of runs on a GPU; on a CPU the processor is the device itself."""
 DATA = {"synthetic": "drawn digits or random values, not a published data set", "mnist": "MNIST"}
 
 
-@dataclass(frozen=True, slots=True)
-class FlopsStudy:
-    """All that the page is made from."""
-
-    networks: tuple[Network, ...]
-    layer: str
-    """The layer that is looked at closely."""
-    batch: int
-    """Batch size of the hand sheet, the memory figures and the training."""
-    hand: tuple[HandValue, ...] = ()
-    failed: tuple[tuple[str, str], ...] = ()
-    """(part, why it gave nothing or not all)."""
-    command: str | None = None
-    links: tuple[tuple[str, str], ...] = ()
-
-
 def page(study: FlopsStudy) -> StudyPage:
     """The whole study; charts are drawn here."""
     points = tuple((one, one.points(study.layer)) for one in study.networks)
-    training = [(one, run) for one in study.networks if (run := _trained(one, study.batch)) is not None]
+    training = [(one, run) for one in study.networks if (run := trained(one, study.batch)) is not None]
     runs = [run for one in study.networks for run in one.runs]
     first = runs[0]
     origins = [ORIGINS.get(name, name) for name in dict.fromkeys(run.origin for run in runs) if name != "measured"]
@@ -72,7 +57,7 @@ def page(study: FlopsStudy) -> StudyPage:
         kind="flops",
         title=f"FLOPs of {study.layer} in {first.workload}, measured and by hand",
         facts=tuple(_facts(study, runs)),
-        findings=tuple(_findings(study, points, training)),
+        findings=tuple(findings(study, points, training)),
         chapters=tuple(one for one in chapters if one is not None),
         missing=tuple(dict.fromkeys(_missing(study, points, training, runs))),
         origin="; ".join(origins) or None,
@@ -87,10 +72,10 @@ def _facts(study: FlopsStudy, runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     if len(study.networks) > 1:
         yield "compared", " with ".join(one.label for one in study.networks)
     devices = dict.fromkeys(filter(None, map(device_label, runs)))
-    yield "device", ", ".join(devices) or "not recorded"
+    yield "device", ", ".join(UNNAMED.get(name, name) for name in devices) or "not recorded"
     batches = dict.fromkeys(size for one in study.networks for size in one.batches)
     yield "batch sizes", ", ".join(map(str, sorted(batches)))
-    yield "measured by", ", ".join(_tool(name) for name in dict.fromkeys(run.profiler for run in runs))
+    yield "measured by", ", ".join(dict.fromkeys(name for run in runs for name in _tools(run)))
     data = dict.fromkeys(run.report.environment.get("option:data", "") for run in runs)
     said = [f"{name} ({DATA[name]})" if name in DATA else name for name in data if name]
     if said:
@@ -100,33 +85,24 @@ def _facts(study: FlopsStudy, runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
         yield "date", day
 
 
-def _tool(profiler: str) -> str:
-    return {"none": "a synchronised clock", "torch": "the PyTorch profiler"}.get(profiler, profiler)
+def _tools(run: Run) -> Iterator[str]:
+    """What measured: the profiler, and the clock where a run says which."""
+    if run.profiler != "none":
+        yield {"torch": "the PyTorch profiler"}.get(run.profiler, run.profiler)
+    elif run.report.layer_times:
+        yield "a synchronised clock"
+    elif any(step.duration_ns is not None for step in run.report.steps):
+        yield "a clock without a profiler"
+    if any(host_times((run,))):
+        yield "the host's clock, which waited for nothing"
 
 
 def _labels(points: Points) -> list[tuple[str, Sequence[LayerPoint]]]:
-    return [(one.label if len(points) > 1 else "", found) for one, found in points]
-
-
-def _trained(one: Network, batch: int) -> Run | None:
-    """The run with epochs, at ``batch`` where there are several."""
-    known = [run for run in one.runs if any(step.phase in ("epoch", "test") for step in run.report.steps)]
-    return min(known, key=lambda run: run.batch_size != batch, default=None)
-
-
-def _remembered(one: Network, batch: int) -> Run | None:
-    """The run whose memory is shown: with epochs, else without a profiler, else any."""
-    known = [run for run in one.runs if run.report.memory]
-    trained = _trained(one, batch)
-    return min(
-        known, key=lambda run: (run is not trained, run.batch_size != batch, run.profiler != "none"), default=None
-    )
-
-
-def _epochs(run: Run) -> int | None:
-    """Epochs that the run trained, or that its report states; None where it does not say."""
-    stated = next((one.value for one in run.report.summaries if one.name == "epochs"), None)
-    return sum(step.phase == "epoch" for step in run.report.steps) or (None if stated is None else round(stated))
+    """Names for charts: without the words that all begin with."""
+    words = [one.label.split() for one, _ in points]
+    same = len(points) > 1 and len({tuple(each[:1]) for each in words}) == 1 and all(each[1:] for each in words)
+    shown = [" ".join(each[1:]) if same else " ".join(each) for each in words]
+    return [(name if len(points) > 1 else "", found) for name, (_, found) in zip(shown, points, strict=True)]
 
 
 def _kept(*found: Table | None) -> tuple[Table, ...]:
@@ -179,7 +155,9 @@ def _comparison(study: FlopsStudy, points: Points) -> Chapter:
 
 
 def _time(study: FlopsStudy, points: Points) -> Chapter | None:
-    shown = _kept(tables.clocks(points, study.layer), tables.step_clocks(points))
+    shown = _kept(
+        tables.clocks(points, study.layer), tables.step_clocks(points), tables.host_clock(points, study.layer)
+    )
     if not shown:
         return None
     bases = dict.fromkeys(
@@ -192,39 +170,50 @@ def _time(study: FlopsStudy, points: Points) -> Chapter | None:
         else []
     )
     text += [f"Profiler: {'; '.join(bases)}."] if bases else []
-    if (scatter := _scatter(points)) >= SCATTERS:
+    if (scatter := scatter_of(points)) >= SCATTERS:
         text.append(
             f"Within one run the slowest step takes x {ratio(scatter)} the fastest: other work ran on this machine. "
             "Do not compare these times with each other."
         )
-    if any(point.host_ns is not None for _, found in points for point in found):
-        text.append("A host clock without synchronisation sees the launch of a kernel, not the kernel.")
+    if any(point.host for _, found in points for point in found):
+        text.append("A host clock that waits for nothing sees the launch of a kernel, not the kernel.")
     drawn = clocks_chart("time-clocks", study.layer, _labels(points))
     return Chapter("time", f"Time of {study.layer}, by two clocks", tuple(text), _charts(drawn), shown)
 
 
-def _scatter(points: Points) -> float:
-    """The largest slowest / fastest step of the layer's forward pass."""
-    return max((point.forward.scatter for _, found in points for point in found), default=1.0)
-
-
 def _memory(study: FlopsStudy) -> Chapter | None:
-    chosen = [(one, run) for one in study.networks if (run := _remembered(one, study.batch)) is not None]
+    chosen = [(one, run) for one in study.networks if (run := remembered(one, study.batch)) is not None]
     if not chosen:
         return None
     _, run = chosen[0]
     ends = sum(step.phase == "epoch" for step in run.report.steps)
-    last = f"after the measured steps, {ends} epochs and their tests" if ends else "after the measured steps"
+    last = (
+        f"after the measured steps, {ends} epochs and their tests"
+        if ends > 1
+        else "after the measured steps, one epoch and its test"
+        if ends
+        else "after the measured steps"
+    )
     loaded = "After loading: the model is on its device, and no step has run."
     if any(item.moment == "start" for item in run.report.memory):
         loaded = f"Before loading: torch is imported, and there is no model. {loaded}"
     elif run.mode is None:
         loaded = "After loading: before the first measured step of the program."
     text = [f"{loaded} At the end: {last}, at batch {run.batch_size}."]
-    if run.origin not in ("measured", "recorded"):
+    if tables.as_stated(run):
         text = ["Before and after the training, as the report states them."]
+    text += [f"{what}: {why}." for what, why in _memory_gaps(run)]
     every = tuple(_by_network(study, lambda used: memory_table([one.run for one in used])))
     return Chapter("memory", "Memory", tuple(text), tables=_kept(tables.memory(chosen)), folded=every)
+
+
+def _memory_gaps(run: Run) -> Iterator[tuple[str, str]]:
+    """(quantity, why the report has none of it), of a report that was made elsewhere."""
+    if tables.as_stated(run):
+        for quantity, what in (("host_available", "CPU memory"), ("allocated", "Allocated and reserved, in bytes")):
+            reason = next((gap.reason for gap in run.report.gaps if gap.quantity == f"memory.{quantity}"), None)
+            if reason:
+                yield what, reason
 
 
 def _training(chosen: Sequence[tuple[Network, Run]]) -> Chapter | None:
@@ -299,7 +288,10 @@ def _verdicts(study: FlopsStudy) -> Chapter | None:
         named = [text_cell(one.label)] if len(study.networks) > 1 else []
         lead = f"{one.label}: " if len(study.networks) > 1 else ""
         for found in one.analyses:
-            whole = [("the sweep", item) for item in found.judgement.sweep if item.rule != "hand estimate"]
+            whole = [
+                (PARTS if item.rule in OF_PARTS else "the sweep", item)
+                for item in found.judgement.sweep if item.rule != "hand estimate"
+            ]  # fmt: skip
             mine = [
                 (f"{row.name}{row.at}", item)
                 for row in found.ledger.rows
@@ -307,9 +299,12 @@ def _verdicts(study: FlopsStudy) -> Chapter | None:
                 for item in found.judgement.at(row.batch, row.layer, row.direction).verdicts
             ]
             rows += [
-                [*named, text_cell(about), text_cell(item.rule), text_cell(item.sentence), text_cell(item.todo or "")]
+                [
+                    *(ALL[: len(named)] if about == PARTS else named), text_cell(about),
+                    *map(text_cell, (item.rule, item.sentence, item.todo or "")),
+                ]
                 for about, item in (*whole, *mine)
-            ]
+            ]  # fmt: skip
             said = {item.sentence for item in found.judgement.sweep}
             text += [f"{lead}{item.text}" for item in page_findings(found) if item.text not in said]
     shown = table("Why counted and paper differ", heads, rows, tools=False)
@@ -338,9 +333,18 @@ def _missing(
     if not training:
         yield "loss and accuracy", "no run trained whole epochs: a built-in workload does with --epochs"
     figures = {item.quantity for run in runs for item in run.report.memory}
-    if "allocated" not in figures:
-        cpu = all(device_kind(run) in ("cpu", None) for run in runs)
+    stated = {quantity for run in runs for quantity, _, _ in tables.stated_memory(run)}
+    cpu = all(device_kind(run) in ("cpu", None) for run in runs)
+    if not figures & {"device_free", "device_total", "allocated", "reserved"} | stated:
         yield "GPU memory", "the run used no GPU" if cpu else "the runs recorded none"
+    elif not figures & {"allocated", "reserved"} | stated:
+        yield "GPU memory allocated and reserved by torch", "the runs recorded what is free on the GPU only"
+    if not figures & {"host_available", "host_resident"}:
+        yield "CPU memory", _gap(runs, "memory.host_available") or "the runs recorded none"
+    usages = [RunUsage(run).ways for run in runs]
+    if all(way.kernels.value is None and way.nvml.value is None and way.dlprof.value is None for way in usages):
+        none = "no run on the GPU was sampled, and none has kernels with start and length"
+        yield "GPU utilisation", "the run used no GPU" if cpu else _gap(runs, "sample.gpu_utilisation") or none
     if training and training[0][1].report.environment.get("option:data") == "synthetic":
         yield (
             "a published data set",
@@ -348,137 +352,6 @@ def _missing(
         )
 
 
-def _findings(
-    study: FlopsStudy, points: Points, training: Sequence[tuple[Network, Run]]
-) -> Iterator[Finding]:  # fmt: skip
-    for text, evidence in (
-        *_hand_findings(study), *_flops_findings(study, points), *_time_findings(study, points),
-        *_device_findings(study), *_shape_findings(study, points), *_training_findings(training), *_memory_findings(study),
-    ):  # fmt: skip
-        yield Finding(_short(text), evidence)
-
-
-def _short(text: str) -> str:
-    """At most LONGEST characters, cut at a word."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 2].rpartition(' ')[0]} …"
-
-
-def _hand_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
-    for one in study.hand:
-        found = one.finding
-        said = f"Your {found.value:,} for {one.layer} (batch {one.batch})"
-        if one.right:
-            yield f"{said} is right: {found.quantity or found.unit}.", "hand"
-        elif found.exact:
-            text = f"{said} is wrong: {' and '.join(found.slips)}. Right: {found.right:,} {found.unit}."
-            count = f"{len(found.slips)} slips" if len(found.slips) > 1 else "one slip"
-            few = f"{said} is wrong by {count}. Right: {found.right:,} {found.unit}."
-            yield text if len(text) <= LONGEST else few, "hand"
-        else:
-            yield (
-                f"{said} is none of its figures, and no usual slip makes it; nearest is {found.right:,} {found.unit}.",
-                "hand",
-            )
-
-
-def _flops_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str]]:
-    _, found = points[0]
-    for point in found[-1:]:
-        paper = point.paper.value
-        if paper is None:
-            continue
-        said = f"{study.layer} forward at batch {point.batch}: {si(paper, 'FLOP')} on paper"
-        if point.counted.value is not None:
-            yield (
-                f"{said}, {si(point.counted.value, 'FLOP')} counted ({ratio(point.counted.value / paper)} of paper).",
-                "comparison",
-            )
-        elif point.derived.value is not None:
-            share = ratio(point.derived.value / paper)
-            yield (
-                f"{said}, {si(point.derived.value, 'FLOP')} derived from its kernels ({share} of paper).",
-                "comparison",
-            )
-        elif point.loose is not None:
-            names = ", ".join(point.loose_names)
-            yield f"{said}; kernels of no layer show {si(point.loose, 'FLOP')} of {names}.", "comparison"
-        else:
-            yield f"{said}; nothing was counted ({point.counted.reason}).", "comparison"
-    flat = [point.loose for point in found if point.loose is not None]
-    if len(flat) > 1 and len(set(flat)) == 1 and found[0].batch != found[-1].batch:
-        yield (
-            f"What was counted is the same at batch {found[0].batch} to {found[-1].batch}: {flat[0]:,.0f} FLOP. "
-            "The sweep changed nothing in it."
-        ), "verdicts"  # fmt: skip
-
-
-def _time_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str]]:
-    _, found = points[0]
-    mine = next((point for point in found if point.batch == study.batch), None) or (found[-1] if found else None)
-    if mine is not None and (said := tables.clock_of(mine.forward)):
-        factor = f" (x {ratio(mine.forward.factor)})" if mine.forward.factor else ""
-        yield f"{study.layer} forward at batch {mine.batch} takes {said}{factor}.", "time"
-    if (scatter := _scatter(points)) >= SCATTERS:
-        yield (
-            f"Times scatter by x {ratio(scatter)} within one run: other work ran here. Repeat them on an idle machine.",
-            "time",
-        )
-    timed = [(point, point.forward.synchronised) for point in found if point.forward.synchronised is not None]
-    if len(timed) > 1 and scatter < SCATTERS:
-        (first, before), (last, after) = timed[0], timed[-1]
-        yield (
-            f"From batch {first.batch} to {last.batch} the work of {study.layer} grows x {ratio(last.batch / first.batch)}, "
-            f"its time x {ratio(after.median / before.median)}."
-        ), "time"  # fmt: skip
-    host = [point.host_ns for point in found if point.host_ns is not None]
-    if len(host) > 1:
-        yield (
-            f"By the host's clock {study.layer} takes {time(min(host))} to {time(max(host))} at every batch: it saw the launch.",
-            "time",
-        )
-
-
-def _device_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
-    devices = [device for one in study.networks for run in one.runs for device in run.devices if device.kind == "gpu"]
-    sizes = sorted({device.memory_bytes for device in devices if device.memory_bytes})
-    if len(sizes) > 1:
-        said = " and ".join(f"{one / 2**20:,.0f} MiB" for one in sizes)
-        yield f"The runs used GPUs of {said}: their times must not be compared.", "machine"
-
-
-def _shape_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, str]]:
-    for (first, before), (second, after) in pairwise(points):
-        a = next((point for point in before if point.batch == study.batch), None)
-        b = next((point for point in after if point.batch == study.batch), None)
-        if a is None or b is None or not a.paper.value or not b.paper.value:
-            continue
-        held = [one.network_sheet(study.batch).total.parameters for one in (first, second)]
-        more = ratio(b.paper.value / a.paper.value)
-        text = f"{second.label}: {held[1]:,} parameters instead of {held[0]:,}; {study.layer} does x {more} FLOPs"
-        if a.forward.synchronised and b.forward.synchronised and _scatter(points) < SCATTERS:
-            text += f" in x {ratio(b.forward.synchronised.median / a.forward.synchronised.median)} time"
-        yield f"{text}.", "network"
-
-
-def _training_findings(training: Sequence[tuple[Network, Run]]) -> Iterator[tuple[str, str]]:
-    for one, run in training:
-        tests = [step for step in run.report.steps if step.phase == "test" and step.accuracy is not None]
-        if tests:
-            last = tests[-1]
-            data = "drawn digits" if run.report.environment.get("option:data") == "synthetic" else "the test data"
-            of = f"{one.label}: " if len(training) > 1 else ""
-            loss = f", loss {last.loss:.4f}" if last.loss is not None else ""
-            ended = _epochs(run)
-            after = f" after {ended} epochs" if ended is not None else ""
-            yield f"{of}Accuracy {(last.accuracy or 0) * 100:.2f} %{loss} on {data}{after}.", "training"
-
-
-def _memory_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
-    one = study.networks[0]
-    run = _remembered(one, study.batch)
-    found = {(item.moment, item.quantity): item.bytes for item in run.report.memory} if run else {}
-    for quantity, what in (("reserved", "GPU memory reserved"), ("host_resident", "CPU memory of the process")):
-        before, after = found.get(("before", quantity)), found.get(("after", quantity))
-        if before is not None and after is not None:
-            yield f"{what}: {size(before)} after loading, {size(after)} at the end.", "memory"
-            return
+def _gap(runs: Sequence[Run], quantity: str) -> str | None:
+    """Why a run has none of it, in its own words."""
+    return next((gap.reason for run in runs for gap in run.report.gaps if gap.quantity == quantity), None)

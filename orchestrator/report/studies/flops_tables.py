@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,11 +19,11 @@ from perfctl.orchestrator.report.cells import (
     figure_cell,
     nothing,
     share_cell,
-    size_cell,
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.numbers import full, ratio, time
+from perfctl.orchestrator.report.charts.comparison import host_run
+from perfctl.orchestrator.report.numbers import full, ratio, size, time
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
@@ -30,6 +31,8 @@ MOMENTS = {
     "start": "before loading", "before": "after loading", "peak": "peak of the measured steps", "after": "at the end",
 }  # fmt: skip
 """Moment of a memory figure -> in words."""
+STATED_MOMENTS = {"before": "before the training", "after": "after the training"}
+_STATED = re.compile(r"memory (allocated|reserved), (before|after)")
 MODEL = "(model)"
 """Layer of the operations that no module runs, such as the loss."""
 UNITS = ("MAC", "FLOP", "elementwise FLOP", "values", "B")
@@ -226,25 +229,38 @@ def _exact(figure: Figure) -> Cell:
 
 def clocks(points: Points, layer: str) -> Table | None:
     """Time of the layer by the synchronised clock and under the profiler, side by side."""
-    host = Column("host clock, as reported", base="ns", note="no synchronisation: it sees the launch")
     parts: tuple[tuple[str, Callable[[LayerPoint], Clocks]], ...] = (
         ("forward", lambda point: point.forward), ("backward", lambda point: point.backward),
     )  # fmt: skip
-    return _timed(f"Time of {layer}, by two clocks", points, parts, host, lambda point: point.host_ns)
+    return _timed(f"Time of {layer}, by two clocks", points, parts)
+
+
+def host_clock(points: Points, layer: str) -> Table | None:
+    """Times of the layer that reports state by the host's clock, with the digits that they have."""
+    heads = [
+        Column("batch"), *_name([one for one, _ in points]), Column("run", style="text"),
+        Column("time", "ms", note="the host did not wait for the device: it saw the launch"),
+    ]  # fmt: skip
+    rows = [
+        [*name, text_cell(host_run(profiler)), Cell(f"{ns / 1e6:g}", full(ns, "ns"), value=ns / 1e6)]
+        for name, point in _rows(points)
+        for profiler, ns in point.host
+    ]
+    return table(f"Time of {layer} by the host's clock, as reported", heads, rows, tools=False)
 
 
 def step_clocks(points: Points) -> Table | None:
     """Time of a whole step by both clocks, and of one sample."""
     each = Column("a sample, clock", base="ns", note="the step by the synchronised clock / batch size")
     return _timed(
-        "Time of a step, by two clocks", points, (("step", lambda point: point.step),), each,
+        "Time of a step, by two clocks", points, (("step", lambda point: point.step),), (each,),
         lambda point: point.step.synchronised.median / point.batch if point.step.synchronised else None,
     )  # fmt: skip
 
 
 def _timed(
-    caption: str, points: Points, parts: Sequence[tuple[str, Callable[[LayerPoint], Clocks]]], last: Column,
-    of_last: Callable[[LayerPoint], float | None],
+    caption: str, points: Points, parts: Sequence[tuple[str, Callable[[LayerPoint], Clocks]]],
+    last: Sequence[Column] = (), of_last: Callable[[LayerPoint], float | None] = lambda point: None,
 ) -> Table | None:  # fmt: skip
     heads = [Column("batch"), *_name([one for one, _ in points])]
     for what, _ in parts:
@@ -264,8 +280,8 @@ def _timed(
                 _spread(found.profiled, "no profiler timed it", found.basis),
                 nothing("needs both") if factor is None else Cell(ratio(factor), value=factor),
             ]
-        rows.append([*row, time_cell(of_last(point), "not known")])
-    shown = _without_empty(table(caption, [*heads, last], rows, tools=False))
+        rows.append([*row, *(time_cell(of_last(point), "not known") for _ in last)])
+    shown = _without_empty(table(caption, [*heads, *last], rows, tools=False))
     names = 1 + len(_name([one for one, _ in points]))
     return replace(shown, notes=()) if shown is not None and len(shown.columns) > names else None
 
@@ -277,17 +293,46 @@ def _spread(found: Spread | None, why: str, basis: str | None = None) -> Cell:
     return time_cell(found.median, note="; ".join(filter(None, (said, basis))))
 
 
+def as_stated(run: Run) -> bool:
+    """True for a report made elsewhere: its moments are those of a training, and its figures have the digits they have."""
+    return run.origin not in ("measured", "recorded")
+
+
+def stated_memory(run: Run) -> Iterator[tuple[str, str, str]]:
+    """(quantity, moment, figure as it was published) where these are too coarse for bytes: ("reserved", "after", "0.62 GB")."""
+    for item in run.report.summaries:
+        if found := _STATED.fullmatch(item.name):
+            said = item.text or ("" if item.value is None else f"{item.value:.2f} {item.unit or ''}".rstrip())
+            if said:
+                yield found[1], found[2], said
+
+
+def _bytes(value: int | None, none: str) -> Cell:
+    """ "40.4 GB (38,554 MiB)": nvidia-smi prints MiB."""
+    if value is None:
+        return nothing(none)
+    mib = value / 2**20
+    return Cell(f"{size(value)} ({mib:,.{0 if mib >= 100 else 1}f} MiB)", full(value, "B"), value=value)
+
+
 def memory(chosen: Sequence[tuple[Network, Run]]) -> Table | None:
     """Each quantity at each moment of one run of each network."""
     networks = [one for one, _ in chosen]
     moments = [name for name in MOMENTS if any(item.moment == name for _, run in chosen for item in run.report.memory)]
-    heads = [Column("memory", style="text"), *_name(networks), *(Column(MOMENTS[name], base="B") for name in moments)]
+    words = MOMENTS | STATED_MOMENTS if all(as_stated(run) for _, run in chosen) else MOMENTS
+    heads = [Column("memory", style="text"), *_name(networks), *(Column(words[name], base="B") for name in moments)]
     rows = []
+    for one, run in chosen:
+        told = {(quantity, moment): said for quantity, moment, said in stated_memory(run)}
+        for quantity in dict.fromkeys(quantity for quantity, _ in told):
+            known = [told.get((quantity, name)) for name in moments]
+            cells = [nothing("the report does not say") if said is None else text_cell(said) for said in known]
+            rows.append([text_cell(f"{QUANTITIES[quantity]}, as published"), *_named(networks, one), *cells])
     for quantity in dict.fromkeys(item.quantity for _, run in chosen for item in run.report.memory):
         for one, run in chosen:
             found = {item.moment: item.bytes for item in run.report.memory if item.quantity == quantity}
             none = "the run did not record it at this moment"
-            cells = [size_cell(found.get(name), none) for name in moments]
+            cells = [_bytes(found.get(name), none) for name in moments]
             rows.append([text_cell(QUANTITIES.get(quantity, quantity)), *_named(networks, one), *cells])
     return table("Memory of one run, by moment", heads, rows, tools=False)
 

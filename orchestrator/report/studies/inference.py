@@ -125,30 +125,58 @@ def _by_model(points: Sequence[InferencePoint]) -> Iterator[tuple[str, list[Infe
             yield model, timed
 
 
+def _few(lead: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The sentences of up to two models, else one list of all of them as far as it fits. found: (sentence, in short)."""
+    if len(found) <= 2:
+        yield from (sentence for sentence, _ in found)
+        return
+    shown = [in_short for _, in_short in found]
+    for count in range(len(shown), 0, -1):
+        rest = f" and {len(shown) - count} more" if count < len(shown) else ""
+        text = f"{lead}: {'; '.join(shown[:count])}{rest}."
+        if len(text) <= SENTENCE or count == 1:
+            yield text
+            return
+
+
 def _on_speed(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    runs, answers, uneven = [], [], []
     for model, timed in _by_model(points):
-        rates = {one.latency.batch: one.latency.images_per_second for one in timed if one.latency is not None}
+        known = [one.latency for one in timed if one.latency is not None]
+        rates = {one.batch: one.images_per_second for one in known}
         first, best = min(rates), max(rates, key=lambda batch: rates[batch])
         text = f"{model} runs {per_second(rates[best])} images/s at batch {best}"
         if best != first:
             text += f", {rates[best] / rates[first]:.1f} times as many as at batch {first}"
-        yield f"{text}.", "throughput"
-    for model, timed in _by_model(points):
-        middles = {one.latency.batch: one.latency.percentiles[50] or 0 for one in timed if one.latency is not None}
-        said = ", ".join(
-            f"{time(middles[batch])} at batch {batch}" for batch in dict.fromkeys((min(middles), max(middles)))
+        runs.append((f"{text}.", f"{model} {per_second(rates[best])} at batch {best}"))
+        middles = {one.batch: time(one.percentiles[50] or 0) for one in known}
+        ends = dict.fromkeys((min(middles), max(middles)))
+        said = ", ".join(f"{middles[batch]} at batch {batch}" for batch in ends)
+        text = f"{model} answers in {said} (median, images ready)."
+        answers.append((text, f"{model} {' to '.join(middles[batch] for batch in ends)}"))
+        for one in known:
+            middle, high = one.percentiles[50], one.percentiles[95]
+            if middle and high and high / middle >= UNEVEN:
+                uneven.append((high / middle, f"{model} at batch {one.batch}: p95 {time(high)}"))
+    yield from ((text, "throughput") for text in _few("Most images/s", runs))
+    yield from ((text, "latency") for text in _few("Median answer at the smallest and largest batch", answers))
+    if uneven:
+        factor, where = max(uneven)
+        others = (
+            f"; {len(uneven) - 1} more are uneven" if len(uneven) > 2 else "; 1 more is uneven" if uneven[1:] else ""
         )
-        yield f"{model} answers in {said} (median, images ready).", "latency"
-    for model, timed in _by_model(points):
-        for one in (point.latency for point in timed):
-            middle, high = (one.percentiles[part] for part in (50, 95)) if one is not None else (None, None)
-            if one is not None and middle and high and high / middle >= UNEVEN:
-                text = f"Answers of {model} are uneven at batch {one.batch}: p95 {time(high)} is {high / middle:.1f} times the median."
-                yield text, "latency"
-                break
+        yield f"Answers are uneven, most those of {where} is {factor:.1f} times the median{others}.", "latency"
 
 
 def _on_busy(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iterator[tuple[str, str]]:
+    found = list(_busy_of_each(points, busy))
+    yield from (
+        (text, "utilisation") for text in _few(f"Batch from which the GPU is busy ({BUSY * 100:.0f} % or more)", found)
+    )
+
+
+def _busy_of_each(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iterator[tuple[str, str]]:
+    """(sentence, in short) of each model whose share is known."""
     for one in busy:
         if not one.way:
             continue
@@ -159,21 +187,22 @@ def _on_busy(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iter
         if one.batch is None:
             yield (
                 f"{one.model} does not keep the GPU busy up to batch {top}: {percent(share)} there{sampled}.",
-                "utilisation",
+                f"{one.model} none up to {top}{sampled}",
             )
         elif len(one.measured) == 1:
             yield (
                 f"{one.model} keeps the GPU busy for {percent(share)} at batch {top}, the only one measured{sampled}.",
-                "utilisation",
+                f"{one.model} {percent(share)} at its only {top}{sampled}",
             )
         else:
             yield (
                 f"{one.model} keeps the GPU busy from batch {one.batch} on ({BUSY * 100:.0f} % or more){sampled}.",
-                "utilisation",
+                f"{one.model} {one.batch}{sampled}",
             )
 
 
 def _on_accuracy(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    found, differs = [], []
     for model in _models(points):
         scored = [point for point in points if point.model == model and top1_of(point) is not None]
         if scored:
@@ -181,13 +210,18 @@ def _on_accuracy(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
             top5 = first.latency.figures.get("top5") if first.latency is not None else None
             also = f", top-5 {percent(top5)}" if top5 is not None else ""
             top1 = f"{percent(top1_of(first) or 0)} ({percent(low)} to {percent(high)})"
-            yield f"{model}: top-1 {top1} of {images_of(first):,} images{also}.", "accuracy"
+            text = f"{model}: top-1 {top1} of {images_of(first):,} images{also}."
+            found.append((text, f"{model} {percent(top1_of(first) or 0)}"))
             kinds = {(top1_of(point), images_of(point)) for point in scored}
             if len(kinds) > 1 and len({images for _, images in kinds}) == 1:
-                yield (
-                    f"Top-1 of {model} differs between batch sizes on the same images: other kernels round differently.",
-                    "accuracy",
-                )
+                differs.append(model)
+    yield from ((text, "accuracy") for text in _few("Top-1", found))
+    if differs:
+        of = differs[0] if len(differs) == 1 else f"{len(differs)} models"
+        yield (
+            f"Top-1 of {of} differs between batch sizes on the same images: other kernels round differently.",
+            "accuracy",
+        )
 
 
 def _on_images(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
@@ -218,19 +252,26 @@ def _on_states(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     """What reports made elsewhere hold, where no run was timed."""
     if any(point.latency is not None for point in points):
         return
-    for model in _models(points):
-        mine = [point for point in points if point.model == model]
-        for heading in list(LABELS)[:2]:
+    of_models = [(model, [point for point in points if point.model == model]) for model in _models(points)]
+    for heading in list(LABELS)[:2]:
+        found = []
+        for model, mine in of_models:
             stated = [(point, labelled(run, LABELS[heading])) for point, run in dlprof_runs(mine)]
-            known = [f"{cell.text} %{_at(point)}" for point, cell in stated if cell.style != "no"]
+            known = [(f"{cell.text} %", _at(point)) for point, cell in stated if cell.style != "no"]
             if known:
-                yield f"{model}: DLProf states {heading} {_ends(known)}.", "names"
+                text = f"{model}: DLProf states {heading} {_ends([''.join(one) for one in known])}."
+                found.append((text, f"{model} {_ends([one for one, _ in known])}"))
+        yield from ((text, "names") for text in _few(f"{heading} that DLProf states, first and last batch", found))
+    found = []
+    for model, mine in of_models:
         used = [
             (point, max((one.memory_used or 0 for use in point.uses for one in use.readings), default=0))
             for point in mine
         ]
-        if read := [f"{size(most)}{_at(point)}" for point, most in used if most]:
-            yield f"{model}: GPU memory in use up to {_ends(read)}.", "samples"
+        if read := [(size(most), _at(point)) for point, most in used if most]:
+            text = f"{model}: GPU memory in use up to {_ends([''.join(one) for one in read])}."
+            found.append((text, f"{model} {_ends([one for one, _ in read])}"))
+    yield from ((text, "samples") for text in _few("GPU memory in use, first and last batch", found))
 
 
 def _at(point: InferencePoint) -> str:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from perfctl.orchestrator.analyse.speedup import Against, Gain, Reached, Speedup, disagreement, epochs
 from perfctl.orchestrator.report import speedup as parts
-from perfctl.orchestrator.report.cells import count, nothing, share_cell, text_cell
+from perfctl.orchestrator.report.cells import Cell, count, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.files.events import Scalar
-from perfctl.orchestrator.report.numbers import digits, percent, ratio, short, time
+from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.orchestrator.report.tables import Column, Table, table
@@ -40,6 +40,7 @@ def study_page(
     pairs = list(zip(found, keys, strict=True))
     findings = [headline(one, other, key) for one, key in pairs for other in one.against]
     findings += [each for one, key in pairs for each in _details(one, key)]
+    findings += _unsteady(pairs)
     chapters = [_answer(found), *map(_network, found, titles, keys), *_pies(found, titles), _files(runs, logs, traces)]
     if traces < len(logs):
         missing = (
@@ -95,12 +96,21 @@ def _details(one: Speedup, key: str) -> Iterator[Finding]:
             yield Finding(f"{name}: with {best.layer} alone on {device_of(other.label)}, a step would be {limit}.", key)
     if last := next(iter(reversed(one.reached)), None):
         yield Finding(_quality(name, last), key)
-    for arm in one.arms:
-        if arm.step_range and arm.step_range[1] > parts.UNSTEADY * arm.step_range[0]:
-            low, high = map(time, arm.step_range)
-            yield Finding(
-                f"{name}: steps on {device_of(arm.label)} took {low} to {high}; the machine was not quiet.", key, True
-            )
+
+
+def _unsteady(pairs: Sequence[tuple[Speedup, str]]) -> Iterator[Finding]:
+    """That the machine was not quiet: the widest range of steps within a run, and how many others are wide."""
+    wide = [
+        (high / low, f"{name_of(one)} on {device_of(arm.label)} took {time(low)} to {time(high)}", key)
+        for one, key in pairs
+        for arm in one.arms
+        if arm.step_range and (low := arm.step_range[0]) and (high := arm.step_range[1]) > parts.UNSTEADY * low
+    ]
+    if wide:
+        _, text, key = max(wide)
+        others = len(wide) - 1
+        more = f"; {others} more {'run was' if others == 1 else 'runs were'} uneven" if others else ""
+        yield Finding(f"The machine was not quiet: steps of {text}{more}.", key, True)
 
 
 def headline(one: Speedup, other: Against, key: str) -> Finding:
@@ -109,7 +119,7 @@ def headline(one: Speedup, other: Against, key: str) -> Finding:
     if other.refused:
         return Finding(f"{start} has no speed-up: {other.refused[0]}."[:140], key, True)
     if apart := disagreement(other.lines):
-        steps, whole = (f"{digits(gain.value)} ({_span(gain)})" for gain in apart)
+        steps, whole = (f"{ratio(gain.value)} ({parts.span(gain)})" for gain in apart)
         return Finding(f"{start} against {base}: steps say {steps} times, epochs {whole}. They disagree.", key, True)
     lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
     for level in ("step", "epoch"):
@@ -121,22 +131,20 @@ def headline(one: Speedup, other: Against, key: str) -> Finding:
     wide = next((line.unsettled for line in ordered if line.unsettled), None)
     if wide is not None:
         more = f"about {wide.further} would settle it"
-        return Finding(f"{start} against {base} is not known ({_span(wide.found)} times at 95 %); {more}.", key, True)
+        return Finding(
+            f"{start} against {base} is not known ({parts.span(wide.found)} times at 95 %); {more}.", key, True
+        )
     why = next((line.reason for line in ordered if line.reason), "neither steps nor epochs were timed")
     return Finding(f"{start} against {base} is not known: {why}."[:140], key, True)
 
 
 def _times(gain: Gain, base: str) -> str:
     if gain.low <= 1 <= gain.high:
-        return f"shows no difference from {base} ({_span(gain)} times as fast)"
+        return f"shows no difference from {base} ({parts.span(gain)} times as fast)"
     if gain.value > 1:
-        return f"{digits(gain.value)} times faster than {base} ({_span(gain)})"
+        return f"{ratio(gain.value)} times faster than {base} ({parts.span(gain)})"
     slower = Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis)
-    return f"{digits(slower.value)} times slower than {base} ({_span(slower)})"
-
-
-def _span(gain: Gain) -> str:
-    return f"{digits(gain.low)} to {digits(gain.high)}"
+    return f"{ratio(slower.value)} times slower than {base} ({parts.span(slower)})"
 
 
 def _rest(other: Against) -> str:
@@ -212,7 +220,19 @@ def _network(one: Speedup, title: str, key: str) -> Chapter:
                 )
         else:
             shown.append(each)
+    shown += [made] if (made := _ranges(one)) else []
     return Chapter(key, title, tuple(parts.notes(one)), tuple(charts.charts(one, key)), tuple(shown), tuple(folded))
+
+
+def _ranges(one: Speedup) -> Table | None:
+    """How far the steps of each device are apart."""
+    heads = [Column("device", style="text"), Column("fastest step", base="ns"), Column("slowest step", base="ns"),
+             Column("slowest / fastest")]  # fmt: skip
+    rows = [
+        [text_cell(arm.label), time_cell(low), time_cell(high), Cell(ratio(high / low), value=high / low) if low else nothing("0 s")]
+        for arm in one.arms if arm.step_range for low, high in [arm.step_range]
+    ]  # fmt: skip
+    return table("Spread of the steps", heads, rows)
 
 
 def _pies(found: Sequence[Speedup], titles: Sequence[str]) -> Iterator[Chapter]:

@@ -66,7 +66,7 @@ ONE = "comes from one slip: input 13x13 instead of 26x26."
     ("value", "worked", "right"),
     [
         (4 * POOLED, "495,616 output values x 4 B = 1,982,464 B.", f"{4 * OUTPUT:,} B = 9,216.0 KiB (output map)."),
-        (4 * POOLED // 1024, "= 1,982,464 B = 1,936 KiB.", f"{4 * OUTPUT:,} B = 9,216.0 KiB (output map)."),
+        (4 * POOLED // 1024, "= 1,982,464 B = 1,936 KiB.", f"{4 * OUTPUT // 1024:,} KiB = {4 * OUTPUT:,} B (output map)."),
         (POOLED, "495,616 output values.", f"{OUTPUT:,} values (output map)."),
         (WEIGHTS + MADE + POOLED, "= 514,112 values.", f"{WEIGHTS + MADE + OUTPUT:,} values (total)."),
         (4 * (WEIGHTS + MADE + POOLED), "(18,496 parameters + 495,616 output values) x 4 B = 2,056,448 B.",
