@@ -40,7 +40,7 @@ const byKeys = (order, keys, way) => order.slice().sort((a, b) => {
 // The rows with the text in one of their words.
 const rowsWith = (columns, order, text) => {
   const tests = columns.filter(wordy).map((column) => {
-    const hit = (v) => v !== null && String(v).toLowerCase().includes(text);
+    const hit = (v) => v !== null && `${column.short?.[v] ?? ""}\n${v}`.toLowerCase().includes(text);
     if ("c" in column) { const all = hit(column.c); return () => all; }
     if (column.d) { const hits = column.d.map(hit); return (row) => hits[column.i[row]]; }
     return (row) => hit(column.get(row));
@@ -56,7 +56,7 @@ const cellOf = (column, row) => {
     if (style === "refused") cell.append(make("s", {}, "refused"));
     return cell;
   }
-  const [text, unit] = FORMAT[column.kind](value, column);
+  const [text, unit] = FORMAT[column.kind](column.short?.[value] ?? value, column);
   const cell = make("td", { class: `${style} ${kind}`.trim() }, mark + text);
   if (unit !== undefined) cell.append(" ", make("u", column.kind === "si" ? {} : { class: "w" }, unit));
   if (column.kind !== "int") cell.title = [`${value} ${column.unit}`.trim(), why].filter(Boolean).join("; ");

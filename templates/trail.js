@@ -10,7 +10,7 @@ const trailOf = (() => {
   const table = (step) => {
     const node = make("table"), head = node.createTHead().insertRow(), body = node.createTBody();
     step.heads.forEach((text) => head.append(make("th", { scope: "col" }, text)));
-    step.rows.forEach((cells) => { const row = body.insertRow(); cells.forEach((text) => row.append(make("td", {}, text))); });
+    step.rows.forEach((cells) => { const row = body.insertRow(); cells.forEach((text) => row.append(make("td", step.whole?.[text] ? { title: step.whole[text] } : {}, text))); });
     const box = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": step.title });
     box.append(node);
     return box;

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.report.numbers import DASH, full, per_second, percent, rounded, si, size, time
 
+NAME = 90
+"""Characters of a name that has no short form."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -49,7 +52,8 @@ def word(text: object) -> Cell:
 def name_cell(name: str, short: str | None = None) -> Cell:
     """A name from a report: shortened in the cell, whole in the title."""
     shown = short or name
-    shown = shown if len(shown) <= 90 else f"{shown[:60]} … {shown[-25:]}"
+    if short is None and len(name) > NAME:
+        shown = f"{name[:60]} … {name[-25:]}"
     return Cell(shown, name[:1000] if name != shown else None, value=name)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import isfinite
@@ -157,32 +157,41 @@ def differences(values: Sequence[int]) -> list[int]:
 
 def long_table(
     key: str, columns: Sequence[LongColumn], rows: int, hidden: int, more: Iterable[dict[str, Any]] = (),
-    notes: Sequence[str] = (),
+    notes: Sequence[str] = (), names: Mapping[str, str] | None = None,
 ) -> Grid:  # fmt: skip
-    """Columns, then ``more`` that are packed and stand in the long table only; those without a value become a note."""
+    """Columns, then ``more`` that are packed and stand in the long table only; those without a value become a note.
+
+    ``names``: short kernel names.
+    """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
     made = [*(packed(*head, values) for head, values in columns), *more]
+    for one in made:
+        if one["label"] == "kernel" and names:
+            known = one.get("d") or one.get("v") or [one.get("c")]
+            one["short"] = {name: names[name] for name in dict.fromkeys(known) if names.get(name, name) != name}
     empty = [one["label"] for one in made if one.get("c", 0) is None and "refused" not in str(one.get("state", ""))]
     kept = tuple(one for one in made if one["label"] not in empty)
     said = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    first = _first_rows(caption, [column for column in columns if column[0][0] not in empty], rows)
+    first = _first_rows(caption, [column for column in columns if column[0][0] not in empty], rows, names or {})
     return Grid(key, caption, rows, kept, hidden, said, first)
 
 
-def _first_rows(caption: str, columns: Sequence[LongColumn], rows: int) -> Table | None:
+def _first_rows(caption: str, columns: Sequence[LongColumn], rows: int, names: Mapping[str, str]) -> Table | None:
     """As an HTML table, without moments on a clock."""
     shown, columns = min(rows, STATIC_ROWS), [column for column in columns if column[0][2] != "start"]
     heads = [Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
              for (label, unit, kind), _ in columns]  # fmt: skip
-    cells = [[_first_cell(kind, values[row]) for (_, _, kind), values in columns] for row in range(shown)]
+    cells = [[_first_cell(kind, values[row], names) for (_, _, kind), values in columns] for row in range(shown)]
     return table(f"{caption}, first {shown} of {rows}" if shown < rows else caption, heads, cells, tools=False)
 
 
-def _first_cell(kind: str, value: Any) -> Cell:
+def _first_cell(kind: str, value: Any, names: Mapping[str, str]) -> Cell:
     if value is None:
         return nothing("not in this report")
     if kind == "time":
         return time_cell(value)
+    if kind == "code":
+        return name_cell(value, names.get(value))
     return text_cell(si(value) if kind == "si" else value)
 
 

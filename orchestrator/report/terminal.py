@@ -67,7 +67,9 @@ def run_details(run: Run) -> list[RenderableType]:
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
     views = (
-        *inference_tables([run]), kernels.summary(prepared, paths=False), advice_table([run], brief=True), mix_table([run]),
+        *inference_tables([run]), kernels.summary(prepared, paths=False, names=analysis.names),
+        advice_table([run], brief=True, names=analysis.names),
+        mix_table([run], analysis.names),
         page_study.operators([run]), page_study.ranges([run]), page_study.api_calls([run]),
         usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
         page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
