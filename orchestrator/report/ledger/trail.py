@@ -7,7 +7,7 @@ it is worked out here. FLOPs: 1 multiply-add = 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from perfctl.orchestrator.analyse.analysis import Analysis
@@ -39,8 +39,6 @@ class TrailStep:
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     code: tuple[str, ...] = ()
-    whole: Mapping[str, str] = field(default_factory=dict)
-    """Short kernel name in ``rows`` -> the whole name, for the hover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,6 @@ class Trail:
                 name: value
                 for name, value in (
                     ("title", step.title), ("lines", step.lines), ("heads", step.heads), ("rows", step.rows), ("code", step.code),
-                    ("whole", step.whole),
                 )
                 if value
             }
@@ -150,8 +147,7 @@ def _kernels(row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, 
             (names.get(use.name, use.name), _often(use.per_step), use.algorithm or use.family or "")
             for use in row.kernels[:KERNELS]
         )
-        whole = {names.get(use.name, use.name): use.name for use in row.kernels[:KERNELS]}
-        return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), rows, whole=_differing(whole))
+        return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), rows)
     counts = [name for name in COUNTS if any(group.counts.get(name) for group in groups)]
     tensor = any(group.tensor.value for group in groups)
     heads = ("kernel", "launches", *(name.upper() for name in counts), *(("tensor FLOP",) if tensor else ()), "FLOP")
@@ -170,13 +166,8 @@ def _kernels(row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, 
         table.append(
             ("sum", _often(sum(group.launches for group in groups)), *sums, *tensors, _amount(row.counted.value))
         )
-    whole = {_launched(group, names): group.name for group in ordered[:KERNELS]}
     title = "Kernels of a step, and what they executed"
-    return TrailStep(title, tuple(lines), heads, tuple(table), whole=_differing(whole))
-
-
-def _differing(whole: Mapping[str, str]) -> dict[str, str]:
-    return {short: name for short, name in whole.items() if short != name}
+    return TrailStep(title, tuple(lines), heads, tuple(table))
 
 
 def _launched(group: KernelGroup, names: Mapping[str, str]) -> str:
@@ -301,8 +292,7 @@ def _sweep_trail(rule: str, verdicts: Sequence[Verdict], found: Analysis, each: 
             )
             for batch, group, _ in groups
         )  # fmt: skip
-        whole = {_short(group, found): group.name for _, group, _ in groups}
-        steps.append(TrailStep(title, (), heads, rows, whole=_differing(whole)))
+        steps.append(TrailStep(title, (), heads, rows))
     steps += _paper_of(verdicts, found)
     steps += _completed(names, each)
     sources = {run.run.id: _report(run.run) for _, _, run in groups if run is not None}

@@ -47,7 +47,7 @@ class Section:
     ledger: LedgerView | None = None
     matrix: Matrix | None = None
     trails: Mapping[str, Any] = field(default_factory=dict)
-    """Key -> trail, as the page carries them."""
+    """Key -> trail, as the page carries them; "names": short kernel name -> whole name."""
     note: str | None = None
     charts: tuple[Chart, ...] = ()
     folded: tuple[Table, ...] = ()

@@ -130,7 +130,8 @@ def _parts(
     yield from _tables("times", "Host clock", times_table(found))
     if view := ledger_view(found):
         minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
-        ways = {trail.key: trail.data for trail in trails(found)}
+        whole = {short: name[:1000] for name, short in found.names.items() if name != short}
+        ways = {trail.key: trail.data for trail in trails(found)} | {"names": whole}
         yield Section(
             "ledger",
             "Ledger",
