@@ -7,7 +7,7 @@ const trackOf = (track, names) => {
   const starts = track.s.map((step) => (sum += step));
   return { ...track, starts, count: starts.length, name: (n) => names[track.n[n]], detail: (n) => names[track.t[n]] };
 };
-const exact = (ns) => time(ns).join(" ").replace(/[\u2007\u2008]/g, "");
+const exact = time;
 
 // A dotted name loses its first parts before it is cut at the end.
 const fitting = (name, room) => {

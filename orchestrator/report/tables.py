@@ -8,8 +8,18 @@ from itertools import groupby, pairwise
 from math import isfinite
 from typing import Any
 
-from perfctl.orchestrator.report.cells import Cell, count, name_cell, nothing, size_cell, text_cell, time_cell, word
-from perfctl.orchestrator.report.numbers import si
+from perfctl.orchestrator.report.cells import (
+    Cell,
+    count,
+    in_one_unit,
+    name_cell,
+    nothing,
+    size_cell,
+    text_cell,
+    time_cell,
+    word,
+)
+from perfctl.orchestrator.report.numbers import column_unit, si
 
 ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
@@ -31,6 +41,8 @@ class Column:
     """Every cell is a dash for one and the same reason, which stands above the table."""
     base: str = ""
     """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
+    carried: bool = False
+    """The cells show ``unit`` behind their prefixes, so that the head need not."""
 
 
 RUN = Column("run", style="text")
@@ -69,18 +81,29 @@ def table(
 
     A column in which every cell is a dash for the same reason is marked empty, with its reason above the table.
     """
-    cells = [tuple(map(_cell, columns, row)) for row in rows]
+    cells = one_unit_each([tuple(map(_cell, columns, row)) for row in rows])
     if not cells:
         return None
     shown, heads = tuple(cells[:limit]), list(columns)
     empty: dict[str, list[str]] = {}
     for place, column in enumerate(columns):
+        heads[place] = column = with_carried(column, [row[place] for row in shown])
         titles = {row[place].title for row in shown} if all(row[place].style == "no" for row in shown) else set()
         if len(titles) == 1:
             heads[place] = replace(column, empty=True)
             empty.setdefault(titles.pop() or "not collected", []).append(column.label)
     notes = tuple(f"{', '.join(labels)}: {reason}." for reason, labels in empty.items())
     return Table(tuple(heads), shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes)
+
+
+def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
+    """The column, marked where its cells show its unit."""
+    return replace(column, carried=bool(column.unit) and any(cell.scale is not None for cell in cells))
+
+
+def one_unit_each(rows: Sequence[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
+    """The rows with one unit down each column."""
+    return list(zip(*(in_one_unit(column) for column in zip(*rows, strict=True)), strict=True)) if rows else []
 
 
 def _cell(column: Column, value: Any) -> Cell:
@@ -134,6 +157,8 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
     tidy = [_tidy(value) for value in values]
+    if kind in ("time", "start", "si"):
+        head["scale"] = _scale_of(kind, unit, [value for value in tidy if value is not None])
     known = list(dict.fromkeys(tidy))
     if len(known) == 1:
         return head | {"c": known[0]}
@@ -148,6 +173,16 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
         if sum(map(abs, steps)) < sum(map(abs, tidy)):
             return head | {"s": steps}
     return head | {"v": tidy}
+
+
+def _scale_of(kind: str, unit: str, values: Sequence[float]) -> tuple[float, str]:
+    """(what a value is divided by, unit) of a column, by its median; starts count from the first."""
+    if kind == "si":
+        divisor, prefix = column_unit(values)
+        return divisor, f"{prefix}{'' if unit[:1] in ('F', 'B') or not prefix else ' '}{unit}"
+    first = min(values, default=0) if kind == "start" else 0
+    divisor, shown = column_unit([(value - first) / 1e9 for value in values], "s")
+    return divisor * 1e9, shown
 
 
 def differences(values: Sequence[int]) -> list[int]:

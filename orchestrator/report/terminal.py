@@ -224,5 +224,5 @@ def _cell(cell: Cell, width: int = 0) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
     style = STYLES.get(cell.style, "")
     if cell.unit is None or not width:
-        return _text(cell.text.rstrip("\u2007\u2008"), style)
-    return _text(f"{cell.text} {cell.unit.ljust(width)}".replace("\u2007", " ").replace("\u2008", " "), style)
+        return _text(cell.text, style)
+    return _text(f"{cell.text} {cell.unit.ljust(width)}", style)

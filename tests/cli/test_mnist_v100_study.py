@@ -140,7 +140,7 @@ def test_times_stand_beside_the_least_that_the_peak_of_the_fastest_v100_allows(p
     for batch in (16, 256, 1000):
         least = 2 * batch * OUTPUTS * 288 / peak
         shown = f"{least * 1e3:.3g} ms" if least >= 1e-3 else f"{least * 1e6:.3g} µs"
-        assert shown in re.sub(r"[\u2007\u2008]", "", table)
+        assert shown in table
     assert "taken as a V100 SXM2, the fastest that it may be: 15.7 TFLOP/s" in table
 
 

@@ -26,7 +26,7 @@ from perfctl.orchestrator.report.cells import (
 )
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
-from perfctl.orchestrator.report.tables import Column
+from perfctl.orchestrator.report.tables import Column, one_unit_each, with_carried
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""
@@ -191,6 +191,10 @@ def ledger_view(found: Analysis) -> LedgerView | None:
         else None
     )
     columns, notes = _heads(found, whole)
+    lines = [line for group in groups for line in group.lines]
+    rows = iter(one_unit_each([line.cells for line in lines]))
+    groups = [replace(group, lines=tuple(replace(line, cells=next(rows)) for line in group.lines)) for group in groups]
+    columns = tuple(with_carried(column, (line.cells[place] for line in lines)) for place, column in enumerate(columns))
     sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
     return LedgerView(columns, tuple(groups), 3, notes, sweep, fold)
 
