@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.analysis import Analysis, short_names
 from perfctl.orchestrator.analyse.counters.amd import TOOLS, is_amd
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
@@ -287,10 +287,11 @@ def _failures(study: Study) -> Iterator[Finding]:
 
 
 def without_layers(
-    runs: Sequence[PreparedRun], names: Mapping[str, str], *, derived: bool = False
+    runs: Sequence[PreparedRun], names: Mapping[str, str] | None = None, *, derived: bool = False
 ) -> tuple[Finding, ...]:
     """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without counters; ``names``: short
     kernel names."""
+    names = short_names(prepared.run for prepared in runs) if names is None else names
     found: list[Finding] = []
     for prepared in runs:
         run = prepared.run
