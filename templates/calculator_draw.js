@@ -1,7 +1,6 @@
 // Text of figures, the curve over batch size, and controls: a box with a slider beside it.
 const byId = (id) => document.getElementById(id);
 const DASH = "–";
-const grouped = (v) => { const [whole, rest] = String(v).split("."); return whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",") + (rest ? `.${rest}` : ""); };
 // Three significant digits: 0.0123, 3.14, 27.5, 104, 12,346.
 const digits3 = (v) => {
   if (v === 0) return "0";
@@ -102,7 +101,7 @@ const connect = (box, field, get, set) => {
     range.setAttribute("aria-valuetext", String(value));
   };
   input.addEventListener(field.options ? "change" : "input", () => {
-    const value = readField(field, field.options ? input.value : input.value.replace(/[\s\u202f]/g, ""));
+    const value = readField(field, field.options ? input.value : input.value.replace(/[\s,\u202f]/g, ""));
     say(value === undefined);
     if (value === undefined) return;
     set(value);

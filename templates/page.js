@@ -13,10 +13,15 @@ const si = (v) => {
   while (n < 4 && a * 1000 ** n < 0.9995) n++;
   return `${digits(v * 1000 ** n)} ${DOWN[n]}`.trim();
 };
-// Number and unit of a cell; the number is padded so that decimal points line up.
-const pad = (t) => { const n = (t.split(".")[1] ?? "").length; return n > 2 ? t : t + (n ? "" : "\u2008") + "\u2007".repeat(2 - n); };
-const apart = (t) => { const [number, unit = ""] = t.split(" "); return [pad(number), unit]; };
-const time = (ns) => { const [number, prefix] = apart(si(ns / 1e9)); return [number, prefix + "s"]; };
+const time = (ns) => { const [number, prefix = ""] = si(ns / 1e9).split(" "); return `${number} ${prefix}s`; };
+const grouped = (v) => { const [whole, rest] = String(v).split("."); return whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",") + (rest ? `.${rest}` : ""); };
+// Three significant digits of a number in its column's unit, thousands grouped.
+const three = (v) => {
+  const part = Number(v.toPrecision(3)), a = Math.abs(part);
+  if (a === 0 || (Number.isInteger(v) && a < 1000)) return String(v);
+  if (a >= 100) return grouped(part.toFixed(0));
+  return a < 1e-6 ? "< 0.000001" : part.toFixed(Math.min(2 - Math.floor(Math.log10(a)), 8));
+};
 const make = (tag, attributes = {}, text) => {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -62,7 +67,7 @@ const sortable = (heads, onSort) => {
 };
 const valueOf = (td) => {
   if (!td || td.classList.contains("no") || td.classList.contains("refused")) return null;
-  const raw = td.dataset.v ?? (td.lastElementChild?.tagName === "U" && td.title ? parseFloat(td.title.replaceAll("\u202f", "")) : td.textContent.trim());
+  const raw = td.dataset.v ?? (td.lastElementChild?.tagName === "U" && td.title ? parseFloat(td.title.replaceAll(",", "")) : td.textContent.trim());
   return raw !== "" && !Number.isNaN(Number(raw)) ? Number(raw) : raw;
 };
 const ordered = (items, key, way) => items.map((item) => [key(item), item]).sort((a, b) => {

@@ -1,5 +1,6 @@
 // Long tables: compact columns, of which only the rows on the screen are drawn.
-const FORMAT = { time, start: (ns, column) => time(ns - column.from), si: (v) => apart(si(v)), int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
+const scaled = (v, { scale }) => [three(v / scale[0]), scale[1]];
+const FORMAT = { time: scaled, start: (ns, column) => scaled(ns - column.from, column), si: scaled, int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
 const WIDTH = { code: 170, text: 124, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24, SCREEN = 480;
 const wordy = (column) => column.kind === "code" || column.kind === "text";
 
@@ -40,7 +41,7 @@ const byKeys = (order, keys, way) => order.slice().sort((a, b) => {
 // The rows with the text in one of their words.
 const rowsWith = (columns, order, text) => {
   const tests = columns.filter(wordy).map((column) => {
-    const hit = (v) => v !== null && String(v).toLowerCase().includes(text);
+    const hit = (v) => v !== null && `${column.short?.[v] ?? ""}\n${v}`.toLowerCase().includes(text);
     if ("c" in column) { const all = hit(column.c); return () => all; }
     if (column.d) { const hits = column.d.map(hit); return (row) => hits[column.i[row]]; }
     return (row) => hit(column.get(row));
@@ -56,17 +57,16 @@ const cellOf = (column, row) => {
     if (style === "refused") cell.append(make("s", {}, "refused"));
     return cell;
   }
-  const [text, unit] = FORMAT[column.kind](value, column);
+  const [text, unit] = FORMAT[column.kind](column.short?.[value] ?? value, column);
   const cell = make("td", { class: `${style} ${kind}`.trim() }, mark + text);
-  if (unit !== undefined) cell.append(" ", make("u", column.kind === "si" ? {} : { class: "w" }, unit));
-  if (column.kind !== "int") cell.title = [`${value} ${column.unit}`.trim(), why].filter(Boolean).join("; ");
+  if (unit) cell.append("\u00a0", make("u", {}, unit));
+  if (column.kind !== "int") cell.title = [`${typeof value === "number" ? grouped(value) : value} ${column.unit}`.trim(), why].filter(Boolean).join("; ");
   return cell;
 };
 
 const headOf = (column) => {
   const brief = column.label.length > 22 ? "…" + column.label.slice(-21) : column.label;
   const th = make("th", { scope: "col", title: column.label, class: wordy(column) ? "text" : "num" }, brief);
-  if (column.unit && column.kind === "si") th.append(make("span", { class: "unit" }, column.unit));
   return th;
 };
 

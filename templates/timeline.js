@@ -7,7 +7,7 @@ const trackOf = (track, names) => {
   const starts = track.s.map((step) => (sum += step));
   return { ...track, starts, count: starts.length, name: (n) => names[track.n[n]], detail: (n) => names[track.t[n]] };
 };
-const exact = (ns) => time(ns).join(" ").replace(/[\u2007\u2008]/g, "");
+const exact = time;
 
 // A dotted name loses its first parts before it is cut at the end.
 const fitting = (name, room) => {
@@ -98,7 +98,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
   const tell = (spot) => {
     if (!spot) { said.textContent = "\u00a0"; return; }
     const { track, n } = spot, parts = [track.detail(n), `${exact(track.d[n])} from ${exact(track.starts[n])}`, track.title];
-    const name = track.name(n), brief = name.length > 160 ? `${name.slice(0, 120)} … ${name.slice(-36)}` : name;
+    const name = view.whole?.[track.name(n)] ?? track.name(n), brief = name.length > 160 ? `${name.slice(0, 120)} … ${name.slice(-36)}` : name;
     said.replaceChildren(make("b", {}, brief), " ", parts.filter(Boolean).join("; "));
   };
   const find = (event) => {

@@ -13,10 +13,11 @@ const trailOf = (() => {
   document.body.append(panel);
   let opener = null, shown = "";
   const light = (study, layer) => document.querySelectorAll(`[id="${study}"] [data-layer]`).forEach((node) => node.classList.toggle("lit", node.dataset.layer === layer));
+  const whole = (text) => { const name = known.get(shown.split("/")[0])?.names?.[text.split(" <<<")[0]]; return name ? { title: name } : {}; };
   const table = (step) => {
     const node = make("table"), head = node.createTHead().insertRow(), body = node.createTBody();
     step.heads.forEach((text) => head.append(make("th", { scope: "col" }, text)));
-    step.rows.forEach((cells) => { const row = body.insertRow(); cells.forEach((text) => row.append(make("td", {}, text))); });
+    step.rows.forEach((cells) => { const row = body.insertRow(); cells.forEach((text) => row.append(make("td", whole(text), text))); });
     const box = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": step.title });
     box.append(node);
     return box;
@@ -45,11 +46,11 @@ const trailOf = (() => {
     const shut = make("button", { type: "button", "aria-label": "Close" }, "close");
     shut.addEventListener("click", close);
     const steps = make("ol"), head = make("header");
+    shown = `${study}/${key}`;
     found.steps.forEach((step) => steps.append(part(step)));
     head.append(make("h2", {}, found.title), shut);
     panel.replaceChildren(head, steps);
     panel.hidden = false;
-    shown = `${study}/${key}`;
     panel.scrollTop = 0;
     light(study, key.split("/").slice(0, -2).join("/"));
     document.querySelectorAll("[data-trail]").forEach((node) => node.toggleAttribute("aria-current", node.dataset.trail === key && node.closest("article")?.id === study));

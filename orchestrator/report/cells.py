@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.report.numbers import DASH, full, per_second, percent, rounded, si, size, time
+from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit, percent, rounded
+
+NAME = 90
+"""Characters of a name that has no short form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +24,41 @@ class Cell:
     value: float | str | None = None
     """Sorted by and exported; None when there is nothing."""
     unit: str | None = None
-    """Prefix and unit ("M", "ms", ""), in a narrow column of their own; None for a cell of one piece."""
+    """Prefix and unit ("M", "ms", "") beside the number; None for a cell of one piece."""
+    scale: Scale | None = None
+    """How the number is written in another unit; None where it is not."""
 
 
-def scaled(text: str, title: str | None, value: float, style: str = "", mark: str = "") -> Cell:
-    """ "24.7 ms" as a cell: its number padded with figure spaces so that decimal points line up, and its unit."""
-    number, _, tail = text.partition(" ")
-    decimals = len(number.partition(".")[2])
-    pad = ("\u2008" if decimals == 0 else "") + "\u2007" * (2 - decimals)
-    return Cell(mark + number + pad, title, style, rounded(value), tail)
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A number that can be written in another unit."""
+
+    value: float
+    """In ``unit``, without a prefix."""
+    unit: str = ""
+    mark: str = ""
+    """Before the number: "~ ", "ƒ ", "≥ "."""
+    down: bool = True
+    """Prefixes below 1 are used."""
+
+
+def scaled(title: str | None, value: float, scale: Scale, style: str = "") -> Cell:
+    """ "24.7 ms" as a cell of a number and its unit, which suits this number alone until a table chooses one."""
+    return in_one_unit([Cell("", title, style, rounded(value), "", scale)])[0]
+
+
+def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
+    """A column with one unit, chosen for its median; cells without a :class:`Scale` stay."""
+    scales = [cell.scale for cell in cells if cell.scale is not None]
+    if not scales:
+        return list(cells)
+    first = scales[0]
+    divisor, unit = column_unit((scale.value for scale in scales), first.unit, down=first.down)
+    return [
+        cell if cell.scale is None
+        else replace(cell, text=cell.scale.mark + in_unit(cell.scale.value, divisor), unit=unit)
+        for cell in cells
+    ]  # fmt: skip
 
 
 def text_cell(text: object, title: str | None = None) -> Cell:
@@ -49,18 +79,19 @@ def word(text: object) -> Cell:
 def name_cell(name: str, short: str | None = None) -> Cell:
     """A name from a report: shortened in the cell, whole in the title."""
     shown = short or name
-    shown = shown if len(shown) <= 90 else f"{shown[:60]} … {shown[-25:]}"
+    if short is None and len(name) > NAME:
+        shown = f"{name[:60]} … {name[-25:]}"
     return Cell(shown, name[:1000] if name != shown else None, value=name)
 
 
 def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """A count with an SI prefix (the unit stands in the column's head)."""
-    return nothing(reason) if value is None else scaled(si(value), full(value, unit), value)
+    return nothing(reason) if value is None else scaled(full(value, unit), value, Scale(value))
 
 
 def rate(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """So many a second (the unit stands in the column's head)."""
-    return nothing(reason) if value is None else scaled(per_second(value), full(value, unit), value)
+    return nothing(reason) if value is None else scaled(full(value, unit), value, Scale(value, down=False))
 
 
 def count(value: int | None, reason: str = "not collected") -> Cell:
@@ -75,12 +106,16 @@ def decimal_cell(value: float | None, reason: str = "not collected") -> Cell:
 
 def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
     """A duration; the title has the nanoseconds."""
-    return nothing(reason) if ns is None else scaled(time(ns), f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns)
+    return (
+        nothing(reason)
+        if ns is None
+        else scaled(f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns, Scale(float(ns) / 1e9, "s"))
+    )
 
 
 def size_cell(value: float | None, reason: str = "not collected") -> Cell:
     """Bytes; the title has them all."""
-    return nothing(reason) if value is None else scaled(size(value), full(value, "B"), value)
+    return nothing(reason) if value is None else scaled(full(value, "B"), value, Scale(value, "B"))
 
 
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
@@ -123,4 +158,4 @@ def figure_cell(figure: Figure, unit: str) -> Cell:
         state = style_of(figure)
         return Cell("refused" if state == "refused" else DASH, why(figure), state)
     title = "; ".join(filter(None, (full(figure.value, unit), why(figure))))
-    return scaled(si(figure.value), title, figure.value, style_of(figure), mark(figure))
+    return scaled(title, figure.value, Scale(figure.value, mark=mark(figure)), style_of(figure))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.analysis import Analysis, short_names
 from perfctl.orchestrator.analyse.counters.amd import TOOLS, is_amd
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
@@ -31,8 +30,9 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-NAMED = 70
 """Characters of a kernel's name in a sentence."""
+NAMED = 70
+"""Characters of a range's name in a sentence."""
 MUCH_IDLE = 0.2
 """Larger shares are explained by their causes: of time without a kernel, and of time that no layer explains."""
 _CAUSES = {
@@ -90,7 +90,7 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
     study, ledger = found.study, found.ledger
     if study.foreign:
         derived = any(batch.derived for batch in found.prepared.batches)
-        others = without_layers(found.prepared.runs, derived=derived)
+        others = without_layers(found.prepared.runs, found.names, derived=derived)
         return (*sorted((*_of_shapes(found), *others), key=lambda item: item.warning), *_failures(study))
     return (
         *_gaps(found),
@@ -323,8 +323,12 @@ def _failures(study: Study) -> Iterator[Finding]:
         yield Finding(f"The {who}{at} {verb}: {reason}.", "runs", warning=True)
 
 
-def without_layers(runs: Sequence[PreparedRun], *, derived: bool = False) -> tuple[Finding, ...]:
-    """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without counters."""
+def without_layers(
+    runs: Sequence[PreparedRun], names: Mapping[str, str] | None = None, *, derived: bool = False
+) -> tuple[Finding, ...]:
+    """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without counters; ``names``: short
+    kernel names."""
+    names = short_names(prepared.run for prepared in runs) if names is None else names
     found: list[Finding] = []
     for prepared in runs:
         run = prepared.run
@@ -334,22 +338,16 @@ def without_layers(runs: Sequence[PreparedRun], *, derived: bool = False) -> tup
                 text = f"{run_label(run)} has no kernels: {gap.reason.rstrip('.')}."
                 found.append(Finding(text, "gaps", warning=True))
             continue
-        found += [*_largest(run), *_executed(run, prepared.flops), *_moved(prepared)]
+        found += [*_largest(run, names), *_executed(run, prepared.flops, names), *_moved(prepared)]
         found += [*_busy(prepared), *_ranges(run), *_copies(run), *_missing(prepared, derived=derived)]
     return tuple(sorted(found, key=lambda item: item.warning))
-
-
-def _spoken(kernel: Kernel) -> str:
-    name = re.sub(r"\((?:unsigned )?(?:int|bool|long)\)(?=\d)", "", kernel.short_name or kernel.name)
-    name = name.removeprefix("void ")
-    return name if len(name) <= NAMED else f"{name[: NAMED - 1]}…"
 
 
 def _launches(number: int) -> str:
     return "1 launch" if number == 1 else f"{count(number).text} launches"
 
 
-def _largest(run: Run) -> Iterator[Finding]:
+def _largest(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
     groups: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in run.report.kernels:
         if kernel.duration_ns is not None:
@@ -359,7 +357,7 @@ def _largest(run: Run) -> Iterator[Finding]:
     if not total:
         return
     name = max(times, key=lambda name: times[name])
-    took, often, spoken = time(times[name]), _launches(len(groups[name])), _spoken(groups[name][0])
+    took, often, spoken = time(times[name]), _launches(len(groups[name])), names.get(name, name)
     clock = " That is under ncu, at locked clocks." if run.profiler == "ncu" else ""
     if len(times) == 1:
         yield Finding(f"{spoken} is the only kernel: {often}, {took}.{clock}", "kernels")
@@ -368,12 +366,10 @@ def _largest(run: Run) -> Iterator[Finding]:
         yield Finding(f"{spoken} takes {share} of the kernel time ({took}, {often}).{clock}", "kernels")
 
 
-def _executed(run: Run, flops: dict[int, KernelFlops]) -> Iterator[Finding]:
+def _executed(run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]) -> Iterator[Finding]:
     groups: dict[str, list[KernelFlops]] = defaultdict(list)
-    first: dict[str, Kernel] = {}
     for kernel in run.report.kernels:
         groups[kernel.name].append(flops.get(kernel.launch, NO_FLOPS))
-        first.setdefault(kernel.name, kernel)
     sums = {name: total_of(item.total for item in same) for name, same in groups.items()}
     known = {name: figure for name, figure in sums.items() if figure.value}
     if not known:
@@ -391,7 +387,7 @@ def _executed(run: Run, flops: dict[int, KernelFlops]) -> Iterator[Finding]:
     )
     amount, often = f"{about}{si(figure.value or 0)}FLOP", _launches(len(groups[name]))
     rule = f", estimated as {part.reason}" if part.state == "estimated" and part.reason else ""
-    yield Finding(f"{_spoken(first[name])} executed {amount} in {often}{most}. {which}{rule}.", "kernels")
+    yield Finding(f"{names.get(name, name)} executed {amount} in {often}{most}. {which}{rule}.", "kernels")
 
 
 def _moved(run: PreparedRun) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from collections.abc import Iterable
+from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,6 +51,36 @@ def _scaled(value: float) -> tuple[str, str]:
     return significant(value * 1000**step), _DOWN[step]
 
 
+def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -> tuple[float, str]:
+    """(divisor, prefix and unit) for a column, chosen for the median of what is not 0: its values keep one unit.
+
+    ``down`` False: no prefix below 1, for rates ("508 m" a second would be read as millions).
+    """
+    known = sorted(abs(value) for value in values if value)
+    if not known:
+        return 1.0, unit
+    magnitude = known[(len(known) - 1) // 2]
+    if magnitude >= 1 or not down:
+        step = next((step for step in range(len(_UP)) if magnitude / 1000**step < 999.5), len(_UP) - 1)
+        return float(1000**step), _UP[step] + unit
+    step = next((step for step in range(len(_DOWN)) if magnitude * 1000**step >= 0.9995), len(_DOWN) - 1)
+    return 1000.0**-step, _DOWN[step] + unit
+
+
+def in_unit(value: float, divisor: float) -> str:
+    """``value / divisor`` with three significant digits, thousands grouped: 0.0123, 1.36, 24.7, 105, 12,300."""
+    if not value:
+        return "0"
+    if divisor == 1 and isinstance(value, int) and abs(value) < 1000:
+        return str(value)
+    part = float(f"{value / divisor:.3g}")
+    if abs(part) >= 100:
+        return f"{part:,.0f}"
+    if abs(part) < 1e-6:
+        return "< 0.000001" if part > 0 else "> -0.000001"
+    return f"{part:.{min(2 - floor(log10(abs(part))), 8)}f}"
+
+
 def per_second(value: float) -> str:
     """ "1.36 k", "0.508"; below 1 without a prefix, for "508 m" a second would be read as millions."""
     return f"{value:.3g}" if 1e-4 <= value < 0.9995 else si(value)
@@ -83,10 +114,10 @@ def percent(share: float) -> str:
 
 
 def full(value: float, unit: str = "") -> str:
-    """Every digit of a whole number, six of any other, grouped by narrow spaces: "1 358 954 496 FLOP"."""
+    """Every digit of a whole number, six of any other, grouped by commas: "1,358,954,496 FLOP"."""
     value = rounded(value)
     text = f"{value:,}" if isinstance(value, int) or abs(value) >= 1e-4 else f"{value:g}"
-    return f"{text} {unit}".replace(",", "\u202f").rstrip()
+    return f"{text} {unit}".rstrip()
 
 
 def rounded(value: float) -> float:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import isfinite
 from typing import Any
 
-from perfctl.orchestrator.report.cells import Cell, count, name_cell, nothing, size_cell, text_cell, time_cell, word
-from perfctl.orchestrator.report.numbers import si
+from perfctl.orchestrator.report.cells import (
+    Cell,
+    count,
+    in_one_unit,
+    name_cell,
+    nothing,
+    size_cell,
+    text_cell,
+    time_cell,
+    word,
+)
+from perfctl.orchestrator.report.numbers import column_unit, si
 
 ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
@@ -31,6 +41,8 @@ class Column:
     """Every cell is a dash for one and the same reason, which stands above the table."""
     base: str = ""
     """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
+    carried: bool = False
+    """The cells show ``unit`` behind their prefixes, so that the head need not."""
 
 
 RUN = Column("run", style="text")
@@ -69,18 +81,29 @@ def table(
 
     A column in which every cell is a dash for the same reason is marked empty, with its reason above the table.
     """
-    cells = [tuple(map(_cell, columns, row)) for row in rows]
+    cells = one_unit_each([tuple(map(_cell, columns, row)) for row in rows])
     if not cells:
         return None
     shown, heads = tuple(cells[:limit]), list(columns)
     empty: dict[str, list[str]] = {}
     for place, column in enumerate(columns):
+        heads[place] = column = with_carried(column, [row[place] for row in shown])
         titles = {row[place].title for row in shown} if all(row[place].style == "no" for row in shown) else set()
         if len(titles) == 1:
             heads[place] = replace(column, empty=True)
             empty.setdefault(titles.pop() or "not collected", []).append(column.label)
     notes = tuple(f"{', '.join(labels)}: {reason}." for reason, labels in empty.items())
     return Table(tuple(heads), shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes)
+
+
+def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
+    """The column, marked where its cells show its unit."""
+    return replace(column, carried=bool(column.unit) and any(cell.scale is not None for cell in cells))
+
+
+def one_unit_each(rows: Sequence[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
+    """The rows with one unit down each column."""
+    return list(zip(*(in_one_unit(column) for column in zip(*rows, strict=True)), strict=True)) if rows else []
 
 
 def _cell(column: Column, value: Any) -> Cell:
@@ -134,6 +157,8 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
     tidy = [_tidy(value) for value in values]
+    if kind in ("time", "start", "si"):
+        head["scale"] = _scale_of(kind, unit, [value for value in tidy if value is not None])
     known = list(dict.fromkeys(tidy))
     if len(known) == 1:
         return head | {"c": known[0]}
@@ -150,6 +175,16 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     return head | {"v": tidy}
 
 
+def _scale_of(kind: str, unit: str, values: Sequence[float]) -> tuple[float, str]:
+    """(what a value is divided by, unit) of a column, by its median; starts count from the first."""
+    if kind == "si":
+        divisor, prefix = column_unit(values)
+        return divisor, f"{prefix}{'' if unit[:1] in ('F', 'B') or not prefix else ' '}{unit}"
+    first = min(values, default=0) if kind == "start" else 0
+    divisor, shown = column_unit([(value - first) / 1e9 for value in values], "s")
+    return divisor * 1e9, shown
+
+
 def differences(values: Sequence[int]) -> list[int]:
     """First value, then the difference of each to the one before."""
     return [*values[:1], *(after - before for before, after in pairwise(values))]
@@ -157,32 +192,41 @@ def differences(values: Sequence[int]) -> list[int]:
 
 def long_table(
     key: str, columns: Sequence[LongColumn], rows: int, hidden: int, more: Iterable[dict[str, Any]] = (),
-    notes: Sequence[str] = (),
+    notes: Sequence[str] = (), names: Mapping[str, str] | None = None,
 ) -> Grid:  # fmt: skip
-    """Columns, then ``more`` that are packed and stand in the long table only; those without a value become a note."""
+    """Columns, then ``more`` that are packed and stand in the long table only; those without a value become a note.
+
+    ``names``: short kernel names.
+    """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
     made = [*(packed(*head, values) for head, values in columns), *more]
+    for one in made:
+        if one["label"] == "kernel" and names:
+            known = one.get("d") or one.get("v") or [one.get("c")]
+            one["short"] = {name: names[name] for name in dict.fromkeys(known) if names.get(name, name) != name}
     empty = [one["label"] for one in made if one.get("c", 0) is None and "refused" not in str(one.get("state", ""))]
     kept = tuple(one for one in made if one["label"] not in empty)
     said = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    first = _first_rows(caption, [column for column in columns if column[0][0] not in empty], rows)
+    first = _first_rows(caption, [column for column in columns if column[0][0] not in empty], rows, names or {})
     return Grid(key, caption, rows, kept, hidden, said, first)
 
 
-def _first_rows(caption: str, columns: Sequence[LongColumn], rows: int) -> Table | None:
+def _first_rows(caption: str, columns: Sequence[LongColumn], rows: int, names: Mapping[str, str]) -> Table | None:
     """As an HTML table, without moments on a clock."""
     shown, columns = min(rows, STATIC_ROWS), [column for column in columns if column[0][2] != "start"]
     heads = [Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
              for (label, unit, kind), _ in columns]  # fmt: skip
-    cells = [[_first_cell(kind, values[row]) for (_, _, kind), values in columns] for row in range(shown)]
+    cells = [[_first_cell(kind, values[row], names) for (_, _, kind), values in columns] for row in range(shown)]
     return table(f"{caption}, first {shown} of {rows}" if shown < rows else caption, heads, cells, tools=False)
 
 
-def _first_cell(kind: str, value: Any) -> Cell:
+def _first_cell(kind: str, value: Any, names: Mapping[str, str]) -> Cell:
     if value is None:
         return nothing("not in this report")
     if kind == "time":
         return time_cell(value)
+    if kind == "code":
+        return name_cell(value, names.get(value))
     return text_cell(si(value) if kind == "si" else value)
 
 

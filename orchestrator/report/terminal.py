@@ -80,7 +80,9 @@ def run_details(run: Run) -> list[RenderableType]:
     used = [item.usage for item in prepared]
     ranges = page_study.ranges([run])
     views = (
-        *inference_tables([run]), kernels.summary(prepared, paths=False), advice_table([run], brief=True), mix_table([run]),
+        *inference_tables([run]), kernels.summary(prepared, paths=False, names=analysis.names),
+        advice_table([run], brief=True, names=analysis.names),
+        mix_table([run], analysis.names),
         page_study.operators([run]), ranges, page_study.api_calls([run]),
         usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
         page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
@@ -235,5 +237,5 @@ def _cell(cell: Cell, width: int = 0) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
     style = STYLES.get(cell.style, "")
     if cell.unit is None or not width:
-        return _text(cell.text.rstrip("\u2007\u2008"), style)
-    return _text(f"{cell.text} {cell.unit.ljust(width)}".replace("\u2007", " ").replace("\u2008", " "), style)
+        return _text(cell.text, style)
+    return _text(f"{cell.text} {cell.unit.ljust(width)}", style)

@@ -61,4 +61,4 @@ def text(words: str, style: str = "") -> Text:
     """Text as it is: brackets in names are no markup, control characters are not sent to the terminal."""
     from rich.text import Text
 
-    return Text("".join(c if c.isprintable() or c in "\n\u202f" else "\ufffd" for c in words), style=style)
+    return Text("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in words), style=style)

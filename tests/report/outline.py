@@ -44,7 +44,11 @@ class Outline(HTMLParser):
 def launch_columns(page: str) -> Any:
     """The long table of launches that the page carries."""
     blocks = [json.loads(block) for block in outline(page).blocks]
-    (found,) = [block for block in blocks if "columns" in block and block["columns"][-1]["label"] != "largest"]
+    (found,) = [
+        block
+        for block in blocks
+        if isinstance(block, dict) and "columns" in block and block["columns"][-1]["label"] != "largest"
+    ]
     return found
 
 

@@ -29,7 +29,7 @@ def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
     assert [(row["name"], row["share"]) for row in found] == [
         ("cudaLaunchKernel", "75.0 %"), ("cudaMalloc", "25.0 %"), ("poll", "100.0 %"),
     ]  # fmt: skip
-    assert float(found[0]["mean"]) == 3000 / 4
+    assert float(found[0]["mean"]) == 3000 / 4 / 1000
 
 
 def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> None:

@@ -93,7 +93,7 @@ def test_missing_counts_and_failed_runs_are_warnings_and_one_reason_is_one_sente
 def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_with_nothing_in_it() -> None:
     run = synthetic.foreign_run(1)
     assert texts(replace(run, report=replace(run.report, kernels=[]))) == []
-    assert texts(synthetic.foreign_run(1))[0] == "gemm_v0 takes 80.0 % of the kernel time (2.00 µs, 2 launches)."
+    assert texts(synthetic.foreign_run(1))[0] == "gemm_v0<float> takes 80.0 % of the kernel time (2.00 µs, 2 launches)."
 
 
 def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span_of_its_table() -> None:
@@ -135,9 +135,9 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500),
                 *synthetic.fp_counters(2, 7, 0, 0)]  # fmt: skip
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
-    assert "gemm_v0 executed 2.00 kFLOP in 2 launches, the most of all kernels. All of it is fp32." in texts(run)
+    assert "gemm_v0<float> executed 2.00 kFLOP in 2 launches, the most of all kernels. All of it is fp32." in texts(run)
     assert (
-        "gemm_v0 takes 80.0 % of the kernel time (2.00 µs, 2 launches). That is under ncu, at locked clocks."
+        "gemm_v0<float> takes 80.0 % of the kernel time (2.00 µs, 2 launches). That is under ncu, at locked clocks."
         in texts(run)
     )
     tensor = [*counters[:-1], *synthetic.fp_counters(2, 0, 0, 0, pipe=100)[-1:]]

@@ -35,7 +35,7 @@ def second() -> dict[str, Any]:
 def lines(table: Table | None) -> dict[str, list[str]]:
     """First cell of each row -> texts of the others, without padding."""
     assert table is not None
-    return {row[0].text: [cell.text.strip("\u2007\u2008") for cell in row[1:]] for row in table.rows}
+    return {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
 
 
 def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> None:
@@ -43,12 +43,10 @@ def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> N
     first, other = analysed({"device": V100, **test}, {"device": V100, **second()})
     shown = lines(variants_table(first))
     parameters = synthetic.PARAMETERS
-    assert shown["conv2 parameters"] == [f"{parameters['conv2'] + more:,}".replace(",", "\u202f") for more in (0, 1)]
-    assert shown["all parameters"] == [
-        f"{sum(parameters.values()) + more:,}".replace(",", "\u202f") for more in (0, len(parameters))
-    ]
+    assert shown["conv2 parameters"] == [f"{parameters['conv2'] + more:,}" for more in (0, 1)]
+    assert shown["all parameters"] == [f"{sum(parameters.values()) + more:,}" for more in (0, len(parameters))]
     macs = synthetic.macs("conv2", BATCH)
-    assert shown["conv2 forward, MAC"] == [f"{n * macs:,}".replace(",", "\u202f") for n in (1, SECOND)]
+    assert shown["conv2 forward, MAC"] == [f"{n * macs:,}" for n in (1, SECOND)]
     assert shown["last accuracy"] == ["95.00 %", "–"]
     assert variants_table(other) is None  # stands with the first of them
     assert parts_table(first.parts) is None  # both ran on one device

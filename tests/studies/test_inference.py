@@ -45,7 +45,7 @@ def table(study: StudyPage, start: str) -> list[dict[str, str]]:
         one for chapter in study.chapters for one in (*chapter.tables, *chapter.folded) if one.caption.startswith(start)
     ]
     heads = [column.label for column in found.columns]
-    return [dict(zip(heads, (cell.text.strip("\u2007\u2008") + (f" {cell.unit}" if cell.unit else "") for cell in row), strict=True))
+    return [dict(zip(heads, (cell.text + (f" {cell.unit}" if cell.unit else "") for cell in row), strict=True))
             for row in found.rows]  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:
 def test_accuracy_has_its_interval_and_random_weights_give_none() -> None:
     study = page(answers(1, 10, images=3000))
     (row,) = table(study, "Top-1")
-    assert (row["top-1"], row["top-5"], row["images"]) == ("70.0 %", "90.0 %", "3\u202f000")
+    assert (row["top-1"], row["top-5"], row["images"]) == ("70.0 %", "90.0 %", "3,000")
     low, high = (float(part) for part in re.findall(r"[\d.]+", row["95 % interval"]))
     assert high - low == pytest.approx(
         2 * 196 * (0.7 * 0.3 / 3000) ** 0.5, abs=0.15

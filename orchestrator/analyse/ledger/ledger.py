@@ -65,10 +65,10 @@ def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
     """Kernel names of each (layer, direction), most launched first."""
     found: dict[Key, tuple[KernelUse, ...]] = {}
     for key, kernels in _kernels(run).items():
-        tally = Tally((kernel.name, kernel.short_name or kernel.name) for kernel in kernels)
+        tally = Tally(kernel.name for kernel in kernels)
         found[key] = tuple(
-            KernelUse(short, recognise(name).family, algorithm(name), count / ((run and run.steps) or 1))
-            for (name, short), count in tally.most_common()
+            KernelUse(name, recognise(name).family, algorithm(name), count / ((run and run.steps) or 1))
+            for name, count in tally.most_common()
         )
     return found
 

@@ -100,7 +100,7 @@ class KernelSet:
     batch: int
     algorithm: Algorithm
     kernels: tuple[str, ...]
-    """Distinct kernel names in order of first launch, short where the report has a short form."""
+    """Distinct kernel names in order of first launch."""
     flops_per_sample: Figure
     bytes_per_sample: Figure
 
@@ -169,18 +169,18 @@ def _sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
     run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}
-    names: dict[Key, dict[str, str]] = {}  # key -> whole name -> short name, in order of first launch
+    names: dict[Key, dict[str, None]] = {}  # key -> names, in order of first launch
     for kernel, key in run.launches:
         if key is not None:
-            names.setdefault(key, {}).setdefault(kernel.name, kernel.short_name or kernel.name)
+            names.setdefault(key, {}).setdefault(kernel.name)
     work = batch.counting.work_by_key if batch.counting else {}
     samples = run.run.samples_per_step or size
     found = {}
-    for key, short in names.items():
+    for key, kernels in names.items():
         figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
         per_sample = (figure if figure.value is None else replace(figure, value=figure.value / samples)
                       for figure in figures)  # fmt: skip
-        found[key] = KernelSet(size, of_layer(short), tuple(dict.fromkeys(short.values())), *per_sample)
+        found[key] = KernelSet(size, of_layer(kernels), tuple(kernels), *per_sample)
     return found
 
 

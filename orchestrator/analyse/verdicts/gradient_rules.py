@@ -8,6 +8,7 @@ from math import log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
+from perfctl.orchestrator.analyse.kernels.short_names import spoken
 from perfctl.orchestrator.analyse.verdicts.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup
 from perfctl.orchestrator.analyse.verdicts.matching import CLOSE, EXACT
@@ -150,7 +151,7 @@ def recomputed_otherwise(given: RuleInput) -> Verdict | None:
         return None
     factor = 1 + kernel.executed / given.evidence.paper
     sentence = (
-        f"{given.who} runs forward once more, by {kernel.name[:60]}: {amount(kernel.executed)}FLOP, {percent(factor - 1)} on top "
+        f"{given.who} runs forward once more, by {spoken(kernel.name)}: {amount(kernel.executed)}FLOP, {percent(factor - 1)} on top "
         "of the gradients."
     )
     if not recorded:

@@ -9,6 +9,7 @@ from math import gcd, log
 
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.kernels.grids import ConvShape
+from perfctl.orchestrator.analyse.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.analyse.verdicts.breakdown import breakdown, of_another_layer
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.matching import CLOSE, EXACT, fits_grids, from_grids, splits_alike
@@ -50,7 +51,7 @@ def several_algorithms(given: RuleInput) -> Verdict | None:
     # a trial runs once: the same number of all layers' launches is another reason
     each = gcd(given.table.launched(*evidence.place[:2]), *(round(kernel.launches) for kernel in found.several)) or 1
     factor = (found.base + beside + within) / found.paper / each
-    named = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in found.several))
+    named = ", ".join(shorten(kernel.name for kernel in found.several).values())
     ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
     if evidence.row.counted.lower_bound:
         sentence = f"{ran}; not all of its kernels were counted, so how much they execute together is not known."
@@ -152,7 +153,7 @@ def persistent(given: RuleInput) -> Verdict | None:
         return None
     done = f"{amount(sum(kernel.executed for kernel in kernels))}FLOP of the row's {amount(given.counted)}FLOP"
     sentence = (
-        f"{given.who} runs the steps of its sequence in one persistent kernel ({kernels[0].name[:60]}): {done}, where paper has "
+        f"{given.who} runs the steps of its sequence in one persistent kernel ({spoken(kernels[0].name)}): {done}, where paper has "
         f"{amount(given.evidence.paper)}FLOP in all. It works on whole groups of the batch, whose size is in neither name nor grid."
     )
     todo = "Nothing is missing. Larger batches fill its groups; how many FLOPs they take cannot be predicted."

@@ -12,6 +12,7 @@ from perfctl.orchestrator.analyse.derived.records import Launch, Work
 from perfctl.orchestrator.analyse.derived.rules import derive
 from perfctl.orchestrator.analyse.hardware.peaks import peaks_of
 from perfctl.orchestrator.analyse.kernels.names import of_layer
+from perfctl.orchestrator.analyse.kernels.short_names import spoken
 from perfctl.orchestrator.analyse.ledger.host_times import host_times
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
@@ -274,7 +275,7 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
         if derived is not None and derived.fadd == value:
             more = f" Derived for {evidence.row.layer} at a batch of {seen:,}: {derived.rule}, and {value:,.0f} FADD, as counted."
     omits = f"it omits the multiply-adds, which are FFMA instructions.{more}"
-    text = f"Only FADD was collected, {value:,.0f} in {kernel.name}: {omits}"
+    text = f"Only FADD was collected, {value:,.0f} in {spoken(kernel.name)}: {omits}"
     return [Verdict("FADD alone", text, None, None, f"{COLLECT_FP32}; {COLLECT}.", (kernel.name,), "measured")]
 
 

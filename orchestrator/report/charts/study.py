@@ -134,7 +134,8 @@ def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
     svg = against_batch(
         f"{key}-counts", description, series, lambda n: short(si(n)), decades=True, up="number, log axis"
     )
-    note = f"multiply-adds of {layer} {direction} on paper; instructions of {', '.join(window.kernels)[:90]}"
+    kernels = ", ".join(found.names.get(name, name) for name in window.kernels)
+    note = f"multiply-adds of {layer} {direction} on paper; instructions of {kernels}"
     return (Chart(f"Counted, flat; on paper, {grows:.3g}-fold", svg, note),)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log, log2
@@ -27,7 +27,7 @@ from perfctl.orchestrator.report.cells import (
 )
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
-from perfctl.orchestrator.report.tables import Column
+from perfctl.orchestrator.report.tables import Column, one_unit_each, with_carried
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""
@@ -58,13 +58,13 @@ def _at(row: LedgerRow) -> str:
     return "as recorded" if row.batch is None else f"batch {row.batch}"
 
 
-def kernels(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
+def kernels(rows: Sequence[LedgerRow], names: Mapping[str, str]) -> tuple[str, ...]:
     """The kernels of a group, by batch where they differ."""
 
     def said(use: KernelUse) -> str:
         often = significant(use.per_step if use.per_step % 1 else int(use.per_step))
         kind = use.algorithm or use.family
-        return f"{often} × {use.name[:200]}" + (f" ({kind})" if kind else "")
+        return f"{often} × {names.get(use.name, use.name)}" + (f" ({kind})" if kind else "")
 
     lists = {row.batch: tuple(map(said, row.kernels[:12])) for row in rows if row.kernels}
     if len(set(lists.values())) <= 1:
@@ -192,6 +192,10 @@ def ledger_view(found: Analysis) -> LedgerView | None:
         else None
     )
     columns, notes = _heads(found, whole)
+    lines = [line for group in groups for line in group.lines]
+    rows = iter(one_unit_each([line.cells for line in lines]))
+    groups = [replace(group, lines=tuple(replace(line, cells=next(rows)) for line in group.lines)) for group in groups]
+    columns = tuple(with_carried(column, (line.cells[place] for line in lines)) for place, column in enumerate(columns))
     sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
     return LedgerView(columns, tuple(groups), 3, notes, sweep, fold)
 
@@ -258,7 +262,7 @@ def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
     small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
     return Group(
         first.place, "" if first.place == first.direction else first.direction, first.kind,
-        tuple(_line(row, found) for row in rows), formulas(rows), kernels(rows), "; ".join(notes) or None,
+        tuple(_line(row, found) for row in rows), formulas(rows), kernels(rows, found.names), "; ".join(notes) or None,
         causes, still_open(rows, found.judgement), small and not causes,
     )  # fmt: skip
 

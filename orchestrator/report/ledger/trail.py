@@ -23,7 +23,6 @@ from perfctl.records.run import Run
 
 KERNELS = 12
 """Rows of a table of kernels; the rest is counted."""
-NAME = 200
 COUNTS = ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma", "fadd2", "fmul2", "ffma2")
 """Instructions in the order of the table; a column for those that some kernel executed."""
 LAUNCHES = 8
@@ -112,7 +111,7 @@ def _kernels_of(batch: PreparedBatch) -> _Counted:
 def _row_trail(row: LedgerRow, found: Analysis, counted: _Counted) -> Trail:
     groups = counted.kernels.get((row.layer, row.direction), ())
     launches = _launches(counted.run, (row.layer, row.direction))
-    steps = (_compared(row), _kernels(row, groups), *_rules(counted, launches), _on_paper(row), _reasons(row, found),
+    steps = (_compared(row), _kernels(row, groups, found.names), *_rules(counted, launches), _on_paper(row), _reasons(row, found),
              _source(counted.run, launches))  # fmt: skip
     kept = tuple(step for step in steps if step is not None)
     return Trail(
@@ -148,20 +147,21 @@ def _value(value: float | None, reason: str | None) -> str:
     return full(value, "FLOP") if value is not None else f"not known: {reason or 'not collected'}"
 
 
-def _kernels(row: LedgerRow, groups: Sequence[KernelGroup]) -> TrailStep | None:
+def _kernels(row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, str]) -> TrailStep | None:
     """Kernels of a step with their instructions; without counters only names and launches."""
     if not groups:
         if not row.kernels:
             return None
         rows = tuple(
-            (use.name[:NAME], _often(use.per_step), use.algorithm or use.family or "") for use in row.kernels[:KERNELS]
+            (names.get(use.name, use.name), _often(use.per_step), use.algorithm or use.family or "")
+            for use in row.kernels[:KERNELS]
         )
         return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), rows)
-    names = [name for name in COUNTS if any(group.counts.get(name) for group in groups)]
+    counts = [name for name in COUNTS if any(group.counts.get(name) for group in groups)]
     tensor = any(group.tensor.value for group in groups)
-    heads = ("kernel", "launches", *(name.upper() for name in names), *(("tensor FLOP",) if tensor else ()), "FLOP")
+    heads = ("kernel", "launches", *(name.upper() for name in counts), *(("tensor FLOP",) if tensor else ()), "FLOP")
     ordered = sorted(groups, key=lambda group: -group.executed)
-    table = [_kernel_row(group, names, tensor=tensor) for group in ordered[:KERNELS]]
+    table = [_kernel_row(group, counts, names, tensor=tensor) for group in ordered[:KERNELS]]
     lines = (
         [f"{row.counted.rule} = FLOP. Instructions are threads that executed them, of one step."]
         if row.counted.rule
@@ -170,19 +170,27 @@ def _kernels(row: LedgerRow, groups: Sequence[KernelGroup]) -> TrailStep | None:
     if len(groups) > KERNELS:
         lines.append(f"The {KERNELS} with the most FLOPs of {len(groups)}.")
     elif len(groups) > 1:
-        sums = [_total(group.counts.get(name) for group in groups) for name in names]
+        sums = [_total(group.counts.get(name) for group in groups) for name in counts]
         tensors = [_total(group.tensor.value for group in groups)] if tensor else []
         table.append(
             ("sum", _often(sum(group.launches for group in groups)), *sums, *tensors, _amount(row.counted.value))
         )
-    return TrailStep("Kernels of a step, and what they executed", tuple(lines), heads, tuple(table))
+    title = "Kernels of a step, and what they executed"
+    return TrailStep(title, tuple(lines), heads, tuple(table))
 
 
-def _kernel_row(group: KernelGroup, names: Sequence[str], *, tensor: bool) -> tuple[str, ...]:
-    counts = (_amount(group.counts.get(name)) for name in names)
-    of_tensor = (_amount(group.tensor.value),) if tensor else ()
+def _launched(group: KernelGroup, names: Mapping[str, str]) -> str:
+    """The kernel's short name and its grid."""
     grid = f" <<<{'x'.join(map(str, group.grid))}>>>" if group.grid else ""
-    return (group.name[:NAME] + grid, _often(group.launches), *counts, *of_tensor, _amount(group.flops.value))
+    return names.get(group.name, group.name) + grid
+
+
+def _kernel_row(
+    group: KernelGroup, instructions: Sequence[str], names: Mapping[str, str], *, tensor: bool
+) -> tuple[str, ...]:
+    counts = (_amount(group.counts.get(name)) for name in instructions)
+    of_tensor = (_amount(group.tensor.value),) if tensor else ()
+    return (_launched(group, names), _often(group.launches), *counts, *of_tensor, _amount(group.flops.value))
 
 
 def _total(values: Iterable[float | None]) -> str:
@@ -284,11 +292,11 @@ def _sweep_trail(rule: str, verdicts: Sequence[Verdict], found: Analysis, each: 
     counts = [name for name in COUNTS if any(name in group.counts for _, group, _ in groups)]
     if groups:
         alone = len({group.name for _, group, _ in groups}) == 1
-        title = f"{groups[0][1].name[:NAME]} at each batch size" if alone else "Counted at each batch size"
+        title = f"{_short(groups[0][1], found)} at each batch size" if alone else "Counted at each batch size"
         heads = ("batch", *(() if alone else ("kernel",)), "launches", *(f"{name.upper()} counted" for name in counts))
         rows = tuple(
             (
-                str(batch or ""), *(() if alone else (group.name[:NAME],)), _often(group.launches),
+                str(batch or ""), *(() if alone else (_short(group, found),)), _often(group.launches),
                 *(_amount(group.counts.get(name)) for name in counts),
             )
             for batch, group, _ in groups
@@ -300,6 +308,10 @@ def _sweep_trail(rule: str, verdicts: Sequence[Verdict], found: Analysis, each: 
     if sources:
         steps.append(TrailStep("Source", tuple(text for _, text in sorted(sources.items()))))
     return Trail(sweep_key(rule), rule[:1].upper() + rule[1:], tuple(steps))
+
+
+def _short(group: KernelGroup, found: Analysis) -> str:
+    return found.names.get(group.name, group.name)
 
 
 def _paper_of(verdicts: Sequence[Verdict], found: Analysis) -> Iterator[TrailStep]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.analyse.counters.sums import instructions, ops_path
 from perfctl.orchestrator.analyse.derived.records import Derived
 from perfctl.orchestrator.analyse.derived.rules import error_of
@@ -23,13 +24,17 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def derived_table(study: PreparedStudy) -> Table | None:
-    """One row a batch size, layer, kernel and rule; None where no launch has a rule."""
-    rows = [row for batch in study.batches for row in _rows(batch)]
+def derived_table(study: PreparedStudy, names: Mapping[str, str] | None = None) -> Table | None:
+    """One row a batch size, layer, kernel and rule; None where no launch has a rule.
+
+    ``names``: short kernel names of the page.
+    """
+    names = short_names(study.study.runs) if names is None else names
+    rows = [row for batch in study.batches for row in _rows(batch, names)]
     return listing("Derived counts, by the rule of each kernel", COLUMNS, rows, drop_run=False)
 
 
-def _rows(batch: PreparedBatch) -> Iterator[list[Cell | int | str | None]]:
+def _rows(batch: PreparedBatch, names: Mapping[str, str]) -> Iterator[list[Cell | int | str | None]]:
     source = batch.derived or batch.counted
     found = batch.completed | (batch.derived.derived if batch.derived else {})
     groups: dict[tuple[str | None, str | None, str, Derived], list[Kernel]] = defaultdict(list)
@@ -41,7 +46,7 @@ def _rows(batch: PreparedBatch) -> Iterator[list[Cell | int | str | None]]:
         counted = _counted(batch, kernels[0].launch, name_of)
         yield [
             batch.batch, text_cell(layer) if layer else nothing("no range says so"), direction,
-            name_cell(name, kernels[0].short_name), len(kernels), name_of, amount(value, "FLOP" if derived.tensor else ""),
+            name_cell(name, names.get(name)), len(kernels), name_of, amount(value, "FLOP" if derived.tensor else ""),
             amount(counted, ""), text_cell(f"{(value or 0) / counted - 1:+.1%}") if counted else nothing("not collected"),
             derived.rule, error_of([derived.family]),
         ]  # fmt: skip

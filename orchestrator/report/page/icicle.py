@@ -52,16 +52,16 @@ def icicles(found: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any]
     """
     batches = [batch for batch in found.prepared.batches if batch.times and batch.times.rows]
     if batches:
-        return tuple(_packed(*_of_layers(batch, colours)) for batch in batches)
+        return tuple(_packed(*_of_layers(batch, colours, found.names)) for batch in batches)
     timed = [run for run in found.prepared.runs if run.run.profiler != "ncu" and _took(run.run.report.kernels)]
-    return tuple(_packed(*_of_families(run)) for run in timed)
+    return tuple(_packed(*_of_families(run, found.names)) for run in timed)
 
 
-def _of_layers(batch: PreparedBatch, colours: Mapping[str, int]) -> tuple[Node, str, str]:
+def _of_layers(batch: PreparedBatch, colours: Mapping[str, int], names: Mapping[str, str]) -> tuple[Node, str, str]:
     times, timing = batch.times, batch.timing
     assert times is not None and timing is not None
     root = Node(times.whole.replace("of all steps", "of a mean step"))
-    kernels = _by_key(timing) if timing.run.report.kernels and times.basis.startswith("kernels") else {}
+    kernels = _by_key(timing, names) if timing.run.report.kernels and times.basis.startswith("kernels") else {}
     for (layer, direction), took in times.rows.items():
         place = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
         node = root
@@ -78,11 +78,11 @@ def _of_layers(batch: PreparedBatch, colours: Mapping[str, int]) -> tuple[Node, 
     return root, label, f"{times.basis}; mean of {times.total.count} step{'' if times.total.count == 1 else 's'}"
 
 
-def _of_families(prepared: PreparedRun) -> tuple[Node, str, str]:
-    root, names = Node("kernel time"), _took(prepared.run.report.kernels)
+def _of_families(prepared: PreparedRun, names: Mapping[str, str]) -> tuple[Node, str, str]:
+    root, each = Node("kernel time"), _took(prepared.run.report.kernels)
     families: dict[str, dict[str, float]] = defaultdict(dict)
-    for name, took in names.items():
-        families[recognise(name).family or "other kernels"][name] = took
+    for name, took in each.items():
+        families[recognise(name).family or "other kernels"][names.get(name, name)] = took
     for family, kernels in families.items():
         _hang(root.child(family), sum(kernels.values()), kernels, FAMILIES)
     _colour(root, {})
@@ -114,12 +114,12 @@ def _hang(node: Node, total: float, kernels: Mapping[str, float], most: int = MO
     node.own += max(total - sum(took for _, took in ordered), 0.0)
 
 
-def _by_key(run: PreparedRun) -> dict[Key, dict[str, float]]:
+def _by_key(run: PreparedRun, names: Mapping[str, str]) -> dict[Key, dict[str, float]]:
     """(layer, direction) -> kernel -> nanoseconds a step."""
     found: dict[Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for kernel, key in run.launches:
         if key is not None and kernel.duration_ns is not None:
-            found[key][kernel.short_name or kernel.name] += kernel.duration_ns / (run.steps or 1)
+            found[key][names.get(kernel.name, kernel.name)] += kernel.duration_ns / (run.steps or 1)
     return found
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.analysis import Analysis, short_names
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import family
@@ -37,8 +36,12 @@ def run_label(run: Run) -> str:
     return f"{run.profiler} b{run.batch_size}" if run.batch_size is not None else f"{run.profiler} run {run.id}"
 
 
-def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
-    """One row a run and kernel name, by total time. ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor."""
+def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[str, str] | None = None) -> Table | None:
+    """One row a run and kernel name, by total time. ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor.
+
+    ``names``: short names of the whole page; by default of these runs.
+    """
+    names = short_names(prepared.run for prepared in runs) if names is None else names
     shown = ("total", *PATHS) if paths else ("total",)
     columns = [
         *([RUN] if len(runs) > 1 else []), Column("kernel", style="code"),
@@ -53,16 +56,15 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
         uses: dict[str, list[Kernel]] = defaultdict(list)
         for kernel in run.report.kernels:
             uses[kernel.name].append(kernel)
-        shorts = Tally(kernels[0].short_name for kernels in uses.values())
         took = {name: sum(kernel.duration_ns or 0 for kernel in kernels) for name, kernels in uses.items()}
         total = sum(took.values())
         clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
         for name in sorted(uses, key=lambda name: -took[name]):
-            kernels, short = uses[name], uses[name][0].short_name
+            kernels = uses[name]
             timed = any(kernel.duration_ns is not None for kernel in kernels)
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
             rows.append([
-                *([run_label(run)] if len(runs) > 1 else []), name_cell(name, short if shorts[short] == 1 else None),
+                *([run_label(run)] if len(runs) > 1 else []), name_cell(name, names.get(name)),
                 family(name) or nothing("no pattern fits this name"), len(kernels),
                 time_cell(took[name] if timed else None, "this report has no durations", clock),
                 share_cell(took[name] / total if timed and total else None),
@@ -71,7 +73,7 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True) -> Table | None:
     return listing("Kernels by name", columns, rows, drop_run=False)
 
 
-def launches(runs: Sequence[PreparedRun]) -> Grid | None:
+def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:
     """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
     if not rows:
@@ -79,7 +81,7 @@ def launches(runs: Sequence[PreparedRun]) -> Grid | None:
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
     counters, notes = _counter_columns(runs, rows)
     columns = _kernel_columns(rows)[0 if len(runs) > 1 else 1 :]
-    return long_table("launches", columns, len(rows), total - len(rows), counters, notes)
+    return long_table("launches", columns, len(rows), total - len(rows), counters, notes, names)
 
 
 _LAUNCH = (
@@ -148,11 +150,11 @@ def switch_table(found: Analysis) -> Table | None:
         Column("changes", style="text", note="against the batch size before"),
     ]  # fmt: skip
     served = sorted(algorithm_changes(found.prepared, found.ledger), key=lambda item: not item.switches)
-    rows = [row for item in served for row in _rows(item)]
+    rows = [row for item in served for row in _rows(item, found.names)]
     return table("Kernels along the sweep, layers whose kernels change first", columns, rows)
 
 
-def _rows(item: LayerKernels) -> Iterator[list[Any]]:
+def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
     stretches: list[list[KernelSet]] = []
     for kernels in item.sets:
@@ -163,9 +165,10 @@ def _rows(item: LayerKernels) -> Iterator[list[Any]]:
     for stretch in stretches:
         first, switch = stretch[0], starts.get(stretch[0].batch)
         more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
+        shown = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
         yield [
             name_cell(item.name), ", ".join(str(kernels.batch) for kernels in stretch),
-            text_cell(describe(first.algorithm)), name_cell(", ".join(first.kernels[:NAMES]) + more),
+            text_cell(describe(first.algorithm)), name_cell(", ".join(first.kernels), shown + more),
             figure_cell(first.flops_per_sample, "FLOP"), figure_cell(first.bytes_per_sample, "B"),
             _change(switch) if switch else nothing("the first batch size with these kernels"),
         ]  # fmt: skip

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from perfctl.orchestrator.analyse.analysis import short_names
+from perfctl.orchestrator.analyse.kernels.short_names import shorten
 from perfctl.orchestrator.report.cells import Cell, amount, name_cell, nothing, share_cell, text_cell, word
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -24,9 +27,10 @@ OPCODES = 6
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
 
 
-def advice_table(runs: Sequence[Run], *, brief: bool = False) -> Table | None:
+def advice_table(runs: Sequence[Run], *, brief: bool = False, names: Mapping[str, str] | None = None) -> Table | None:
     """One row a kernel and rule, the largest estimated speed-up first; results that differ in figures alone are one.
-    ``brief``: two columns, for a terminal."""
+    ``brief``: two columns, for a terminal. ``names``: short kernel names of the page."""
+    shown = short_names(runs) if names is None else names
     columns = [
         RUN, Column("rule", style="text"), Column("kind", style="text"), Column("kernel", style="code"),
         Column("launches", note="of this kernel for which the rule said so"),
@@ -36,14 +40,14 @@ def advice_table(runs: Sequence[Run], *, brief: bool = False) -> Table | None:
     ]  # fmt: skip
     found: list[tuple[Advice, Cell, str, int]] = []
     for run in runs:
-        names = {kernel.launch: (kernel.name, kernel.short_name) for kernel in run.report.kernels}
-        same: dict[tuple[str, str | None, tuple[str, str | None] | None, str], list[Advice]] = defaultdict(list)
+        of_launch = {kernel.launch: kernel.name for kernel in run.report.kernels}
+        same: dict[tuple[str, str | None, str | None, str], list[Advice]] = defaultdict(list)
         for one in run.report.advice:
-            kernel = names.get(one.launch) if one.launch is not None else None
+            kernel = of_launch.get(one.launch) if one.launch is not None else None
             same[one.rule, one.kind, kernel, _DIGITS.sub("#", one.text or "")].append(one)
         for (_, _, kernel, _), results in same.items():
             best = max(results, key=lambda one: one.estimated_speedup or 0)
-            named = name_cell(*kernel) if kernel is not None else nothing("the whole report")
+            named = name_cell(kernel, shown.get(kernel)) if kernel is not None else nothing("the whole report")
             found.append((best, named, run_label(run), len({one.launch for one in results})))
     found.sort(key=lambda item: -(item[0].estimated_speedup or 0))
     rows = [[label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
@@ -68,25 +72,35 @@ def _short(text: str | None) -> Cell:
     return text_cell(f"{text[: LONGEST - 3].rsplit(' ', 1)[0]} ...", text[:_TITLE])
 
 
-def mix_table(runs: Sequence[Run]) -> Table | None:
-    """One row a kernel: which instructions its warps executed, over all its launches."""
+def mix_table(runs: Sequence[Run], names: Mapping[str, str] | None = None) -> Table | None:
+    """One row a kernel: which instructions its warps executed, over all its launches; the most instructions first."""
+    shown = short_names(runs) if names is None else names
     columns = [
         RUN, Column("kernel", style="code"), Column("launches"),
         Column("instructions", "inst", note="executed by warps, all launches"), Column("mix", style="text"),
     ]  # fmt: skip
-    rows = []
+    rows: list[list[Any]] = []
     for run in runs:
         mixes: dict[int, Tally[str]] = defaultdict(Tally)
         for item in run.report.counters:
             if item.value is not None and item.name.startswith(MIX):
                 mixes[item.launch][item.name[len(MIX) : -1]] += int(item.value)
-        by_name: dict[tuple[str, str | None], list[Tally[str]]] = defaultdict(list)
+        by_name: dict[str, list[Tally[str]]] = defaultdict(list)
         for kernel in run.report.kernels if mixes else ():
             if kernel.launch in mixes:
-                by_name[kernel.name, kernel.short_name].append(mixes[kernel.launch])
+                by_name[kernel.name].append(mixes[kernel.launch])
         for name, parts in by_name.items():
             whole = sum(parts, Tally[str]())
-            rows.append([run_label(run), name_cell(*name), len(parts), amount(whole.total(), "inst"), _mix(whole)])
+            rows.append(
+                [
+                    run_label(run),
+                    name_cell(name, shown.get(name)),
+                    len(parts),
+                    amount(whole.total(), "inst"),
+                    _mix(whole),
+                ]
+            )
+    rows.sort(key=lambda row: -row[3].value)
     return listing("Instruction mix, by opcode", columns, rows)
 
 
@@ -110,9 +124,10 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
         Column("stall", style="text", note="the most frequent reason at the hottest instruction"),
     ]  # fmt: skip
     total = sum(line.samples or 0 for line in lines)
+    names = shorten(line.kernel for line in lines)
     rows = [
         [
-            name_cell(line.kernel, line.short_name), _place(line), line.instructions, line.opcode,
+            name_cell(line.kernel, names[line.kernel]), _place(line), line.instructions, line.opcode,
             amount(line.inst_executed, "inst"), amount(line.thread_inst_executed, "inst"), line.samples,
             share_cell(line.samples / total if line.samples is not None and total else None), line.stall,
         ]

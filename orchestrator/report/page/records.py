@@ -73,7 +73,7 @@ class Section:
     ledger: LedgerView | None = None
     matrix: Matrix | None = None
     trails: Mapping[str, Any] = field(default_factory=dict)
-    """As ``trail.packed`` makes them."""
+    """As ``trail.packed`` makes them; "names": short kernel name -> whole name."""
     note: str | None = None
     charts: tuple[Chart, ...] = ()
     folded: tuple[Table, ...] = ()

@@ -133,7 +133,8 @@ def _parts(
         yield Section("breakdown", "Where the time goes", icicles=parts)
     if view := ledger_view(found):
         minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
-        ways = packed(trails(found))
+        whole = {short: name[:1000] for name, short in found.names.items() if name != short}
+        ways = packed(trails(found)) | {"names": whole}
         yield Section(
             "ledger",
             "Ledger",
@@ -141,7 +142,9 @@ def _parts(
             matrix=matrix(found, minor),
             trails=ways,
         )
-    yield from _tables("derived", "Derived counts", derived_table(found.prepared), folded=found.ledger.any_counted)
+    yield from _tables(
+        "derived", "Derived counts", derived_table(found.prepared, found.names), folded=found.ledger.any_counted
+    )
     if tables := roofline_tables(found.roofline):
         chart = roofline_chart(key, found.roofline, colours)
         drawn_roof = (chart,) if chart else ()
@@ -152,12 +155,18 @@ def _parts(
         title = "Steps" if study.foreign else "Batch sweep"
         yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[CHARTS_FIRST:])
     yield from _tables("switches", "Kernel switches", switch_table(found))
-    by_name = _some(kernels.summary(found.prepared.runs))
-    long = (kernels.launches(found.prepared.runs), page_study.counters(some))
+    by_name = _some(kernels.summary(found.prepared.runs, names=found.names))
+    long = (kernels.launches(found.prepared.runs, found.names), page_study.counters(some, found.names))
     if grids := tuple(grid for grid in long if grid):
         yield Section("kernels", "Kernels", tables=by_name, grids=grids)
-    yield from _tables("advice", "Advice and instructions of ncu", advice_table(some), mix_table(some), folded=True)
-    if views := tuple(timeline.timelines(some, colours)):
+    yield from _tables(
+        "advice",
+        "Advice and instructions of ncu",
+        advice_table(some, names=found.names),
+        mix_table(some, found.names),
+        folded=True,
+    )
+    if views := tuple(timeline.timelines(some, colours, found.names)):
         yield Section("timeline", "Timeline", timelines=views)
     else:
         yield from _absent("timeline", "Timeline", timeline.absent(some))
@@ -169,7 +178,7 @@ def _parts(
     used = [item.usage for item in found.prepared.runs]
     known = (
         *_some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used)),
-        *usage.waits_tables(used),
+        *usage.waits_tables(used, found.names),
     )
     chart = charts_study.utilisation_chart(f"{key}-utilisation", [("", used)])
     if known:

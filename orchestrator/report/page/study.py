@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
@@ -185,8 +185,8 @@ def steps(runs: Sequence[Run]) -> Table | None:
     return listing("Steps and phases", columns, rows)
 
 
-def counters(runs: Sequence[Run]) -> Grid | None:
-    """Counters by kernel name and metric: smallest and largest over the launches."""
+def counters(runs: Sequence[Run], short: Mapping[str, str]) -> Grid | None:
+    """Counters by kernel name and metric: smallest and largest over the launches. ``short``: kernel names."""
     sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
@@ -202,4 +202,4 @@ def counters(runs: Sequence[Run]) -> Grid | None:
     columns = [
         ((label, "", kind), values) for (label, kind), values in zip(heads, zip(*rows, strict=True), strict=True)
     ]
-    return long_table("counters", columns, len(rows), len(sums) - len(rows))
+    return long_table("counters", columns, len(rows), len(sums) - len(rows), names=short)

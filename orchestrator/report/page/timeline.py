@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
+from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.report.numbers import size, time
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import differences
@@ -41,22 +42,30 @@ class _View:
     notes: list[str] = field(default_factory=list)
 
 
-def timelines(runs: Sequence[Run], colours: Mapping[str, int]) -> list[dict[str, Any]]:
-    """A view for each run with start times, in order; ncu has none (it runs kernels one by one, many times each)."""
+def timelines(
+    runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """A view for each run with start times, in order; ncu has none (it runs kernels one by one, many times each).
+
+    ``short``: kernel names of the page. A view has the whole names of those that are shortened, for the hover.
+    """
     views = [view for run in runs if run.profiler != "ncu" and (view := _view(run)) is not None]
+    short = short_names(view.run for view in views) if short is None else short
     took: dict[str, float] = defaultdict(float)
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
         took[kernel.name] += kernel.duration_ns or 0
     # where no layer has a colour, the names that take most time have one
     names = {name: number for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])}
     drawn = []
+    whole = [name for name, brief in short.items() if brief != name]
     for view in views:
         said: dict[str, int] = {}
-        found = (*_range_tracks(view, colours), *_stream_tracks(view, colours, names))
+        found = (*_range_tracks(view, colours), *_stream_tracks(view, colours, names, short))
         tracks = [_packed(title, kind, bars, view, said) for title, kind, bars in found]
         drawn.append({
             "label": f"{run_label(view.run)}, {view.title}", "length": view.end - view.start, "notes": view.notes,
             "tracks": tracks, "names": list(said),
+            "whole": {short[name]: name[:1000] for name in whole if short[name] in said},
         })  # fmt: skip
     return drawn
 
@@ -135,13 +144,13 @@ def _range_tracks(view: _View, colours: Mapping[str, int]) -> Iterable[tuple[str
 
 
 def _stream_tracks(
-    view: _View, colours: Mapping[str, int], coloured: Mapping[str, int]
+    view: _View, colours: Mapping[str, int], coloured: Mapping[str, int], short: Mapping[str, str]
 ) -> Iterable[tuple[str, str, list[Bar]]]:
     tracks: dict[tuple[str, int, int], list[Bar]] = defaultdict(list)
     for kernel in view.run.report.kernels:
         if _timed(kernel) and (kernel.start_ns or 0) < view.end and _end(kernel) > view.start:
             colour = coloured.get(kernel.name, OTHER) if coloured else _colour(kernel, colours)
-            name, length = kernel.short_name or kernel.name, int(kernel.duration_ns or 0)
+            name, length = short.get(kernel.name, kernel.name), int(kernel.duration_ns or 0)
             bar = _clip(view, kernel.start_ns or 0, length, name, _launched(kernel), colour)
             tracks["kernel", *_place(kernel)].append(bar)
     for copy in view.run.report.copies:

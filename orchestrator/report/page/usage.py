@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
@@ -14,7 +15,6 @@ from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-NAME = 60
 """Characters of a kernel's name around a wait."""
 _MEANING = {
     "loading data": "half of the wait or more lies in a range of the phase data",
@@ -131,7 +131,7 @@ def _share(share: UsageShare) -> Cell:
     return Cell(text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value)
 
 
-def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
+def waits_tables(runs: Sequence[RunUsage], short: Mapping[str, str] | None = None) -> tuple[Table, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
@@ -144,6 +144,7 @@ def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
          *(item.by_cause.get(cause, 0) for cause in CAUSES), item.window_ns]
         for item in found
     ]  # fmt: skip
+    short = short_names(item.run for item in found) if short is None else short
     longest = [
         RUN, Column("wait", base="ns"), Column("starts at", base="ns", note="on the report's clock"),
         Column("cause", style="text"), Column("after", style="code"), Column("before", style="code"),
@@ -151,7 +152,7 @@ def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
     ]  # fmt: skip
     waits = [
         [run_label(item.run), wait.length_ns, wait.start_ns, wait.cause,
-         _kernel(wait.after, "the window begins here"), _kernel(wait.before, "the window ends here"),
+         _kernel(wait.after, "the window begins here", short), _kernel(wait.before, "the window ends here", short),
          text_cell(wait.around) if wait.around else nothing("no range was open")]
         for item in found
         for wait in item.largest
@@ -163,12 +164,11 @@ def waits_tables(runs: Sequence[RunUsage]) -> tuple[Table, ...]:
     return tuple(table for table in tables if table is not None)
 
 
-def _kernel(kernel: Kernel | None, why: str) -> Cell:
+def _kernel(kernel: Kernel | None, why: str, names: Mapping[str, str]) -> Cell:
     if kernel is None:
         return nothing(why)
-    name = kernel.short_name or kernel.name
     layer = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
-    return text_cell((name if len(name) <= NAME else f"{name[: NAME - 1]}…") + layer, kernel.name)
+    return text_cell(names.get(kernel.name, kernel.name) + layer, kernel.name)
 
 
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:

@@ -69,8 +69,7 @@ def _head(column: Column) -> str:
 
 
 def _shown(cell: Cell) -> str:
-    text = cell.text.strip("\u2007\u2008")
-    return f"{text} {cell.unit}" if cell.unit else text
+    return f"{cell.text} {cell.unit}" if cell.unit else cell.text
 
 
 def _plain(text: str) -> str:

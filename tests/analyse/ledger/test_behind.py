@@ -22,7 +22,7 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(synthetic
     uses = kernel_uses(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
     assert set(uses) == {("fc", "forward"), ("fc", "backward")}
     assert [(use.name, use.family, use.per_step) for use in uses["fc", "forward"]] == [
-        ("sgemm", "gemm", 1.5),
+        (GEMM, "gemm", 1.5),
         ("rare", None, 0.5),
     ]
     assert uses["fc", "backward"][0].name == GEMM

@@ -1,0 +1,266 @@
+"""Kernel names for people: shortened from the middle, so that tile, type, functor and what tells them apart stay.
+
+Names are shortened as a set: two kernels of a page never have the same short name. nsys and Kineto write
+``{lambda(float)#1}`` and ``(anonymous namespace)``, ncu writes ``[lambda(float) (instance 1)]``, ``<unnamed>`` and
+``(int)4``: two spellings of one kernel have one short name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+_Nth = tuple[str, int]
+"""A token, and how often it stood before in its name."""
+LONGEST = 72
+"""Characters of a short name."""
+GAP = "…"
+_OPENS = ("<", "{", "(")
+_ROUNDS = 3
+_MOST_TOKENS = 500
+_LITERAL = re.compile(r"\(\w+(?:(?:::| )\w+)*\)(?=-?\d)")
+_NOISE = re.compile(
+    r"\(anonymous namespace\)::|<unnamed>::|\bunnamed>::|\b_GLOBAL__N__\w+?::|_INTERNAL_\w+?::|::?operator ?\(\) ?\(\)(?: ?const)?"
+    r"|\bconst\b|\btypename\b|\[clone [^\]]*\]"
+)
+_NCU_LAMBDA = re.compile(r"[\[{]lambda\(([^()]*)\) \(instance (\d+)\)[\]}]?")
+_LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
+_ARGUMENTS = re.compile(r"\([^()]*\)")
+_CALL = re.compile(r"&\(([\w:]+)\([^()]*\)\)")
+_QUALIFIER = re.compile(r"(?:\w+::)+(?=[\w~])")
+_WRAPPED = re.compile(r"\bgpu_kernel_impl(?:_nocast)?<(.*)>(?:::)?\{int#\d+\}")
+_ARRAY = re.compile(r", ?[Aa]rray<char\*, ?\d+>(?:::StoreWithoutCast)?")
+_WORD, _TOKEN = re.compile(r"\w+|\W"), re.compile(r"[A-Za-z0-9]+|_")
+_CAMEL = re.compile(r"[A-Z]*[a-z]+|[A-Z]+|\d+(?:x\d+)*")
+_WHOLE = 40
+"""Characters of an identifier among template arguments that is kept or left out as a whole."""
+_TILE = re.compile(r"\d+x\d+|^MT\d")
+_TYPE = re.compile(
+    r"^(?:float|double|half|Half|bool|int|long|char|BFloat16|bfloat16|bf16|fp16|fp8|f16|f32|f64|fp32|tf32|s8|u8|i8|e4m3|e5m2"
+    r"|BBS|HHS|(?:[fsd]|bf|tf)\d+(?:f\d+)*|[shd]gemm)$"
+)
+_FUNCTOR = re.compile(r"[Ff]unctor|Ops?$|kernel|impl|cuda|Agent|Cuda|CUDA|lambda")
+_SOURCE_NAME = re.compile(r"(\d+)(?=[A-Za-z_])|L[a-z]n?(\d+)E")
+
+
+def shorten(names: Iterable[str], longest: int = LONGEST) -> dict[str, str]:
+    """Name -> what to show of it: at most ``longest`` characters, and never the same for kernels that differ.
+
+    Return type, parameters, namespaces and casts are left out; then the least telling parts of what is still too long.
+    """
+    plain = _plain(list(dict.fromkeys(names)))
+    texts = sorted(set(plain.values()))  # whatever order the kernels ran in
+    brief = {text: concise(text) for text in texts}
+    shown = {text: _cut(brief[text], weights, longest) for text, weights in _weighed(brief).items()}
+    for step in range(_ROUNDS):
+        if not (same := _equal(shown)):
+            break
+        for group in same:
+            sources = {text: text if step else brief[text] for text in group}
+            for text, extra in _differences(sources).items():
+                shown[text] = _cut(sources[text], extra, longest)
+    for group in _equal(shown):
+        for number, text in enumerate(sorted(group), 1):
+            tail = f" #{number}"
+            shown[text] = shown[text][: longest - len(tail)] + tail
+    return {name: shown[text] for name, text in plain.items()}
+
+
+def spoken(name: str) -> str:
+    """One name for a sentence."""
+    return shorten([name])[name]
+
+
+def plain_name(name: str) -> str:
+    """``name`` without return type, parameters, namespaces and casts, in one spelling for every tool."""
+    return _parts(name)[0]
+
+
+def concise(text: str) -> str:
+    """A plain name without what its functor says again: the dispatch over types, wrappers, the number of tensors."""
+    text = _ARRAY.sub("", _WRAPPED.sub(r"\1", text))
+    text = re.sub(r"(?:::)?\{#\d+\}", "", text)
+    return re.sub(r"(?:::)?\{([^{}#]*)#\d+\}", r"{\1}", text)
+
+
+def _plain(names: Sequence[str]) -> dict[str, str]:
+    """Plain names; with parameters where overloads differ in nothing else."""
+    parts = {name: _parts(name) for name in names}
+    overloads: dict[str, set[str]] = defaultdict(set)
+    for text, parameters in parts.values():
+        if not re.search(r"\bT\d+\b", parameters):  # ncu and nsys write a parameter whose type is deduced as T1
+            overloads[text].add(parameters.replace(" ", ""))
+    several = {text for text, found in overloads.items() if len(found) > 1 and "<" not in text}
+    return {name: f"{text}({parameters})" if text in several and parameters else text
+            for name, (text, parameters) in parts.items()}  # fmt: skip
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """(plain name, parameters)."""
+    if name.startswith("_Z"):
+        return _demangled(name), ""
+    text = _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name)
+    text = text.replace("(bool)0", "false").replace("(bool)1", "true")
+    text = _NOISE.sub("", _LITERAL.sub("", text.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")))
+    text = re.sub(r"\b(\d+)(?:ul|u|l)\b", r"\1", text)
+    text = re.sub(r"\barray<char", "Array<char", text)  # std::array since PyTorch 2.5, at::detail::Array before
+    text = _CALL.sub(r"\1", _LAMBDA.sub(r"{\1#\2}", text))
+    head, parameters = _split(text)
+    before = None
+    while before != head:
+        before, head = head, _ARGUMENTS.sub("", head)
+    if "<" in head or parameters:
+        head = head[_last_space(head) :]
+    head = _QUALIFIER.sub("", head.removeprefix("void ").replace("void ", ""))
+    head = re.sub(r"\s*([<>{}*&,()])\s*", r"\1", head).replace(",", ", ").strip()
+    return head or name, " ".join(_QUALIFIER.sub("", parameters).split())
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Head and parameters of a function: cut at the first bracket outside of template arguments."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter in "<{") - (letter in ">}" and text[place - 1 : place] != "-")
+        if letter == "(" and depth <= 0 and place:
+            return text[:place], text[place + 1 :].rpartition(")")[0]
+    return text, ""
+
+
+def _last_space(head: str) -> int:
+    """Where the function's name begins: after the last blank outside of template arguments."""
+    depth, found = 0, 0
+    for place, letter in enumerate(head.rstrip()):
+        depth += (letter in "<{") - (letter in ">}")
+        if letter == " " and depth <= 0:
+            found = place + 1
+    return found
+
+
+def _demangled(name: str) -> str:
+    """The names and numbers of a mangled name (Itanium C++ ABI, 5.1), without demangling the rest."""
+    found, place, kernel = [], 2, 0
+    while match := _SOURCE_NAME.search(name, place):
+        if match[2]:
+            found.append(match[2])
+            place = match.end()
+            continue
+        length, start = int(match[1]), match.end()
+        if start + length > len(name):
+            break
+        word = name[start : start + length]
+        place = start + length
+        if not word.startswith(("_GLOBAL__", "_INTERNAL_")) and word not in ("at", "native"):
+            if not kernel and name[place : place + 1] == "I":
+                kernel = len(found)
+            if not re.match(r"_[A-Z0-9]", word):
+                found.append(word)
+    found = list(dict.fromkeys(found[kernel:] + found[:kernel]))
+    return f"{found[0]}<{', '.join(found[1:])}>" if len(found) > 1 else found[0] if found else name
+
+
+def _equal(shown: Mapping[str, str]) -> list[list[str]]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for text, short in shown.items():
+        groups[short].append(text)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _weighed(brief: Mapping[str, str]) -> dict[str, dict[_Nth, int]]:
+    """Text -> its tokens that other kernels of the same function lack, with their extra weight."""
+    families: dict[str, list[str]] = defaultdict(list)
+    for text, short in brief.items():
+        families[re.split(r"[<{_\d]", short, maxsplit=1)[0]].append(text)
+    found: dict[str, dict[_Nth, int]] = {}
+    for family in families.values():
+        found |= _differences({text: brief[text] for text in family}, 3)
+    return found
+
+
+def _tokens(text: str) -> list[str]:
+    """Words and what stands between them. The function's own name is split at underscores: tiles and types stand in it."""
+    found, in_name = [], True
+    for word in _WORD.findall(text):
+        in_name = in_name and word not in _OPENS
+        if in_name or len(word) > _WHOLE:
+            for token in _TOKEN.findall(word) or [word]:
+                found += [token] if len(token) <= _WHOLE else _CAMEL.findall(token)
+        else:
+            found.append(word)
+    if len(found) > _MOST_TOKENS:
+        return [*found[: _MOST_TOKENS * 4 // 5], *found[-_MOST_TOKENS // 5 :]]
+    return found
+
+
+def _counted(tokens: Iterable[str]) -> list[_Nth]:
+    """Each token with how often it stood before."""
+    seen: dict[str, int] = defaultdict(int)
+    found = []
+    for token in tokens:
+        found.append((token, seen[token]))
+        seen[token] += 1
+    return found
+
+
+def _differences(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_Nth, int]]:
+    """Text -> tokens that are not in every one of ``texts``."""
+    tokens = {text: frozenset(_counted(_tokens(source))) for text, source in texts.items()}
+    common = frozenset.intersection(*tokens.values())
+    return {text: dict.fromkeys(mine - common, extra) if len(texts) > 1 else {} for text, mine in tokens.items()}
+
+
+def _cut(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
+    """``text`` with its most telling tokens, at most ``longest`` characters."""
+    if len(text) <= longest:
+        return text
+    tokens = _tokens(text)
+    weights = _weights(tokens, extra)
+    if not weights:
+        return text[: longest - 1] + GAP
+    kept: set[int] = {min(weights)}
+    failed = 0
+    for place in sorted(weights, key=lambda at: (-weights[at], at)):
+        if place in kept:
+            continue
+        if len(_drawn(tokens, kept | {place})) <= longest:
+            kept.add(place)
+        elif (failed := failed + 1) > 12:
+            break
+    return _drawn(tokens, kept)[:longest]
+
+
+def _weights(tokens: Sequence[str], extra: Mapping[_Nth, int]) -> dict[int, int]:
+    """Place of each word -> how telling it is."""
+    in_name, found = True, {}
+    for place, (token, before) in enumerate(_counted(tokens)):
+        in_name = in_name and token not in _OPENS
+        if not _is_word(token):
+            continue
+        weight = 8 if in_name and place < 12 else 2
+        if _TILE.search(token):
+            weight = 10
+        elif _TYPE.match(token):
+            weight = 7
+        elif _FUNCTOR.search(token):
+            weight = 9
+        found[place] = (1 if before else weight) + extra.get((token, before), 0)
+    return found
+
+
+def _is_word(token: str) -> bool:
+    return token[0].isalnum() or len(token) > 1
+
+
+def _drawn(tokens: Sequence[str], kept: set[int]) -> str:
+    """The kept tokens, with a gap where others are left out."""
+    places = sorted(kept)
+    parts = ["".join(tokens[: places[0]])] if not any(map(_is_word, tokens[: places[0]])) else [GAP]
+    for before, place in zip([None, *places], places, strict=False):
+        if before is not None:
+            between = tokens[before + 1 : place]
+            whole = "".join(between)
+            parts.append(whole if not any(map(_is_word, between)) else "<" + GAP if whole[:1] == "<" else GAP)
+        parts.append(tokens[place])
+    rest = tokens[places[-1] + 1 :]
+    parts.append("".join(rest) if not any(map(_is_word, rest)) else GAP)
+    return "".join(parts)
