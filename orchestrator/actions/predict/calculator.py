@@ -116,7 +116,7 @@ def names_of(asked: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name in names:
         if ":" in name:
             said = f"`models`: '{name}' is not a model of torchvision, and the page holds no others"
-            raise UsageError(said, f"Run 'perfctl predict --model {name}'")
+            raise UsageError(said, f"Run 'perfctl predict {name}'")
         if name not in known:
             close = get_close_matches(name, known, 5)
             raise UsageError(f"`models`: torchvision has no classification model '{name}'",

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli.commands import CommandList
 
 image = typer.Typer(
     name="image",
+    cls=CommandList,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Make Apptainer (Singularity) images that hold perfctl.",

@@ -17,7 +17,7 @@ def calculator(
     models: Annotated[
         str, typer.Option(metavar="NAMES", help="torchvision models in it: all, none, or resnet50,vgg16.")
     ] = "all",
-    store: Annotated[Path, typer.Option("--db", "--store", help="Its runs are used where it is there.")] = DEFAULT,
+    store: Annotated[Path, typer.Option("--store", help="Its runs are used where it is there.")] = DEFAULT,
     force: console.Force = False,
     as_json: options.Json = False,
 ) -> None:

@@ -68,7 +68,7 @@ def show(
 
 def ledger(
     layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
-    batch: Annotated[str | None, typer.Option("--batch", "-b", help="Only these batch sizes: 16,64.")] = None,
+    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Only these batch sizes: 16,64.")] = None,
     peaks: Peaks = "published",
     store: options.Store = None,
     as_json: options.Json = False,
@@ -78,7 +78,7 @@ def ledger(
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
 
-    sizes = None if batch is None else options.batch_list(batch)
+    sizes = None if batches is None else options.batch_list(batches)
     found = actions.ledger(store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     if as_json:
         console.as_json({"rows": list(export.ledger_rows(found)), "sweep": export.sweep_verdicts(found)})
@@ -95,7 +95,7 @@ def query(
     ] = None,
     store: options.Store = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")] = 100,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the query.")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the query is ended.")] = 30.0,
     as_json: options.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
@@ -115,9 +115,9 @@ def query(
     if dataset is not None:
         from perfctl.orchestrator.actions.dataset import ask
 
-        asked = ask.answers(dataset, text, seconds)
+        asked = ask.answers(dataset, text, timeout)
     else:
-        asked = answers(store or DEFAULT, text, seconds)
+        asked = answers(store or DEFAULT, text, timeout)
     with asked as (columns, found):
         _print_answer(columns, found, rows, as_json=as_json, as_csv=as_csv)
 
