@@ -25,7 +25,7 @@ def _image() -> None:
     """Keeps ``render`` a word of its own while it is the only one."""
 
 
-@image.command()
+@image.command(short_help="Write an Apptainer definition with perfctl in it.")
 def render(
     base: Annotated[
         str | None,

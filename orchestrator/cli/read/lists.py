@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
-    """List the runs in the store: what ran where, how it ended, how many kernels are stored."""
+    """List the runs in the store: what ran where and when, how it ended, how many kernels are stored."""
     from perfctl.orchestrator.report import text_tables
     from perfctl.orchestrator.store import database, read
 
@@ -26,7 +26,7 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     if as_json:
         console.as_json(rows)
     else:
-        console.show(text_tables.runs_table(rows))
+        console.show(text_tables.runs_table(rows, console.width()))
 
 
 def show(
