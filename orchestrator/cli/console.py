@@ -16,6 +16,8 @@ from perfctl.orchestrator.cli.flags import with_flags
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+BAR = 16
+"""Columns of a bar: beside it there is room for what is going on."""
 PLAIN_WIDTH = 80
 """Columns when the output is not a terminal."""
 
@@ -110,7 +112,7 @@ def bar() -> Iterator[Any]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn())
+    columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))  # what does not fit is cut at its end
     with Bar(*columns, console=_console(error=True), transient=True) as shown:
         yield shown
 
@@ -144,7 +146,9 @@ class Progress:
         if not self._seconds:
             return ""
         mean = sum(self._seconds) / len(self._seconds)
-        return f", about {max(mean * (self._total - len(self._seconds)) - seconds, 1):.0f} s left"
+        share = min((len(self._seconds) + min(seconds / mean, 1.0) if mean else 0.0) / self._total, 1.0)
+        left = max(mean * (self._total - len(self._seconds)) - seconds, 1)
+        return f", {share * 100:.0f} %, about {left:.0f} s left"
 
     def done(self, line: str, *, ran: bool = True) -> None:
         """One part is finished; ``line`` says how. ``ran``: it took its time, and was not skipped."""
@@ -170,7 +174,7 @@ def progress(total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(BAR), MofNCompleteColumn())
     with Bar(*columns, console=_console(error=True), transient=True) as bar:
         yield Progress(total, bar)
 

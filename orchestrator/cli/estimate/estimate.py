@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, flags, options
+from perfctl.orchestrator.cli.progress import working
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def estimate(
         _generation(request, sizes, layer, sheet, form, check, all_rows, as_json)
         return
     one_layer = sheet or check is not None
-    found = estimate_model(request, sizes, limit=None if one_layer else limit, reserve=free)
+    with working() as steps:
+        found = estimate_model(request, sizes, limit=None if one_layer else limit, reserve=free, progress=steps)
     if sheet and layer is None and check is None:
         networks = found.network_sheets()
         if as_json:
