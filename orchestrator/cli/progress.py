@@ -41,14 +41,13 @@ class _Shown:
         raise NotImplementedError
 
     def how_far(self) -> str:
-        """ ", 42 %, about 12 s left"; nothing while that is not known."""
+        """ "42 %, about 12 s left  "; nothing while that is not known."""
         part = self.part()
         if not self.total or not 0 < part <= self.total:
             return ""
         spent = time.monotonic() - self.start
-        return (
-            f", {part / self.total:.0%}".replace("%", " %") + f", about {_clock(spent * (self.total / part - 1))} left"
-        )
+        left = _clock(spent * (self.total / part - 1))
+        return f"{part / self.total * 100:.0f} %, about {left} left  "
 
     def stop(self) -> None:
         """Show no more."""
@@ -61,7 +60,7 @@ class _Shown:
         with console.bar() as bar:
             task: Any = bar.add_task("", total=self.total)
             while not self._stopped.wait(BAR_S):
-                said = console.safe(self.line() + self.how_far())
+                said = console.safe(self.how_far() + self.line())
                 bar.update(task, description=said, completed=self.part(), total=self.total or None)
 
 

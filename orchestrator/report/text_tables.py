@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perfctl.orchestrator.report.numbers import DASH, time
 
@@ -106,7 +106,7 @@ def grid(
             table.add_column(text(label), no_wrap=True, overflow="ellipsis", min_width=short, max_width=code)
         else:
             cut = label in whole
-            justify = "right" if side == "right" else "left"
+            justify: Literal["left", "right"] = "right" if side == "right" else "left"
             table.add_column(text(label), justify=justify, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     return table
 
