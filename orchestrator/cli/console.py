@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfctl.orchestrator.cli.flags import with_flags
+from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -78,6 +79,22 @@ def as_json(value: Any) -> None:
 def raw(text: str) -> None:
     """Part of the command's result for programs, to the byte; control characters are shown as such on a terminal."""
     sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
+
+
+def document(form: str, parts: Iterable[Any]) -> None:
+    """Parts of a result as Markdown or LaTeX; ``form``: what :func:`form_of` let through."""
+    from perfctl.orchestrator.report.files.documents import FORMS
+
+    raw(FORMS[form](parts))
+
+
+def form_of(form: str | None, as_json: bool) -> str | None:
+    """The format asked for; None is text. Raises UsageError for one that is not known, and beside --json."""
+    if form is not None and form not in ("md", "tex"):
+        raise UsageError(f"--format: '{form}' is not known", "Use md or tex; without it, text")
+    if form is not None and as_json:
+        raise UsageError("--format and --json together", "Choose one")
+    return form
 
 
 def flush() -> None:

@@ -35,6 +35,7 @@ def show(
         bool,
         typer.Option("--source", help="Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
     ] = False,
+    form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -43,6 +44,9 @@ def show(
     from perfctl.orchestrator.report.ledger import rows as export
     from perfctl.orchestrator.store import database, read
 
+    form = console.form_of(form, as_json)
+    if source and form:
+        raise UsageError("--format and --source together", "Leave one out; --source has --json")
     with database.reading(store or DEFAULT) as connection:
         (found,) = read.load(connection, [run])
         lines = read.source_lines(connection, run) if source else []
@@ -62,6 +66,9 @@ def show(
     if as_json:
         console.as_json(export.run_json(found))
         return
+    if form:
+        console.document(form, terminal.run_document(found))
+        return
     for part in terminal.run_details(found):
         console.show(part)
 
@@ -70,6 +77,7 @@ def ledger(
     layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
     batches: Annotated[str | None, typer.Option("--batches", "-b", help="Only these batch sizes: 16,64.")] = None,
     peaks: Peaks = "published",
+    form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -78,10 +86,14 @@ def ledger(
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
 
+    form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
     found = actions.ledger(store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     if as_json:
         console.as_json({"rows": list(export.ledger_rows(found)), "sweep": export.sweep_verdicts(found)})
+        return
+    if form:
+        console.document(form, terminal.ledgers_document(found, whole=layer is None))
         return
     for part in terminal.ledgers(found, whole=layer is None):
         console.show(part)
