@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from perfctl.orchestrator.analyse.analysis import Analysis
@@ -21,6 +22,8 @@ from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
 
+ENOUGH = 10
+"""Points from which on a correlation is shown without a warning: of fewer, one point decides."""
 COLOURED = 7
 """Layers with a colour of their own; the rest is "other"."""
 Line = tuple[str, str, dict[int, float]]
@@ -260,7 +263,17 @@ def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
     with drawn(later=True) as found:
         for name in names:
             scatter(chart_name(name), name, points)
-    return {chart.name: chart for chart in found}
+    few = few_points(points)
+    return {chart.name: replace(chart, warning=few) for chart in found}
+
+
+def few_points(points: Sequence[BenchPoint]) -> str | None:
+    """What to say of correlations from fewer than ENOUGH points; None where there are more."""
+    counts = Counter(point.family for point in points)
+    few = [f"{family} ({count})" for family, count in counts.items() if count < ENOUGH]
+    if not few:
+        return None
+    return f"correlations from fewer than {ENOUGH} points may be chance: {', '.join(few)}"
 
 
 def chart_name(feature: str) -> str:
@@ -294,9 +307,7 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
         )  # fmt: skip
         for point, x, y in zip(mine, xs, ys, strict=True):
             hits.append(Hit(f"{point.model}, batch {point.batch}: {si(x)}, {time(y)}", x, y))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(style.formatter(lambda value: ""))
-    axes.tick_params(which="minor", length=0)
+    axes.minorticks_off()
     found = correlation(ALL, feature, shown)
     said = f"Spearman, all: {found.spearman:.2f}" if found.spearman is not None else "no rank correlation"
     axes.annotate(said, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK)
