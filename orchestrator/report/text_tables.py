@@ -119,7 +119,8 @@ def _table_class() -> type[Table]:
 
     class WholeWords(Table):
         def __rich_console__(self, console: Any, options: Any) -> Any:
-            free = options.max_width - 2 * (len(self.columns) - 1)
+            _, right, _, left = self.padding
+            free = options.max_width - (left + right) * (len(self.columns) - 1)
             cells = [
                 [
                     one
@@ -155,11 +156,15 @@ class Size(NamedTuple):
 def _size(cells: Sequence[str], column: Any) -> Size:
     wide = max((len(line) for cell in cells for line in cell.split("\n")), default=0)
     wide = min(wide, column.max_width or wide)
+    least = column.min_width or 0
+    if column.max_width is None:  # of a column of names, min_width says how far it may be cut
+        wide = max(wide, least)
     if column.no_wrap:
-        return Size(min(wide, column.min_width or SHORT), wide, cut=True)
+        return Size(min(wide, least or SHORT), wide, cut=True)
     if column.justify == "right":  # a number and its unit stay together
         return Size(wide, wide)
-    return Size(min(wide, max((len(piece.rstrip()) for cell in cells for piece in _pieces(cell)), default=0)), wide)
+    longest = max((len(piece.rstrip()) for cell in cells for piece in _pieces(cell, LONG)), default=0)
+    return Size(min(wide, max(longest, least)), wide)
 
 
 def widths(sizes: Sequence[Size], free: int) -> list[int]:
@@ -187,7 +192,7 @@ def wrapped(words: str, width: int) -> list[str]:
             out.append(line)
             continue
         held = ""
-        for piece in _pieces(line):
+        for piece in _pieces(line, width):
             if held.strip() and len(held) + len(piece.rstrip()) > width:
                 out.append(held.rstrip())
                 held = ""
@@ -199,15 +204,15 @@ def wrapped(words: str, width: int) -> list[str]:
     return out
 
 
-def _pieces(line: str) -> list[str]:
-    """Where a line may be broken: after blanks, and in a word of over 20 characters after / . _ - , : ="""
+def _pieces(line: str, whole: int) -> list[str]:
+    """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after / . _ - , : ="""
     found = []
     for word in re.findall(r"\S+\s*|\s+", line):
-        found += re.findall(r"[^/._,:=-]*[/._,:=-]+\s*|[^/._,:=-]+", word) if len(word.rstrip()) > LONG else [word]
+        found += re.findall(r"[^/._,:=-]*[/._,:=-]+\s*|[^/._,:=-]+", word) if len(word.rstrip()) > whole else [word]
     return found
 
 
-NAME, SHORT, LONG = 7, 16, 20
+NAME, SHORT, LONG = 7, 16, 40
 """Characters that a cut name keeps at least, and of a word that stays whole before names are broken; characters of a word
 that may be broken at a mark."""
 
