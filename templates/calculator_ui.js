@@ -131,7 +131,7 @@ const writeChoice = (choice) => {
 };
 const quoted = (text) => (/^[\w:=,.-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 const commandOf = (c) => {
-  const parts = ["perfctl predict", "--model", quoted(c.model), "--batch", c.batch, "--device", quoted(MACHINES.get(c.device).kind === "cpu" ? "cpu" : c.device), "--dataset-size", c.samples, "--epochs", c.epochs, "--precision", c.precision, "--optimizer", c.optimizer];
+  const parts = ["perfctl predict", quoted(c.model), "--batch", c.batch, "--device", quoted(MACHINES.get(c.device).kind === "cpu" ? "cpu" : c.device), "--dataset-size", c.samples, "--epochs", c.epochs, "--precision", c.precision, "--optimizer", c.optimizer];
   if (c.gpus > 1) parts.push("--gpus", c.gpus);
   for (const key of ["overlap", "interconnect", "efficiency"]) if (c.gpus > 1 && c[key]) parts.push(`--${key}`, c[key]);
   if (c.tariff) parts.push("--tariff", c.tariff);

@@ -246,7 +246,7 @@ def test_the_paths_that_contributing_names_are_there() -> None:
     lists = re.findall(r"`([A-Z]+)`\s(?:in|of)\s`([\w/]+\.py)`", text)
     assert {name for name, _ in lists} == {
         "PARSERS", "SEEDS", "PROFILERS", "SWEEPS", "WORKLOADS", "PARAMETERS", "FAMILIES", "SECTIONS", "VERDICTS", "GPUS",
-        "WAYS", "COMMANDS",
+        "WAYS", "GROUPS",
     }  # fmt: skip
     for name, path in lists:
         assert re.search(rf"^{name}\b.* = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (

@@ -59,6 +59,10 @@ def test_the_list_of_commands_loads_no_command_and_every_line_fits() -> None:
     code = "from perfctl.orchestrator.cli.main import run; run(['--help']); import sys; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     listing, _, modules = done.stdout.rstrip().rpartition("\n")
-    assert "..." not in listing.partition("Commands:")[2]
+    shown = listing.partition("Measure:")[2]
+    assert "..." not in shown
+    for _, line in COMMANDS.values():
+        assert f" {line}\n" in shown, "no line is cut or wrapped"
+    assert max(map(len, listing.splitlines())) < 80
     places = {f"perfctl.orchestrator.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()}
     assert not places & set(modules.split())

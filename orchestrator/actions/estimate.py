@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.actions.messages import Progress, no_progress
 from perfctl.orchestrator.actions.traces.kept import Kept
 from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
@@ -410,8 +411,9 @@ class ModelEstimate:
 
 
 def estimate_model(
-    request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None, reserve: int = RESERVE
-) -> ModelEstimate:
+    request: Request, batches: Sequence[int] = (1,), *, limit: int | None = None, reserve: int = RESERVE,
+    progress: Progress = no_progress,
+) -> ModelEstimate:  # fmt: skip
     """Estimate a model that is given by its name, at each batch size.
 
     limit: bytes of device memory; ``ModelEstimate.fit`` is then the largest batch size that fits.
@@ -425,9 +427,15 @@ def estimate_model(
         raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
     need_torch()
     with without_driver_warning():
+        total = 1 + len(batches) + (limit is not None)
+        progress(f"making {request.model}", 0, total)
         session = open_session(request)
-        found = {size: session.at(size) for size in batches}
+        found = {}
+        for done, size in enumerate(batches, 1):
+            progress(f"batch {size:,}", done, total)
+            found[size] = session.at(size)
         whole = all(one.problem is None for one in found.values())
+        progress("largest batch that fits", len(batches) + 1, total)
         fit = session.largest(limit, reserve) if limit is not None and whole else None
     return ModelEstimate(request, found, fit, session.notes)
 

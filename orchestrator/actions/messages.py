@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -23,3 +24,10 @@ class Silent:
 
 
 SILENT: Messages = Silent()
+
+Progress = Callable[[str, int, int], None]
+"""Takes what is being done now, the parts done before it, and how many there are."""
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Tells nobody."""

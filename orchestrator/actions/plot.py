@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,8 +83,12 @@ def plot(
     else:
         found = charts(source, messages)
     if name not in found:
-        raise UsageError(f"there is no chart '{name}' of this store", f"There are {', '.join(found)}")
+        close = get_close_matches(name, found, 3)
+        remedy = f"Close: {', '.join(close)}. " if close else ""
+        raise UsageError(f"there is no chart '{name}' of this store", f"{remedy}There are {', '.join(found)}")
     chart = found[name]
+    if chart.warning:
+        messages.warning(chart.warning)
     with replacing(target, force=force) as partial:
         charts_files.save(chart, partial, form, width_mm, height_mm, dpi)
     return Plotted(target, chart.name, chart.description)
@@ -110,11 +115,13 @@ def charts(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]
 
 
 def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+    from perfctl.orchestrator.actions.study.flops import networks_of
     from perfctl.orchestrator.analyse.usage.inference import inference_points
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import study as charts_study
     from perfctl.orchestrator.report.charts.inference import all_charts
     from perfctl.orchestrator.report.page.sections import page_view
+    from perfctl.orchestrator.report.studies import flops as studies_flops
 
     runs = newest_runs(source.store, source.sweep)
     with charts_files.drawn(later=True) as found:
@@ -122,12 +129,15 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
         page_view(runs, generated_at="", title=None, peaks=roofs)
     with charts_files.drawn(later=True) as across:
         charts_study.across(runs)
+    with charts_files.drawn(later=True) as compared:
+        if networks := networks_of(runs):
+            studies_flops.draw(networks)
     points = [point for point in inference_points(runs) if point.latency is not None]
     with charts_files.drawn(later=True) as answers:
         all_charts(points)
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
-    named |= {chart.name: chart for chart in answers}
+    named |= {chart.name: chart for chart in (*answers, *compared)}
     return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
 
 

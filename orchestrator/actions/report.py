@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfctl.orchestrator.actions.files import write_text
-from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress, no_progress
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -40,6 +40,7 @@ def report(
     title: str | None = None,
     peaks: str = "published",
     messages: Messages = SILENT,
+    progress: Progress = no_progress,
 ) -> Page:
     """Write one self-contained HTML page of a store: counted and estimated FLOPs, time, memory, kernels, what is missing.
 
@@ -64,6 +65,7 @@ def report(
                 fastest, slower = read.fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
             kept, others = read.newest_studies(connection, ids, studies)
+        progress("reading the store", 0, 0)
         chosen = read.load(connection, kept)
         last_change = read.last_change(connection)
     if not chosen and sweep is not None:
@@ -73,7 +75,12 @@ def report(
         raise PerfctlError(f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'")
     left_out = _left_out(others, len(ids) - len(kept), studies) if others else None
     roofs = measured_peaks.roofs(peaks, store, chosen, messages)
-    write_text(out, page.render(chosen, generated_at=last_change, title=title, peaks=roofs, left_out=left_out))
+
+    def drawing(what: str, done: int, total: int) -> None:
+        progress(f"drawing {what}", done + 1, total + 1)  # reading was the first part
+
+    text = page.render(chosen, generated_at=last_change, title=title, peaks=roofs, left_out=left_out, begun=drawing)
+    write_text(out, text)
     return Page(out, out.stat().st_size, tuple(run.id for run in chosen), left_out)
 
 

@@ -67,13 +67,13 @@ Show = Annotated[
     Shell | None,
     typer.Option(
         "--show-completion", callback=_show, is_eager=True, expose_value=False, metavar="SHELL",
-        help="Print the completion script of bash, zsh or fish.",
+        help="Print completion for bash, zsh or fish.",
     ),
 ]  # fmt: skip
 Install = Annotated[
     Shell | None,
     typer.Option(
         "--install-completion", callback=_install, is_eager=True, expose_value=False, metavar="SHELL",
-        help="Put that script where the shell reads it at its start.",
+        help="Write it where the shell reads it at its start.",
     ),
 ]  # fmt: skip

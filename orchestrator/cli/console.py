@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfctl.orchestrator.cli.flags import with_flags
+from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+BAR = 16
+"""Columns of a bar: beside it there is room for what is going on."""
 PLAIN_WIDTH = 80
 """Columns when the output is not a terminal."""
 
@@ -78,6 +81,22 @@ def raw(text: str) -> None:
     sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
 
 
+def document(form: str, parts: Iterable[Any]) -> None:
+    """Parts of a result as Markdown or LaTeX; ``form``: what :func:`form_of` let through."""
+    from perfctl.orchestrator.report.files.documents import FORMS
+
+    raw(FORMS[form](parts))
+
+
+def form_of(form: str | None, as_json: bool) -> str | None:
+    """The format asked for; None is text. Raises UsageError for one that is not known, and beside --json."""
+    if form is not None and form not in ("md", "tex"):
+        raise UsageError(f"--format: '{form}' is not known", "Use md or tex; without it, text")
+    if form is not None and as_json:
+        raise UsageError("--format and --json together", "Choose one")
+    return form
+
+
 def flush() -> None:
     """What was printed reaches whoever reads it now: the command goes on for long."""
     sys.stdout.flush()
@@ -110,7 +129,7 @@ def bar() -> Iterator[Any]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn())
+    columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))  # what does not fit is cut at its end
     with Bar(*columns, console=_console(error=True), transient=True) as shown:
         yield shown
 
@@ -144,7 +163,9 @@ class Progress:
         if not self._seconds:
             return ""
         mean = sum(self._seconds) / len(self._seconds)
-        return f", about {max(mean * (self._total - len(self._seconds)) - seconds, 1):.0f} s left"
+        share = min((len(self._seconds) + min(seconds / mean, 1.0) if mean else 0.0) / self._total, 1.0)
+        left = max(mean * (self._total - len(self._seconds)) - seconds, 1)
+        return f", {share * 100:.0f} %, about {left:.0f} s left"
 
     def done(self, line: str, *, ran: bool = True) -> None:
         """One part is finished; ``line`` says how. ``ran``: it took its time, and was not skipped."""
@@ -170,7 +191,7 @@ def progress(total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(BAR), MofNCompleteColumn())
     with Bar(*columns, console=_console(error=True), transient=True) as bar:
         yield Progress(total, bar)
 

@@ -17,11 +17,13 @@ _FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 OTHER_NAMES = {
     "batch_size": "batch",
     "extras": "extra",
+    "infer": "mode infer",
     "layers": "layer",
     "pip_options": "pip_option",
     "samples": "dataset_size",
+    "seconds": "timeout",
 }
-"""Field -> the parameter of a command that has another name."""
+"""Field -> the parameter of a command that has another name, and the value that the field stands for."""
 
 _command: Callable[[], Any] | None = None
 
@@ -62,7 +64,10 @@ def with_flags(text: str) -> str:
         return text
     command = _command()
     known = flags_of(command) if command is not None else {}
-    known = {field: known[name] for field, name in OTHER_NAMES.items() if name in known} | known
+    other = {field: name.partition(" ") for field, name in OTHER_NAMES.items()}
+    known = {
+        field: known[name] + blank + value for field, (name, blank, value) in other.items() if name in known
+    } | known
     if command is not None and command.context_settings.get("ignore_unknown_options"):
         known = _of_workloads() | known
     return _FIELD.sub(lambda found: known.get(found[1], found[0]), text)

@@ -16,12 +16,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
 
 from perfctl import __version__
-from perfctl.orchestrator.cli import completion, console, flags
+from perfctl.orchestrator.cli import commands, completion, console, flags
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
@@ -31,48 +31,64 @@ _REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Make room on the disk, 
 _REMEDIES |= dict.fromkeys(
     (errno.EROFS, errno.EACCES, errno.EPERM), "Check who may read and write there, or name another place"
 )
-COMMANDS = {
-    "nsys": ("measure.profilers:nsys", "Sweep under Nsight Systems: time of ranges, kernels, copies."),
-    "ncu": ("measure.profilers:ncu", "Sweep under Nsight Compute: what every kernel executed."),
-    "torch": ("measure.profilers:torch", "Sweep under the PyTorch profiler: operators and layers."),
-    "dlprof": ("measure.profilers:dlprof", "Sweep under DLProf (last released in 2021)."),
-    "infer": ("measure.infer:infer", "Measure inference over models and batch sizes."),
-    "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
-    "prepare": ("measure.prepare:prepare", "Sort a data set's archive into class folders."),
-    "replay": ("measure.replay:replay", "Replay a recorded sweep, without a GPU or the tool."),
-    "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
-    "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
-    "runs": ("read.lists:runs", "List the runs in the store."),
-    "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
-    "ledger": ("read.lists:ledger", "Compare counted with paper FLOPs, and say why they differ."),
-    "report": ("read.report:report", "Write one self-contained HTML page."),
-    "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
-    "trace": ("read.trace:trace", "Write one step as a trace for Perfetto."),
-    "export": ("read.export:export", "Write tables as CSV, Parquet, JSON or Excel."),
-    "query": ("read.lists:query", "Query the store with SQL, read-only."),
-    "serve": ("read.serve:serve", "Show the pages of a folder in the browser."),
-    "tensorboard": ("read.tensorboard:tensorboard", "Start TensorBoard on the traces of a folder."),
-    "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
-    "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
-    "count": ("read.count:count", "Count a kernel's instructions from its machine code."),
-    "predict": ("estimate.predict:predict", "Predict time, memory and cost of a training."),
-    "prices": ("estimate.prices:prices", "List what GPUs cost to rent."),
-    "calculator": ("estimate.calculator:calculator", "Write an offline page that predicts a training."),
-    "doctor": ("measure.doctor:doctor", "Show what this machine has, and what profilers can do."),
-    "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),
-    "bench": ("measure.bench:bench", "Measure families of networks."),
-    "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
-    "image": ("cluster.image:image", "Make Apptainer (Singularity) images that hold perfctl."),
+GROUPS = {
+    "Measure": {
+        "doctor": ("measure.doctor:doctor", "Show what this machine has, and what profilers can do."),
+        "nsys": ("measure.profilers:nsys", "Sweep under Nsight Systems: time of ranges, kernels, copies."),
+        "ncu": ("measure.profilers:ncu", "Sweep under Nsight Compute: what every kernel executed."),
+        "torch": ("measure.profilers:torch", "Sweep under the PyTorch profiler: operators and layers."),
+        "dlprof": ("measure.profilers:dlprof", "Sweep under DLProf (last released in 2021)."),
+        "infer": ("measure.infer:infer", "Measure inference over models and batch sizes."),
+        "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
+        "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
+        "replay": ("measure.replay:replay", "Replay a recorded sweep, without a GPU or the tool."),
+        "prepare": ("measure.prepare:prepare", "Sort a data set's archive into class folders."),
+    },
+    "Read": {
+        "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
+        "runs": ("read.lists:runs", "List the runs in the store."),
+        "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
+        "query": ("read.lists:query", "Query the store with SQL, read-only."),
+        "export": ("read.export:export", "Write tables as CSV, Parquet, JSON or Excel."),
+        "trace": ("read.trace:trace", "Write one step as a trace for Perfetto."),
+        "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
+        "tensorboard": ("read.tensorboard:tensorboard", "Start TensorBoard on the traces of a folder."),
+    },
+    "Understand": {
+        "ledger": ("read.lists:ledger", "Compare counted with paper FLOPs, and say why they differ."),
+        "report": ("read.report:report", "Write one self-contained HTML page."),
+        "serve": ("read.serve:serve", "Show the pages of a folder in the browser."),
+        "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
+        "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
+        "count": ("read.count:count", "Count a kernel's instructions from its machine code."),
+    },
+    "Predict": {
+        "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
+        "predict": ("estimate.predict:predict", "Predict time, memory and cost of a training."),
+        "calculator": ("estimate.calculator:calculator", "Write an offline page that predicts a training."),
+        "bench": ("measure.bench:bench", "Measure families of networks, which predictions learn from."),
+        "prices": ("estimate.prices:prices", "List what GPUs cost to rent."),
+    },
+    "Cluster": {
+        "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),
+        "image": ("cluster.image:image", "Make Apptainer (Singularity) images that hold perfctl."),
+    },
 }
-"""Command or group of commands -> where it is defined, below this package, and its line in the list of commands."""
+"""Group of the list of commands -> command or group of commands -> where it is defined, below this package, and its line."""
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 PASS_ON = ("nsys", "ncu", "torch", "dlprof", "infer", "speedup")
 """Commands that pass options they do not know to the workload, which checks them before anything runs."""
+
+
+class _Commands(commands.CommandList):
+    sections: ClassVar = {group: tuple(inside) for group, inside in GROUPS.items()}
 
 
 def application(only: str | None = None) -> typer.Typer:
     """The command line. With ``only``, the modules of other commands are not loaded: those have a name and a line alone."""
     app = typer.Typer(
         name="perfctl",
+        cls=_Commands,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
@@ -96,7 +112,7 @@ def application(only: str | None = None) -> typer.Typer:
             context = profilers.PASS_ON_CONTEXT
             app.command(name, short_help=line, cls=profilers.SweepCommand, context_settings=context)(made)
         else:
-            app.command(name, short_help=line)(command)
+            app.command(name, short_help=line, cls=commands.Command)(command)
     return app
 
 
@@ -183,8 +199,8 @@ def run(arguments: Sequence[str]) -> int:
 def _bad_call(error: Any) -> int:
     """What typer says of a command line that makes no sense, as perfctl says everything: one line, with what to do."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()  # the whole help
-        return int(error.exit_code)
+        console.result(error.ctx.get_help())  # what was asked for, so neither an error nor a note
+        return 0
     said = error.format_message()
     where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "perfctl"
     console.error(str(UsageError(said[:1].lower() + said[1:], f"'{where} --help' lists what there is")))

@@ -86,6 +86,10 @@ Scratch = Annotated[
     Path | None, typer.Option(help="Folder below which runs get their TMPDIR. Default: the run's own folder.")
 ]
 Store = Annotated[Path | None, typer.Option(help="The store. Default: perfctl.db here; for sweeps, beside --out.")]
+Form = Annotated[
+    str | None,
+    typer.Option("--format", "-f", help="md (Markdown) or tex (LaTeX, booktabs) instead of text, with whole tables."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Devices = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Progress of reading files: which of how many, and how far into the current one. Quick calls show nothing.
+"""Progress of reading files and of calculations: percent and time left, on a terminal only. Quick calls show nothing.
 
 The position in the file comes from the kernel (/proc/self/fdinfo), not from the parser: that works for every parser that
 reads from front to back, gzipped or not. SQLite reads anywhere in its file, so for a database only the time is shown.
@@ -18,24 +18,69 @@ from perfctl.orchestrator.cli import console
 
 AFTER_S = 2.0
 """Nothing is shown of what is done by then."""
-PLAIN_S = 5.0
-"""Seconds between lines where the output is no terminal."""
 BAR_S = 0.25
 _MB = 1_000_000
 _FEWEST_BYTES = 1 << 16
 
 
-class ReadProgress:
+class _Shown:
+    """A line about what is going on, with percent and time left, on a terminal only; from a thread of its own."""
+
+    total = 0
+    """Parts of the work; 0 while that is not known."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self._stopped = threading.Event()
+
+    def line(self) -> str:
+        raise NotImplementedError
+
+    def part(self) -> float:
+        """Parts done, with the share of the current one."""
+        raise NotImplementedError
+
+    def how_far(self) -> str:
+        """ "42 %, about 12 s left  "; nothing while that is not known."""
+        part = self.part()
+        if not self.total or not 0 < part <= self.total:
+            return ""
+        spent = time.monotonic() - self.start
+        left = _clock(spent * (self.total / part - 1))
+        return f"{part / self.total * 100:.0f} %, about {left} left  "
+
+    def stop(self) -> None:
+        """Show no more."""
+        self._stopped.set()
+
+    def show(self) -> None:
+        """Runs in a thread of its own until ``stop``."""
+        if self._stopped.wait(AFTER_S) or not sys.stderr.isatty():
+            return
+        with console.bar() as bar:
+            task: Any = bar.add_task("", total=self.total)
+            while not self._stopped.wait(BAR_S):
+                said = console.safe(self.how_far() + self.line())
+                bar.update(task, description=said, completed=self.part(), total=self.total or None)
+
+
+def _clock(seconds: float) -> str:
+    """ "12 s", "3 min 20 s"."""
+    whole = max(round(seconds), 1)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+
+
+class ReadProgress(_Shown):
     """Which file is being read; made by ``reading``."""
 
     def __init__(self, total: int) -> None:
+        super().__init__()
         self.total = total
         """Files to read; 0 while they are looked for."""
         self._done = 0
         self._path: Path | None = None
         self._what = ""
         self._began = time.monotonic()
-        self._stopped = threading.Event()
 
     def begin(self, path: Path, what: str = "reading") -> None:
         """``what`` is done with this file from now on."""
@@ -66,36 +111,47 @@ class ReadProgress:
         place, size = position(path) if path else (0, 0)
         return self._done + (min(place / size, 1.0) if size else 0.0)
 
-    def stop(self) -> None:
-        """Show no more."""
-        self._stopped.set()
 
-    def show(self) -> None:
-        """Runs in a thread of its own until ``stop``."""
-        if self._stopped.wait(AFTER_S):
-            return
-        if sys.stderr.isatty():
-            self._show_bar()
-            return
-        console.note(self.line())
-        while not self._stopped.wait(PLAIN_S):
-            console.note(self.line())
+class Steps(_Shown):
+    """The parts of a calculation; made by ``working``. It is called as an action's listener for progress."""
 
-    def _show_bar(self) -> None:
-        with console.bar() as bar:
-            task: Any = bar.add_task("", total=self.total)
-            while not self._stopped.wait(BAR_S):
-                bar.update(task, description=console.safe(self.line()), completed=self.part(), total=self.total or None)
+    def __init__(self) -> None:
+        super().__init__()
+        self._said, self._done = "starting", 0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self._said, self._done, self.total = what, done, total
+
+    def line(self) -> str:
+        """ "tracing torchvision:vgg16: 12 of 80"."""
+        return f"{self._said}: {min(self._done + 1, self.total)} of {self.total}" if self.total > 1 else self._said
+
+    def part(self) -> float:
+        return self._done
 
 
 @contextmanager
 def reading(total: int = 0) -> Iterator[ReadProgress]:
-    """Show on stderr how the reading of files goes, if it takes over two seconds."""
+    """Show on stderr how the reading of files goes, if it takes over two seconds and stderr is a terminal."""
     now = ReadProgress(total)
+    with _showing(now):
+        yield now
+
+
+@contextmanager
+def working() -> Iterator[Steps]:
+    """The same of a calculation that tells its parts."""
+    now = Steps()
+    with _showing(now):
+        yield now
+
+
+@contextmanager
+def _showing(now: _Shown) -> Iterator[None]:
     thread = threading.Thread(target=now.show, daemon=True)
     thread.start()
     try:
-        yield now
+        yield
     finally:
         now.stop()
         thread.join()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse.compare import records
 from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
 from perfctl.orchestrator.report.cells import Cell, amount, nothing, size_cell, text_cell, time_cell
+from perfctl.orchestrator.report.files.documents import Part, markdown_text, of_view
 from perfctl.orchestrator.report.numbers import DASH, full, si, size, time
 from perfctl.orchestrator.report.tables import Column, Table
 from perfctl.orchestrator.report.terminal import from_view
@@ -24,7 +25,6 @@ ROWS, ELSEWHERE = 12, "--out compare.html shows them"
 MARKDOWN_ROWS = 25
 LEFT_OUT = ("workload", "why", "95 % interval")
 """Columns of the page that do not fit a terminal of 80 columns."""
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "|": "&#124;", "#": "&#35;"}
 Counts = tuple[Pair, Row]
 """A row that counts, and its pair."""
 ROWS_SHOWN, SENTENCES = 400, 7
@@ -395,12 +395,15 @@ def terminal(found: Comparison) -> list[RenderableType]:
     return [*out, sentences, *map(_shown, view.tables)]
 
 
-def _shown(view: CompareTable) -> RenderableType:
+def _table_of(view: CompareTable) -> Table:
     at = [column.label for column in view.columns].index("verdict")
     rows = [(*line.cells[:at], replace(line.cells[at], style=line.style), *line.cells[at + 1 :]) for line in view.lines]
-    found = Table(view.columns, tuple(rows), view.title, view.hidden, notes=view.notes)
+    return Table(view.columns, tuple(rows), view.title, view.hidden, notes=view.notes)
+
+
+def _shown(view: CompareTable) -> RenderableType:
     numbers = [column.label for column in view.columns if column.style == "num"]
-    return from_view(found, ROWS, ELSEWHERE, left_out=LEFT_OUT, whole=numbers, code=32)
+    return from_view(_table_of(view), ROWS, ELSEWHERE, left_out=LEFT_OUT, whole=numbers, code=32)
 
 
 def markdown(found: Comparison) -> str:
@@ -443,10 +446,18 @@ def _markdown_rows(chosen: list[tuple[Pair, Row]]) -> list[str]:
 
 
 def _escaped(words: str) -> str:
-    """Names from reports as text: no HTML, no Markdown, no mention of anybody, one line, 300 characters."""
-    shown = words if len(words) <= 300 else words[:299] + "…"
-    shown = "".join(_ENTITIES.get(c, c if c.isprintable() else " ") for c in shown)
-    return "".join(f"\\{c}" if c in "\\`*_[]~" else c for c in shown)
+    """At most 300 characters of a name or sentence, as Markdown takes it for text."""
+    return markdown_text(words if len(words) <= 300 else words[:299] + "…")
+
+
+def document(found: Comparison) -> list[Part]:
+    """The sentences and whole tables of the page, for Markdown and LaTeX."""
+    view = compare_view(found, made_at="")
+    news = tuple(sentence for sentence, _ in (*view.findings, *view.more))
+    banner = (view.banner,) if view.banner else ()
+    sides = tuple(f"{side} is {label}: {runs}" for side, label, runs in view.sides)
+    said = (f"Gate {view.gate}.", *sides, *banner, *news, *view.warnings)
+    return [Part(view.title, said), *(of_view(_table_of(one)) for one in view.tables)]
 
 
 def as_json(found: Comparison) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet
 from perfctl.orchestrator.analyse.sheets.slips import Finding
 from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
+from perfctl.orchestrator.report.files.documents import latex_page, latex_table
 from perfctl.records.paper import CAPABILITY, LayerCall
 
 if TYPE_CHECKING:
@@ -355,45 +356,10 @@ def as_latex(sheet: Sheet) -> str:
     return latex_page([(heading(sheet), "", ()), *parts])
 
 
-def latex_page(parts: Sequence[tuple[str, str, Sequence[str]]], landscape: bool = False) -> str:
-    """Sections: a title, a table in LaTeX, sentences below it."""
-    options = "a4paper,margin=15mm" + (",landscape" if landscape else "")
-    out = ["\\documentclass{article}", "\\usepackage[T1]{fontenc}", "\\usepackage{booktabs,longtable}",
-           f"\\usepackage[{options}]{{geometry}}", "\\begin{document}", "\\scriptsize"]  # fmt: skip
-    for title, table, notes in parts:
-        out += [f"\\section*{{{latex(title)}}}", table]
-        out += ["\\begin{itemize}", *(f"\\item {latex(note)}" for note in notes), "\\end{itemize}"] if notes else []
-    return "\n".join(filter(None, [*out, "\\end{document}"])) + "\n"
-
-
-def latex_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int, last_is_total: bool = False) -> str:
-    """A table that may run over several pages; the first ``left`` columns hold words, the others numbers."""
-    lines = [f"{' & '.join(map(latex, row))} \\\\" for row in (heads, *rows)]
-    if last_is_total:
-        lines.insert(-1, "\\midrule")
-    # Sizes and formulas may be wider than the page allows, so words get a column that wraps.
-    kinds = "l" * left if last_is_total else "p{0.2\\textwidth}p{0.27\\textwidth}p{0.27\\textwidth}"
-    start = f"\\begin{{longtable}}{{{kinds}{'r' * (len(heads) - left)}}}"
-    return "\n".join(
-        (start, "\\toprule", lines[0], "\\midrule", "\\endhead", *lines[1:], "\\bottomrule", "\\end{longtable}")
-    )
-
-
-_LATEX = str.maketrans({
-    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}",
-    ">": "\\textgreater{}", **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-})  # fmt: skip
-
-
-def latex(text: str) -> str:
-    """With every character that LaTeX takes for a command made a plain one; line ends become spaces."""
-    return " ".join(text.split()).translate(_LATEX)
-
-
 FORMS: dict[str, Callable[[Sheet], str]] = {
     "text": sheet_as_text,
-    "markdown": as_markdown,
-    "latex": as_latex,
+    "md": as_markdown,
+    "tex": as_latex,
     "html": as_html,
 }
 """--format -> how the sheet is written."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfctl.orchestrator.analyse.generation import MEASURES, Cache, CachePart, Generation, LayerWork, Phase, layer_work
-from perfctl.orchestrator.report.estimate import columns, html_page, latex_page, latex_table, mark
+from perfctl.orchestrator.report.estimate import columns, html_page, mark
+from perfctl.orchestrator.report.files.documents import latex_page, latex_table
 
 PHASE_HEADS = ("phase", "steps", "tokens", "context", "MAC", "FLOP", "weights read B", "cache read B", "cache written B",
                "FLOP/B")  # fmt: skip
@@ -218,6 +219,6 @@ def _html_sheet(model: str, found: Mapping[int, Generation]) -> str:
 
 
 FORMS: dict[str, Callable[[str, Mapping[int, Generation]], str]] = {
-    "text": _text_sheet, "markdown": _markdown_sheet, "latex": _latex_sheet, "html": _html_sheet,
+    "text": _text_sheet, "md": _markdown_sheet, "tex": _latex_sheet, "html": _html_sheet,
 }  # fmt: skip
 """--format -> how the sheet is written."""

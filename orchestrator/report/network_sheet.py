@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from html import escape
 
 from perfctl.orchestrator.analyse.sheets.network import NetworkLine, NetworkSheet
-from perfctl.orchestrator.report.estimate import columns, html_page, latex_page, latex_table, mark
+from perfctl.orchestrator.report.estimate import columns, html_page, mark
+from perfctl.orchestrator.report.files.documents import latex_page, latex_table
 
 Row = tuple[str, ...]
 UNKNOWN = "not known"
@@ -122,6 +123,6 @@ def _cell(text: str, place: int) -> str:
 
 
 FORMS: dict[str, Callable[[str, Mapping[int, NetworkSheet]], str]] = {
-    "text": as_text, "markdown": as_markdown, "latex": as_latex, "html": as_html,
+    "text": as_text, "md": as_markdown, "tex": as_latex, "html": as_html,
 }  # fmt: skip
 """--format -> how the sheet is written."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.studies import heading, studies
 from perfctl.orchestrator.report.cells import Cell
+from perfctl.orchestrator.report.files.documents import Part, cell_text, head_text, of_view
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import accuracy, times_table, variants_table
-from perfctl.orchestrator.report.numbers import time
+from perfctl.orchestrator.report.numbers import DASH, time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
@@ -64,31 +65,46 @@ STYLES = {
 
 def run_details(run: Run) -> list[RenderableType]:
     """Everything about one run that fits a screen, for ``perfctl show RUN``."""
-    (study,) = studies([run])
+    analysis = analyse(studies([run])[0])
     facts = _grid(("", "left"), ("", "left"), heads=False)
-    rows = [
+    add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
+    shown = [from_view(view, left_out=LEFT_OUT | _OF_RANGES) for view in _views(run, analysis)]
+    return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
+
+
+def run_document(run: Run) -> list[Part]:
+    """The same with whole tables, for Markdown and LaTeX."""
+    analysis = analyse(studies([run])[0])
+    about_run = Part(f"Run {run.id}", (), ("", ""), _facts(run, analysis), (False, False))
+    views = [of_view(view) for view in _views(run, analysis)]
+    return [about_run, Part("Findings", _said(analysis)), *ledger_document(analysis), *views]
+
+
+def _facts(run: Run, analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    study = analysis.study
+    rows = (
         ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", run.batch_size),
         ("device", about.device_text(study)), ("accuracy", _percent(accuracy([run]))),
         ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
         ("sha256", run.artifact_sha256),
-    ]  # fmt: skip
-    add_rows(facts, [(_text(name, "dim"), str(value)) for name, value in rows if value is not None])
-    analysis = analyse(study)
+    )  # fmt: skip
+    return tuple((name, str(value)) for name, value in rows if value is not None)
+
+
+def _views(run: Run, analysis: Analysis) -> list[View]:
     prepared = analysis.prepared.runs
     used = [item.usage for item in prepared]
-    ranges = page_study.ranges([run])
     views = (
         *inference_tables([run]), kernels.summary(prepared, paths=False, names=analysis.names),
         advice_table([run], brief=True, names=analysis.names),
         mix_table([run], analysis.names),
-        page_study.operators([run]), ranges, page_study.api_calls([run]),
+        page_study.operators([run]), page_study.ranges([run]), page_study.api_calls([run]),
         usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
         page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
     )  # fmt: skip
-    shown = [from_view(view, left_out=_OF_RANGES if view is ranges else LEFT_OUT) for view in views if view is not None]
-    return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
+    return [view for view in views if view is not None]
 
 
 def _percent(share: float | None) -> str | None:
@@ -183,6 +199,40 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
     return [grid, why] if why.row_count else [grid]
 
 
+def ledgers_document(analyses: Sequence[Analysis], *, whole: bool = True) -> list[Part]:
+    """Every study's ledger with all its rows and columns, for Markdown and LaTeX; findings where it is shown whole."""
+    out = []
+    for found in analyses:
+        out.append(Part(_title(found).plain, _said(found) if whole else ()))
+        out += ledger_document(found)
+        views = (variants_table(found), times_table(found)) if whole else ()
+        out += [of_view(view) for view in views if view is not None]
+    return out
+
+
+def ledger_document(found: Analysis) -> list[Part]:
+    """The ledger, a row a layer, direction and batch size; then why rows differ. Nothing where there is no ledger."""
+    view = ledger_view(found)
+    if view is None:
+        return []
+    rows = tuple(
+        (group.layer, group.direction, *map(cell_text, line.cells)) for group in view.groups for line in group.lines
+    )
+    heads = ("layer", "direction", *map(head_text, view.columns))
+    numbers = (False, False, *(head.style == "num" for head in view.columns))
+    filled = [at for at in range(len(heads)) if any(row[at] != DASH for row in rows)]
+    kept = tuple(tuple(row[at] for at in filled) for row in rows)
+    table = Part(
+        "Ledger", (), tuple(heads[at] for at in filled), kept, tuple(numbers[at] for at in filled),
+        ("Paper and counted in FLOP.", *view.notes),
+    )  # fmt: skip
+    why = [_why("", item).plain for item in view.sweep]
+    why += [
+        _why(f"{group.layer} {group.direction}".strip(), item).plain for group in view.groups for item in group.reasons
+    ]
+    return [table, *([Part("Why", tuple(why))] if why else [])]
+
+
 def _over_lines(name: str, count: int) -> list[str]:
     """``name`` in ``count`` pieces, broken after dots and blanks; the last one takes the rest."""
     pieces = [""]
@@ -202,6 +252,10 @@ def _why(name: str, item: Reason) -> Text:
     if name and name not in item.sentence:
         said = f"{name}: {said}"
     return _text(f"{said} \u2192 {item.todo}" if item.todo else said)
+
+
+def _said(found: Analysis) -> tuple[str, ...]:
+    return tuple(item.text for item in findings(found)) or ("Nothing stands out.",)
 
 
 def _findings(found: Analysis) -> list[RenderableType]:

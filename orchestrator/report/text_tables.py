@@ -2,23 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from perfctl.orchestrator.report.numbers import DASH
+from perfctl.orchestrator.report.numbers import DASH, time
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
 
-def runs_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """One line a run, for ``perfctl runs``. A row has the columns of the store's table run, device_name, kernels."""
-    table = grid(("run", "right"), ("profiler", "left"), ("workload", "left"), ("batch", "right"), ("mode", "left"),
-                 ("device", "left"), ("kernels", "right"), ("status", "left"), ("origin", "left"))  # fmt: skip
-    columns = ("id", "profiler", "workload", "batch_size", "mode", "device_name", "kernels", "status", "origin")
-    words = [[DASH if row[column] is None else str(row[column]) for column in columns] for row in rows]
-    return add_rows(table, [[text(word, "bold red" if word == "failed" else "") for word in row] for row in words])
+def runs_table(rows: Iterable[Mapping[str, Any]], width: int = 80) -> Table:
+    """One line a run, for ``perfctl runs``. A row has the columns of the store's table run, device_name, kernels.
+
+    What is the same in every run, or known of none, stands below; ``took`` gives way where ``width`` is too small.
+    """
+    held = list(rows)
+    moments, year = _started(held)
+    held = [
+        {**row, "state": _state(row), "started": moment, "took": _took(row)}
+        for row, moment in zip(held, moments, strict=True)
+    ]
+    shared = _shared(held)
+    columns = [one for one in _RUN_COLUMNS if one[1] not in shared]
+    words = {key: [DASH if row[key] is None else str(row[key]) for row in held] for _, key, _ in columns}
+    needed = (
+        sum(min(max(map(len, [label, *words[key]])), _RUN_NAME) for label, key, _ in columns) + 2 * len(columns) - 2
+    )
+    if needed > width:
+        columns = [one for one in columns if one[1] != "took"]
+    table = grid(*((label, side) for label, _, side in columns), short=_RUN_NAME)
+    same = ", ".join(filter(None, shared.values()))
+    said = [f"All runs: {same}." if same else "", year]
+    if any(said):
+        table.caption = text(" ".join(filter(None, said)))
+    lines = zip(*(words[key] for _, key, _ in columns), strict=True)
+    return add_rows(table, [[text(word, "bold red" if word == "failed" else "") for word in line] for line in lines])
+
+
+_RUN_NAME = 12
+"""Characters that a workload and a device get in the list of runs at least."""
+_RUN_COLUMNS = (
+    ("run", "id", "right"), ("tool", "profiler", "left"), ("workload", "workload", "code"), ("batch", "batch_size", "right"),
+    ("mode", "mode", "left"), ("device", "device_name", "code"), ("kernels", "kernels", "right"),
+    ("started", "started", "right"), ("took", "took", "right"), ("status", "state", "left"),
+)  # fmt: skip
+"""Label, key and side."""
+
+
+def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Key of a column that need not be shown -> what to say instead, if anything."""
+    found = {}
+    for key in ("mode", "kernels", "started", "took"):
+        values = {row[key] for row in rows}
+        if values == {None}:
+            found[key] = "no kernels recorded" if key == "kernels" else ""
+        elif len(values) == 1 and key == "mode":
+            found[key] = {"train": "training", "infer": "inference"}.get(str(*values), str(*values))
+    return found
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """ "ok" of a run that was measured here, "ingested" of a good one that was not, else its status."""
+    status, origin = row["status"] or DASH, row["origin"]
+    return origin if status == "ok" and origin not in (None, "measured") else status
+
+
+def _started(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str | None], str]:
+    """When each run began, as short as it can be, and what to say of it: "11-20 20:58" in one year, else "2026-11-20"."""
+    years = {row["started_at"][:4] for row in rows if row["started_at"]}
+    part = slice(5, 16) if len(years) == 1 else slice(0, 10)
+    moments = [row["started_at"] and row["started_at"][part].replace("T", " ") for row in rows]
+    return moments, f"Started: UTC, {years.pop()}." if len(years) == 1 else ""
+
+
+def _took(row: Mapping[str, Any]) -> str | None:
+    return None if row["duration_ns"] is None else time(row["duration_ns"])
 
 
 def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) -> Table:
@@ -29,25 +90,131 @@ def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) ->
                             for name, state, value, detail in findings])  # fmt: skip
 
 
-def grid(*columns: tuple[str, str], heads: bool = True, whole: Collection[str] = (), code: int = 36) -> Table:
-    """A table of these columns: (label, "left", "right" or "code").
+def grid(
+    *columns: tuple[str, str], heads: bool = True, whole: Collection[str] = (), code: int = 36, short: int = 16
+) -> Table:
+    """A table of these columns: (label, "left", "right" or "code"). No word in it is broken over lines.
 
-    ``whole``: labels of columns that are cut rather than broken over lines; ``code``: characters of a name at most.
+    ``whole``: labels of columns that are cut rather than wrapped; ``code``: characters of a name at most, ``short`` of one
+    that is cut.
     """
-    from rich.table import Table
-
-    table = Table(
+    table = _table_class()(
         box=None, show_header=heads, header_style="dim", pad_edge=False, caption_justify="left", caption_style="dim"
     )
     for label, side in columns:
         if side == "code":
-            table.add_column(text(label), no_wrap=True, overflow="ellipsis", min_width=16, max_width=code)
+            table.add_column(text(label), no_wrap=True, overflow="ellipsis", min_width=short, max_width=code)
         else:
-            table.add_column(
-                text(label), justify="right" if side == "right" else "left", no_wrap=label in whole,
-                overflow="ellipsis" if label in whole else "fold",
-            )  # fmt: skip
+            cut = label in whole
+            justify: Literal["left", "right"] = "right" if side == "right" else "left"
+            table.add_column(text(label), justify=justify, no_wrap=cut, overflow="ellipsis" if cut else "fold")
     return table
+
+
+@cache
+def _table_class() -> type[Table]:
+    """rich's table with the widths of :func:`widths` and the lines of :func:`wrapped`. rich is loaded when one is drawn."""
+    from rich.table import Table
+    from rich.text import Text
+
+    class WholeWords(Table):
+        def __rich_console__(self, console: Any, options: Any) -> Any:
+            _, right, _, left = self.padding
+            free = options.max_width - (left + right) * (len(self.columns) - 1)
+            cells = [
+                [
+                    one
+                    for one in (*([column.header] if self.show_header else []), *column.cells)
+                    if isinstance(one, Text)
+                ]
+                for column in self.columns
+            ]
+            sizes = [
+                _size([one.plain for one in mine], column) for column, mine in zip(self.columns, cells, strict=True)
+            ]
+            fitting = widths(sizes, free)
+            for column, mine, width in zip(self.columns, cells, fitting, strict=True):
+                column.width = max(width, 1)
+                for one in mine if not column.no_wrap else ():
+                    one.plain = "\n".join(wrapped(one.plain, column.width))
+            yield from super().__rich_console__(console, options)
+
+    return WholeWords
+
+
+class Size(NamedTuple):
+    """Characters that a column takes."""
+
+    least: int
+    """With every word whole, or cut as far as it may be."""
+    most: int
+    """On one line each."""
+    cut: bool = False
+    """Is a name, which may be cut."""
+
+
+def _size(cells: Sequence[str], column: Any) -> Size:
+    wide = max((len(line) for cell in cells for line in cell.split("\n")), default=0)
+    wide = min(wide, column.max_width or wide)
+    least = column.min_width or 0
+    if column.max_width is None:  # of a column of names, min_width says how far it may be cut
+        wide = max(wide, least)
+    if column.no_wrap:
+        return Size(min(wide, least or SHORT), wide, cut=True)
+    if column.justify == "right":  # a number and its unit stay together
+        return Size(wide, wide)
+    longest = max((len(piece.rstrip()) for cell in cells for piece in _pieces(cell, LONG)), default=0)
+    return Size(min(wide, max(longest, least)), wide)
+
+
+def widths(sizes: Sequence[Size], free: int) -> list[int]:
+    """Characters of each column that together fit ``free``: the widest give way first, down to their longest word.
+
+    Where even that does not fit, names are cut further, then words over SHORT are broken, then any.
+    """
+    found = [min(size.most, free) for size in sizes]
+    least = [size.least for size in sizes]
+    cut = [min(size.least, NAME) if size.cut else size.least for size in sizes]
+    for floors in (least, cut, [min(floor, SHORT) for floor in cut], [1] * len(sizes)):
+        while sum(found) > free:
+            able = [place for place, width in enumerate(found) if width > floors[place]]
+            if not able:
+                break
+            found[max(able, key=lambda place: found[place] - floors[place])] -= 1
+    return found
+
+
+def wrapped(words: str, width: int) -> list[str]:
+    """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark; else not at all."""
+    out: list[str] = []
+    for line in words.split("\n"):
+        if len(line) <= width:
+            out.append(line)
+            continue
+        held = ""
+        for piece in _pieces(line, width):
+            if held.strip() and len(held) + len(piece.rstrip()) > width:
+                out.append(held.rstrip())
+                held = ""
+            while len(piece.rstrip()) > width:
+                out.append(piece[:width])
+                piece = piece[width:]
+            held += piece
+        out += [held.rstrip()] if held.strip() else []
+    return out
+
+
+def _pieces(line: str, whole: int) -> list[str]:
+    """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after / . _ - , : ="""
+    found = []
+    for word in re.findall(r"\S+\s*|\s+", line):
+        found += re.findall(r"[^/._,:=-]*[/._,:=-]+\s*|[^/._,:=-]+", word) if len(word.rstrip()) > whole else [word]
+    return found
+
+
+NAME, SHORT, LONG = 7, 16, 40
+"""Characters that a cut name keeps at least, and of a word that stays whole before names are broken; characters of a word
+that may be broken at a mark."""
 
 
 def add_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:

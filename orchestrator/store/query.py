@@ -83,7 +83,9 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
     except (sqlite3.Error, sqlite3.Warning) as error:
         said = str(error)
         if "interrupted" in said:
-            raise UsageError(f"the query took longer than {seconds:g} s", "Narrow it, or say --seconds") from error
+            raise UsageError(
+                f"the query took longer than {seconds:g} s", "Narrow it, or give it more `seconds`"
+            ) from error
         if "one statement" in said:
             raise UsageError("there is more than one statement", "Give one SELECT at a time") from error
         if "authoriz" in said or "prohibited" in said or "readonly" in said:

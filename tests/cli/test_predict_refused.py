@@ -34,9 +34,9 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
         (("--batch", 4, "--device", "T4", "--optimizer", "lion"), "--optimizer: 'lion' is not known"),
         (("--batch", 4, "--device", "T4", "--overlap", 2), "--overlap must be between 0 and 1, got 2.0"),
         (("--batch", 4, "--device", "T4", "--tariff", "nan"), "--tariff must be a number above 0, got nan"),
-        (("--batch", 4, "--device", "T4", "--infer", "--gpus", 2), "--gpus with --infer"),
+        (("--batch", 4, "--device", "T4", "--mode", "infer", "--gpus", 2), "--gpus with --mode infer"),
         (("--batch", 4, "--device", "T4", "--frontier"), "--frontier needs --dataset-size"),
-        (("--batch", 4, "--device", "T4", "--db", "no.db"), "--db: there is no store no.db"),
+        (("--batch", 4, "--device", "T4", "--store", "no.db"), "--store: there is no store no.db"),
         (("--batch", 4, "--device-spec", SPEC, "--gpus", 2), "the bandwidth between the GPUs is not known"),
     ],
 )
@@ -53,7 +53,7 @@ def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("resnet:depth=51", "--model: resnet:depth=51: depth=51 is impossible"),
+        ("resnet:depth=51", "MODEL: resnet:depth=51: depth=51 is impossible"),
         ("vgg:deep=3", "vgg has no parameter 'deep'"),
         ("nosuch", "unknown model 'nosuch'"),
         ("nosuch.py:net", "file nosuch.py does not exist"),
@@ -68,7 +68,7 @@ def test_a_model_that_is_not_there_or_cannot_be_is_named(perfctl: Callable[..., 
 
 def test_a_file_that_is_no_store_is_refused(perfctl: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("no database at all, but long enough to look like one" * 50)
-    found = perfctl("predict", "--model", NET, "--batch", 4, "--device", "T4", "--db", "x.db")
+    found = perfctl("predict", "--model", NET, "--batch", 4, "--device", "T4", "--store", "x.db")
     assert found.code == 1
     assert "x.db" in found.err
     assert found.err.count("\n") == 1

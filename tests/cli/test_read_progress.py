@@ -1,4 +1,4 @@
-"""Progress of ``ingest``: silent when quick, a line now and then when not, a bar on a terminal."""
+"""Progress: silent when quick and where nobody watches; on a terminal a bar, with percent and time left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "AFTER_S", 0.05)
-    monkeypatch.setattr(progress, "PLAIN_S", 0.05)
     monkeypatch.setattr(progress, "BAR_S", 0.02)
 
 
@@ -32,19 +31,44 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str], monkeypa
     assert capsys.readouterr().err == ""
 
 
-def test_lines_say_which_file_of_how_many_and_how_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_slow_says_nothing_either_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.reading(3) as now, progress.working() as steps:
+        now.begin(Path("a.json"))
+        steps("tracing", 1, 3)
+        time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(b"x" * 4_000_000)
-    with progress.reading(3) as now, path.open("rb", buffering=0) as file:
-        now.begin(tmp_path / "other.csv")
-        now.end()
-        now.begin(path)
+    now = progress.ReadProgress(2)
+    assert now.how_far() == "", "nothing is done, so nothing is known of the time left"
+    now.begin(tmp_path / "other.csv")
+    now.end()
+    now.begin(path)
+    now.start -= 60
+    with path.open("rb", buffering=0) as file:
         file.read(3_000_000)
-        time.sleep(0.25)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) > 1, "it goes on"
-    place = ", 3 of 4 MB" if Path("/proc/self/fdinfo").is_dir() else ""
-    assert set(lines) == {f"2 of 3: trace.json: reading{place}, 0 s"}
+        place = ", 3 of 4 MB" if Path("/proc/self/fdinfo").is_dir() else ""
+        assert now.line() == f"2 of 2: trace.json: reading{place}, 0 s"
+        done = 1.75 if place else 1.0  # of 2 files, in 60 s
+        seconds = round(60 * (2 / done - 1))
+        left = f"{seconds} s" if seconds < 60 else "1 min 0 s"
+        assert now.how_far() == f"{done / 2 * 100:.0f} %, about {left} left  "
+
+
+def test_a_calculation_says_its_part_its_share_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with progress.working() as steps:
+        steps.start -= 30
+        steps("working out vgg16", 2, 8)
+        time.sleep(0.4)
+    left = round(30 * (8 / 2 - 1))
+    assert f"25 %, about 1 min {left - 60} s left  working out vgg16: 3 of 8" in terminal.getvalue()
 
 
 def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from tests.report.outline import printed
 
 def row(number: int, **facts: Any) -> dict[str, Any]:
     """One line of the store's list of runs; what is not given is not known."""
-    columns = ("profiler", "workload", "batch_size", "mode", "device_name", "kernels", "status", "origin")
+    columns = ("profiler", "workload", "batch_size", "mode", "device_name", "kernels", "status", "origin",
+               "started_at", "duration_ns")  # fmt: skip
     return {"id": number, **dict.fromkeys(columns), **facts}
 
 
@@ -21,12 +22,24 @@ def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in
     rows = [
         row(1, profiler="torch", workload="mnist_cnn", batch_size=16, status="ok", origin="measured"),
         row(2, profiler="torch", workload="mnist_cnn", batch_size=256, status="failed", origin="measured"),
-        row(3, profiler="nsys", device_name="NVIDIA H100 80GB HBM3", kernels=1221, status="ok", origin="ingested"),
+        row(
+            3,
+            profiler="nsys",
+            device_name="NVIDIA H100 80GB HBM3",
+            kernels=1221,
+            status="ok",
+            origin="ingested",
+            started_at="2026-11-20T20:58:28.214+00:00",
+            duration_ns=12_700_000_000,
+        ),
     ]
     text = printed([text_tables.runs_table(rows)])
     assert max(map(len, text.splitlines())) <= 80
     assert "failed" in text and "ingested" in text and "1221" in text
     assert text.splitlines()[3].split()[:3] == ["3", "nsys", "–"], "what is not known is a dash"
+    assert "11-20 20:58" in text and "Started: UTC, 2026." in text
+    wide = printed([text_tables.runs_table(rows, 120)], 120)
+    assert "12.7 s" in wide and "H100 80GB HBM3" in wide
     text = printed([text_tables.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")])])
     assert max(map(len, text.splitlines())) <= 80
     assert text.split()[:2] == ["ncu", "missing"]

@@ -59,7 +59,9 @@ def answers(folder: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str,
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             if too_long.is_set():
-                raise UsageError(f"the query took longer than {seconds:g} s", "Narrow it, or say --seconds") from error
+                raise UsageError(
+                    f"the query took longer than {seconds:g} s", "Narrow it, or give it more `seconds`"
+                ) from error
             raise UsageError(f"DuckDB refuses the query: {first}", "docs/schema.md names tables and columns") from error
         finally:
             timer.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl
 from perfctl import __version__
 from perfctl.orchestrator.actions.estimate import Request, Session, without_driver_warning
 from perfctl.orchestrator.actions.files import check_free, replacing, user_folder, write_text
-from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
 from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
@@ -54,9 +54,6 @@ LONGEST = 300
 """Characters of a specification that is answered."""
 KEPT = 64
 """Networks whose answers are kept."""
-
-Progress = Callable[[str, int, int], None]
-"""Takes the model that is worked out now, which one it is, and of how many."""
 
 
 def calculator(
@@ -116,7 +113,7 @@ def names_of(asked: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name in names:
         if ":" in name:
             said = f"`models`: '{name}' is not a model of torchvision, and the page holds no others"
-            raise UsageError(said, f"Run 'perfctl predict --model {name}'")
+            raise UsageError(said, f"Run 'perfctl predict {name}'")
         if name not in known:
             close = get_close_matches(name, known, 5)
             raise UsageError(f"`models`: torchvision has no classification model '{name}'",
@@ -178,10 +175,10 @@ def trace_all(
     found: list[tuple[str, Model | str]] = []
     try:
         with without_driver_warning():
-            for place, name in enumerate(names, 1):
+            for place, name in enumerate(names):
                 model: Model | str | None = _model_from(kept.get(name))
                 if model is None:
-                    progress(f"torchvision:{name}", place, len(names))
+                    progress(f"working out {name}", place, len(names))
                     model = _traced(f"torchvision:{name}")
                     new |= {name: _model_record(model)} if isinstance(model, Model) else {}
                 found.append((name, model))

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli.commands import CommandList
 
 image = typer.Typer(
     name="image",
+    cls=CommandList,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Make Apptainer (Singularity) images that hold perfctl.",
@@ -23,7 +25,7 @@ def _image() -> None:
     """Keeps ``render`` a word of its own while it is the only one."""
 
 
-@image.command()
+@image.command(short_help="Write an Apptainer definition with perfctl in it.")
 def render(
     base: Annotated[
         str | None,

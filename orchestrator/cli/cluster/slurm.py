@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.cluster import studies
+from perfctl.orchestrator.cli.commands import CommandList
 from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SWEEPS, SweepCommand, parameters_of
 from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
@@ -214,7 +214,7 @@ def _shown(folder: Path) -> str:
 RENDER_STUDY = "render-study"
 
 
-class SlurmGroup(TyperGroup):
+class SlurmGroup(CommandList):
     """The commands of perfctl slurm; "render study NAME" has options of its own, so it is a command of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -224,11 +224,12 @@ class SlurmGroup(TyperGroup):
 
 
 slurm = typer.Typer(
-    cls=SlurmGroup,
-    name="slurm", no_args_is_help=True, rich_markup_mode=None,
+    name="slurm", cls=SlurmGroup, no_args_is_help=True, rich_markup_mode=None,
     help="Run a sweep as an array of Slurm jobs, and bring what it left into one store and page.",
 )  # fmt: skip
-slurm.command("render", cls=SweepCommand, context_settings=PASS_ON_CONTEXT)(render_command())
+slurm.command(
+    "render", short_help="Write the job scripts of a sweep.", cls=SweepCommand, context_settings=PASS_ON_CONTEXT
+)(render_command())
 slurm.command(RENDER_STUDY, cls=SweepCommand, context_settings=PASS_ON_CONTEXT, hidden=True)(
     studies.command(_print_written)
 )
@@ -285,7 +286,9 @@ def ingest_command() -> Callable[..., None]:
         "submit": Annotated[bool, typer.Option("--submit", help="Submit it, and the job that merges the stores.")],
         "batch": Annotated[int | None, typer.Option(min=1, help="Batch size, where the file does not say.")],
         "batch_pattern": Annotated[str | None, typer.Option(help="Regular expression for batch sizes in file names.")],
-        "workload": Annotated[str | None, typer.Option(help="Name of the workload, where the file does not say.")],
+        "workload": Annotated[
+            str | None, typer.Option("--workload", "-w", help="Name of the workload, where the file does not say.")
+        ],
         "device_name": Annotated[str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")],
         "mode": options.Mode,
         "precision": options.Precision,
@@ -303,10 +306,10 @@ def ingest_command() -> Callable[..., None]:
     return command
 
 
-slurm.command("ingest")(ingest_command())
+slurm.command("ingest", short_help="Write the job scripts of an array that takes in reports.")(ingest_command())
 
 
-@slurm.command()
+@slurm.command(short_help="Submit the array, and the gather job that runs after it.")
 def submit(
     folder: Folder,
     tasks: Annotated[str | None, typer.Option(help="Only these tasks, by number: 1,3. Default: all.")] = None,
@@ -319,7 +322,7 @@ def submit(
     console.result(f"Next: perfctl slurm status {shlex.quote(str(folder))}")
 
 
-@slurm.command()
+@slurm.command(short_help="Show how far each task is, and why one failed.")
 def status(folder: Folder, as_json: options.Json = False) -> None:
     """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue, never sacct."""
     from perfctl.orchestrator.actions.sweep.slurm import status as run
@@ -346,7 +349,7 @@ def status(folder: Folder, as_json: options.Json = False) -> None:
         console.result(f"To repeat only what is not whole: {again}")
 
 
-@slurm.command()
+@slurm.command(short_help="Take what the tasks left into the store, and write the page.")
 def gather(
     folders: Annotated[
         list[Path],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.progress import working
 
 
 def calculator(
@@ -17,7 +17,7 @@ def calculator(
     models: Annotated[
         str, typer.Option(metavar="NAMES", help="torchvision models in it: all, none, or resnet50,vgg16.")
     ] = "all",
-    store: Annotated[Path, typer.Option("--db", "--store", help="Its runs are used where it is there.")] = DEFAULT,
+    store: Annotated[Path, typer.Option("--store", help="Its runs are used where it is there.")] = DEFAULT,
     force: console.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -28,15 +28,11 @@ def calculator(
     """
     from perfctl.orchestrator.actions.predict import calculator as actions
 
-    size, known = actions.calculator(out, models, store, force=force, progress=_progress, messages=console)
+    with working() as steps:
+        size, known = actions.calculator(out, models, store, force=force, progress=steps, messages=console)
     devices = len(known.places)
     traced = sum(model.network.family == "torchvision" for model in known.models)
     if as_json:
         console.as_json({"path": str(out), "bytes": size, "models": traced, "devices": devices})
     else:
         console.result(f"Wrote {out} ({size / 1e6:.1f} MB, {traced} torchvision models, {devices} devices)")
-
-
-def _progress(model: str, place: int, total: int) -> None:
-    if sys.stderr.isatty() or place % 10 == 1:
-        console.note(f"working out {model} ({place} of {total})")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, flags, options
+from perfctl.orchestrator.cli.progress import working
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ def estimate(
         bool,
         typer.Option("--sheet", help="Work out --layer line by line; without it, a line a layer."),
     ] = False,
-    form: Annotated[str, typer.Option("--format", help="Format of the sheet: text, markdown, latex or html.")] = "text",
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="text, md (Markdown), tex (LaTeX) or html: the layers as one table.")
+    ] = "text",
     check: Annotated[int | None, typer.Option(help="Your own value for the layer: which slip explains it?")] = None,
     memory: Annotated[
         str | None, typer.Option(help="Device memory (8GiB): show what a step needs and the largest batch that fits.")
@@ -91,6 +94,11 @@ def estimate(
 
     if form not in FORMS:
         raise UsageError(f"--format: '{form}' is not known", f"Use {', '.join(FORMS)}")
+    if as_json and form != "text":
+        raise UsageError("--format and --json together", "Choose one")
+    sheet = sheet or form != "text"  # a document is the sheet
+    if sheet and memory is not None and form != "text":
+        raise UsageError("--format and --memory together", "The memory figures are text or --json")
     sizes = options.batch_list(batches) if batches else (batch,)
     limit = _bytes("memory", memory) if memory is not None else None
     free = _bytes("reserve", reserve, least=0)
@@ -103,7 +111,8 @@ def estimate(
         _generation(request, sizes, layer, sheet, form, check, all_rows, as_json)
         return
     one_layer = sheet or check is not None
-    found = estimate_model(request, sizes, limit=None if one_layer else limit, reserve=free)
+    with working() as steps:
+        found = estimate_model(request, sizes, limit=None if one_layer else limit, reserve=free, progress=steps)
     if sheet and layer is None and check is None:
         networks = found.network_sheets()
         if as_json:

@@ -16,7 +16,7 @@ from perfctl.orchestrator.errors import UsageError
 def predict(
     model: Annotated[
         str,
-        typer.Option("--model", "-m", help="As in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ..."),
+        typer.Argument(help="As in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ..."),
     ],
     batch: Annotated[int | None, typer.Option(help="Samples per step and GPU.")] = None,
     batches: Annotated[
@@ -46,7 +46,7 @@ def predict(
     efficiency: Annotated[
         float | None, typer.Option(help="Data-parallel efficiency, 0 to 1, instead of working it out.")
     ] = None,
-    infer: Annotated[bool, typer.Option("--infer", help="Inference: forward only.")] = False,
+    mode: Annotated[str, typer.Option(help="train, or infer: forward only.")] = "train",
     inputs: Annotated[
         list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
     ] = None,
@@ -61,7 +61,7 @@ def predict(
     ] = False,
     store: Annotated[
         Path | None,
-        typer.Option("--db", "--store", help="The store whose runs are used. Default: perfctl.db, if it exists."),
+        typer.Option("--store", help="The store whose runs are used. Default: perfctl.db, if it exists."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -79,7 +79,7 @@ def predict(
         precision=precision,
         optimizer=optimizer,
         gpus=gpus,
-        infer=infer,
+        infer=_infers(mode),
         store=_store(store),
         tariff=tariff,
         power=power,
@@ -104,6 +104,12 @@ def predict(
         console.show(part)
 
 
+def _infers(mode: str) -> bool:
+    if mode not in ("train", "infer"):
+        raise UsageError(f"`mode`: '{mode}' is not known", "Use train or infer")
+    return mode == "infer"
+
+
 def _batches(one: int | None, several: str | None) -> tuple[int, ...]:
     if (one is None) == (several is None):
         said = "no batch size" if one is None else "--batch and --batches together"
@@ -115,6 +121,6 @@ def _store(named: Path | None) -> Path:
     """The store to use; only the default one may be missing."""
     if named is not None and not named.exists():
         raise UsageError(
-            f"--db: there is no store {named}", "Leave it out to predict without runs, or run 'perfctl bench'"
+            f"--store: there is no store {named}", "Leave it out to predict without runs, or run 'perfctl bench'"
         )
     return named or DEFAULT

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.commands import CommandList
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.bench import BenchRequest, BenchResult
@@ -23,7 +23,7 @@ _SKIPPED, _POINTS, _FIGURES = 5, 12, 8
 """Skipped networks that are named (--dry-run names all), and rows of the tables on the terminal."""
 
 
-class _Bench(TyperGroup):
+class _Bench(CommandList):
     """``perfctl bench grid.toml`` is ``perfctl bench run grid.toml``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -190,7 +190,7 @@ Exported = Annotated[Path | None, typer.Argument(help="What perfctl bench export
 Family = Annotated[str | None, typer.Option(help="Only this family: vgg, resnet, inception or mlp.")]
 
 
-@bench.command("show")
+@bench.command("show", short_help="Show what was measured, and what times go with.")
 def show(
     file: Exported = None, family: Family = None, store: options.Store = None, as_json: options.Json = False
 ) -> None:
@@ -216,7 +216,7 @@ def show(
         console.note("Drawings: perfctl plot bench-flops-forward; perfctl plot --list names them all")
 
 
-@bench.command("export")
+@bench.command("export", short_help="Write all points of the store into one JSON file.")
 def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="FILE.json.")] = Path("bench.json"),
     force: console.Force = False,

@@ -25,6 +25,7 @@ def compare(
     markdown: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout.")
     ] = None,
+    form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -34,15 +35,17 @@ def compare(
     """
     from perfctl.orchestrator.actions import compare as actions
 
-    share = gate_of(gate)
+    share, form = gate_of(gate), console.form_of(form, as_json)
+    if form and markdown == "-":
+        raise UsageError("--format and --markdown - both write to stdout", "Name a file with --markdown")
     if as_json and markdown == "-":
         raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
     found = actions.compare(a, b, gate=share, force=force, store=store or DEFAULT, messages=console)
-    _show(found, out, markdown, as_json)
+    _show(found, out, markdown, form, as_json)
     _end(found)
 
 
-def _show(found: Comparison, out: Path | None, markdown: str | None, as_json: bool) -> None:
+def _show(found: Comparison, out: Path | None, markdown: str | None, form: str | None, as_json: bool) -> None:
     """The page, the summary and the tables, each where it was asked for."""
     from perfctl.orchestrator.actions.files import write_text
     from perfctl.orchestrator.report import compare as compare_text
@@ -59,6 +62,8 @@ def _show(found: Comparison, out: Path | None, markdown: str | None, as_json: bo
         console.note(f"Wrote {markdown}")
     if as_json:
         console.as_json(compare_text.as_json(found))
+    elif form:
+        console.document(form, compare_text.document(found))
     elif markdown != "-":
         for part in compare_text.terminal(found):
             console.show(part)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import UsageError
 
 _SIZES = 3
@@ -38,7 +38,7 @@ def count(
         bool,
         typer.Option("--closed-libraries", help="Read cuBLAS, cuDNN and the like too: their licences may forbid it."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Count a kernel's instructions from its machine code, without a GPU. 1 multiply-add = 2 FLOPs."""
     from perfctl.orchestrator.actions.count import count as actions

@@ -38,7 +38,9 @@ def ingest(
         str | None,
         typer.Option(help=r"Regular expression for batch sizes in file names: its group is the number, 'run(\d+)'."),
     ] = None,
-    workload: Annotated[str | None, typer.Option(help="Name of the workload, where the file does not say.")] = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", "-w", help="Name of the workload, where the file does not say.")
+    ] = None,
     device_name: Annotated[
         str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")
     ] = None,

@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
-    """List the runs in the store: what ran where, how it ended, how many kernels are stored."""
+    """List the runs in the store: what ran where and when, how it ended, how many kernels are stored."""
     from perfctl.orchestrator.report import text_tables
     from perfctl.orchestrator.store import database, read
 
@@ -26,7 +26,7 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     if as_json:
         console.as_json(rows)
     else:
-        console.show(text_tables.runs_table(rows))
+        console.show(text_tables.runs_table(rows, console.width()))
 
 
 def show(
@@ -35,6 +35,7 @@ def show(
         bool,
         typer.Option("--source", help="Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
     ] = False,
+    form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -43,6 +44,9 @@ def show(
     from perfctl.orchestrator.report.ledger import rows as export
     from perfctl.orchestrator.store import database, read
 
+    form = console.form_of(form, as_json)
+    if source and form:
+        raise UsageError("--format and --source together", "Leave one out; --source has --json")
     with database.reading(store or DEFAULT) as connection:
         (found,) = read.load(connection, [run])
         lines = read.source_lines(connection, run) if source else []
@@ -62,14 +66,18 @@ def show(
     if as_json:
         console.as_json(export.run_json(found))
         return
+    if form:
+        console.document(form, terminal.run_document(found))
+        return
     for part in terminal.run_details(found):
         console.show(part)
 
 
 def ledger(
     layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
-    batch: Annotated[str | None, typer.Option("--batch", "-b", help="Only these batch sizes: 16,64.")] = None,
+    batches: Annotated[str | None, typer.Option("--batches", "-b", help="Only these batch sizes: 16,64.")] = None,
     peaks: Peaks = "published",
+    form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -78,10 +86,14 @@ def ledger(
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
 
-    sizes = None if batch is None else options.batch_list(batch)
+    form = console.form_of(form, as_json)
+    sizes = None if batches is None else options.batch_list(batches)
     found = actions.ledger(store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     if as_json:
         console.as_json({"rows": list(export.ledger_rows(found)), "sweep": export.sweep_verdicts(found)})
+        return
+    if form:
+        console.document(form, terminal.ledgers_document(found, whole=layer is None))
         return
     for part in terminal.ledgers(found, whole=layer is None):
         console.show(part)
@@ -95,7 +107,7 @@ def query(
     ] = None,
     store: options.Store = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")] = 100,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the query.")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which the query is ended.")] = 30.0,
     as_json: options.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
@@ -115,9 +127,9 @@ def query(
     if dataset is not None:
         from perfctl.orchestrator.actions.dataset import ask
 
-        asked = ask.answers(dataset, text, seconds)
+        asked = ask.answers(dataset, text, timeout)
     else:
-        asked = answers(store or DEFAULT, text, seconds)
+        asked = answers(store or DEFAULT, text, timeout)
     with asked as (columns, found):
         _print_answer(columns, found, rows, as_json=as_json, as_csv=as_csv)
 

@@ -46,7 +46,8 @@ def plot(
         _list(actions.charts(source, output), as_json)
         return
     if name is None:
-        raise UsageError("no chart was named", "See which there are with 'perfctl plot --list'")
+        known = ", ".join(actions.charts(source, output))
+        raise UsageError("no chart was named", f"There are {known}; 'perfctl plot --list' says what they show")
     done = actions.plot(
         name, source, out=out, width_mm=width_mm, height_mm=height_mm, dpi=dpi, force=force, messages=output
     )

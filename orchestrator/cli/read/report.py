@@ -9,6 +9,7 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli.progress import working
 
 Peaks = Annotated[
     str,
@@ -36,9 +37,11 @@ def report(
     """Write one self-contained HTML page: counted and estimated FLOPs, time, memory, kernels, and what is missing."""
     from perfctl.orchestrator.actions import report as actions
 
-    page = actions.report(
-        store or DEFAULT, out, sweep=sweep, runs=runs or (), studies=studies, title=title, peaks=peaks, messages=console
-    )
+    with working() as steps:
+        page = actions.report(
+            store or DEFAULT, out, sweep=sweep, runs=runs or (), studies=studies, title=title, peaks=peaks,
+            messages=console, progress=steps,
+        )  # fmt: skip
     if as_json:
         console.as_json({"path": str(out), "bytes": page.size, "runs": list(page.runs), "left_out": page.left_out})
     else:

@@ -18,7 +18,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
     host: Annotated[str, typer.Option(help="Address; any other than this machine's own lets others in.")] = HERE,
     store: Annotated[
-        Path, typer.Option("--db", "--store", help="Its runs are used for the calculator where it is there.")
+        Path, typer.Option("--store", help="Its runs are used for the calculator where it is there.")
     ] = DEFAULT,
 ) -> None:
     """Show the pages of a folder in the browser, and how far its sweeps are. Ctrl-C ends it.

@@ -13,7 +13,7 @@ from perfctl.orchestrator.cli import options
 
 
 def trace(
-    run: Annotated[int, typer.Option(help="Number of the run, from 'perfctl runs'.")],
+    run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
     step: Annotated[int | None, typer.Option(help="Measured step. Default: the last one.")] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Everything that was captured, not one step.")] = False,
     out: Annotated[

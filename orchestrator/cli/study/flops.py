@@ -25,7 +25,9 @@ Hand = Annotated[
     list[str] | None,
     typer.Option(metavar="LAYER=N,N", help="Values worked out by hand, to be checked: conv2=141557760,514112."),
 ]
-TimedBy = Annotated[str, typer.Option("--profiler", help="What times the layers: torch or nsys. ncu counts, on a GPU.")]
+TimedBy = Annotated[
+    str, typer.Option("--profiler", "-p", help="What times the layers: torch or nsys. ncu counts, on a GPU.")
+]
 PartOf = Annotated[str | None, typer.Option("--part", metavar="LABEL", help="Run this part only (tasks of a cluster).")]
 
 

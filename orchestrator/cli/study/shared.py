@@ -15,7 +15,9 @@ from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, w
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.report.studies.records import StudyPage
 
-Out = Annotated[Path, typer.Option("--out", help="Folder of the study: runs, store, page, summary, tables, charts.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder of the study: runs, store, page, summary, tables, charts.")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A small form that takes under 3 minutes on two CPU cores.")]
 Recorded = Annotated[
     Path | None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log2
+from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.report.charts import files as charts_files
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_TICKS = 8
 SIZE = (6.0, 3.3)
 """Inches at 72 units an inch: 432 x 238 in the drawing's own units."""
 
@@ -274,7 +275,31 @@ def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], flo
         axes.annotate(name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed)
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Two ticks or more from ``low`` to ``high`` on a log10 axis: decades, else also 3, or 2 and 5, else every digit.
+
+    On an axis that is shorter still, its round values as on a linear axis; at most about eight.
+    """
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10))):
+        ticks = [digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high]
+        if len(ticks) >= (2 if digits == (1,) else 3):
+            return ticks[:: -(-len(ticks) // MOST_TICKS)]
+    from matplotlib.ticker import MaxNLocator
+
+    return [float(tick) for tick in MaxNLocator(nbins=4, min_n_ticks=2).tick_values(low, high) if low <= tick <= high]
+
+
+def _label_log_axes(axes: Axes) -> None:
+    """Give every axis in decades two labelled ticks or more; axes to base 2 have ticks of their own."""
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        if axis.get_scale() == "log" and getattr(axis.get_transform(), "base", None) == 10:
+            axis.set_ticks(log_ticks(low, high))
+
+
 def as_svg(figure: Figure, name: str, description: str, hits: Sequence[Hit] = ()) -> str:
+    for axes in figure.axes:
+        _label_log_axes(axes)
     drawing = charts_files.svg(name, description, figure)
     if not drawing:
         return ""

@@ -44,6 +44,8 @@ class Drawn:
     figure: Figure
     later: bool = False
     """The page's drawing of it was not made yet."""
+    warning: str | None = None
+    """What a reader should know before using it, in one sentence."""
 
 
 def svg(name: str, description: str, figure: Figure) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from perfctl.orchestrator.analyse.analysis import Analysis
@@ -21,6 +22,8 @@ from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
 
+ENOUGH = 10
+"""Points from which on a correlation is shown without a warning: of fewer, one point decides."""
 COLOURED = 7
 """Layers with a colour of their own; the rest is "other"."""
 Line = tuple[str, str, dict[int, float]]
@@ -263,7 +266,17 @@ def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
     with drawn(later=True) as found:
         for name in names:
             scatter(chart_name(name), name, points)
-    return {chart.name: chart for chart in found}
+    few = few_points(points)
+    return {chart.name: replace(chart, warning=few) for chart in found}
+
+
+def few_points(points: Sequence[BenchPoint]) -> str | None:
+    """What to say of correlations from fewer than ENOUGH points; None where there are more."""
+    counts = Counter(point.family for point in points)
+    few = [f"{family} ({count})" for family, count in counts.items() if count < ENOUGH]
+    if not few:
+        return None
+    return f"correlations from fewer than {ENOUGH} points may be chance: {', '.join(few)}"
 
 
 def chart_name(feature: str) -> str:

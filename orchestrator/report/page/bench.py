@@ -6,7 +6,7 @@ A ledger, charts and memory for each network would make a page that no browser s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.ledger.studies import MODES, Study
@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.predict import bench as measured
 from perfctl.orchestrator.analyse.predict.bench import Correlation, correlations, fastest, figures, point_of
 from perfctl.orchestrator.report.cells import amount, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.study import bench_label, chart_name, scatter
+from perfctl.orchestrator.report.charts.study import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
@@ -56,7 +56,10 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
     for one in found:
         values = (one.spearman, one.pearson, one.pearson_log, one.slope_log)
         rows.append((one.feature, one.points, *(none if v is None else text_cell(f"{v:.3f}") for v in values)))
-    return table(f"{family}: correlation with the time of a step", columns, rows)
+    made = table(f"{family}: correlation with the time of a step", columns, rows)
+    if made is None or max(one.points for one in found) >= ENOUGH:
+        return made
+    return replace(made, notes=(*made.notes, f"Fewer than {ENOUGH} points: these correlations may be chance."))
 
 
 def flops(point: BenchPoint) -> float | None:

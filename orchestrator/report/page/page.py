@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
@@ -27,13 +27,14 @@ _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), 
 
 def render(
     runs: Sequence[Run], *, generated_at: str, title: str | None = None, peaks: Sequence[Peaks] = (),
-    left_out: str | None = None,
+    left_out: str | None = None, begun: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> str:  # fmt: skip
     """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the same bytes.
 
+    ``begun`` is told of each study that is drawn.
     ``left_out``: a sentence about runs of the store that are not among ``runs``; None where there are none.
     """
-    view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks)
+    view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks, begun=begun)
     return _filled("run.html", replace(view, left_out=left_out))
 
 

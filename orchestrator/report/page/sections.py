@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
@@ -41,17 +41,23 @@ CHARTS_FIRST = 2
 """Charts on the first screen; the others are in the batch sweep."""
 
 
-def page_view(runs: Iterable[Run], *, generated_at: str, title: str | None, peaks: Sequence[Peaks] = ()) -> PageView:
+def page_view(
+    runs: Iterable[Run], *, generated_at: str, title: str | None, peaks: Sequence[Peaks] = (),
+    begun: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> PageView:  # fmt: skip
     """The page of these runs: one part a study, in order of first appearance; studies with a ledger first.
 
     A bench of many networks is one part, with a row for each point instead of a ledger for each network.
+    ``begun`` is told of each study: its name, how many are done, how many there are.
     """
     whole, bench = apart(studies(runs))
     found = sorted(whole, key=lambda study: study.foreign)
     ranks = _ranks(found)
-    views = tuple(
-        _study(one, f"s{number}", ranks.get(number, ())) for number, one in enumerate(analyse_all(found, peaks), 1)
-    )
+    drawn = []
+    for number, one in enumerate(analyse_all(found, peaks), 1):
+        begun(label(one.study), number - 1, len(found))
+        drawn.append(_study(one, f"s{number}", ranks.get(number, ())))
+    views = tuple(drawn)
     views = (*bench_views(bench, len(found) + 1), *_told_apart(views))
     if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
         title = f"{label(found[0])}, {len(found)} parts of a study"

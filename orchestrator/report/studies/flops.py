@@ -66,6 +66,18 @@ def page(study: FlopsStudy) -> StudyPage:
     )
 
 
+def draw(networks: Sequence[Network]) -> None:
+    """Draw the charts of the study alone, of the layer with most multiply-adds; ``files.drawn`` collects them."""
+    layer = networks[0].main_layer()
+    if layer is None:
+        return
+    points = _labels(tuple((one, one.points(layer)) for one in networks))
+    flops_chart("comparison-flops", layer, points)
+    clocks_chart("time-clocks", layer, points)
+    runs = [(one, run) for one in networks if (run := trained(one, one.batches[-1])) is not None]
+    tuple(training_charts("training", [(one.label if len(runs) > 1 else "", run) for one, run in runs]))
+
+
 def _facts(study: FlopsStudy, runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     studied = next(item for one in study.networks for item in one.analyses).study
     yield "network", heading(studied)

@@ -105,8 +105,8 @@ def test_what_is_not_known_is_said_and_totals_are_at_least() -> None:
 def test_names_cannot_be_taken_for_markup() -> None:
     sheet = made()
     assert "<b>" not in FORMS["html"](HOSTILE, {1: sheet}).replace("<body>", "")
-    assert "<b>" not in FORMS["markdown"](HOSTILE, {1: sheet})
-    latex = FORMS["latex"](HOSTILE, {1: sheet})
+    assert "<b>" not in FORMS["md"](HOSTILE, {1: sheet})
+    latex = FORMS["tex"](HOSTILE, {1: sheet})
     assert (
         "\\textless{}b\\textgreater{}a\\_b \\& 100\\% \\$x\\$ \\{y\\} \\textbackslash{}end \\#\\textasciitilde{}"
         in latex

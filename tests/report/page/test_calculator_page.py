@@ -125,7 +125,7 @@ def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_t
     assert "convolutions" in first and "FLOPs" in first
     assert visit.locator("#work").get_by_text("the optimizer").count() == 1
     assert visit.locator("#command").inner_text() == (
-        "perfctl predict --model resnet --batch 128 --device T4 --dataset-size 50000 --epochs 12 "
+        "perfctl predict resnet --batch 128 --device T4 --dataset-size 50000 --epochs 12 "
         "--precision fp32 --optimizer adam --gpus 2"
     )
 

@@ -1,0 +1,97 @@
+"""One spelling in every command, groups in the help, and the spellings of earlier releases, which still work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from perfctl.orchestrator.cli.commands import OLD_SPELLINGS, OLD_VALUES, today
+from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, application
+from tests.cli.conftest import Said
+
+Perfctl = Callable[..., Said]
+ROOT: Any = typer.main.get_command(application())
+LETTERS = {"-b": "--batches", "-o": "--out", "-w": "--workload", "-p": "--profiler", "-f": "--format", "-j": "--jobs"}
+"""Letter -> the option that it stands for in every command."""
+
+
+def _all(command: Any = ROOT, name: str = "") -> Iterator[tuple[str, Any]]:
+    for word, inside in getattr(command, "commands", {}).items():
+        yield from _all(inside, f"{name} {word}".strip())
+    if not hasattr(command, "commands"):
+        yield name, command
+
+
+def test_perfctl_alone_prints_its_help_and_is_no_error(perfctl: Perfctl) -> None:
+    alone = perfctl()
+    assert (alone.code, alone.err) == (0, "")
+    assert alone.out == perfctl("--help").out
+    assert (perfctl("slurm").code, perfctl("slurm").err) == (0, "")
+
+
+def test_the_commands_stand_in_groups_in_the_order_of_use(perfctl: Perfctl) -> None:
+    lines = perfctl("--help").out.splitlines()
+    places = [lines.index(f"{group}:") for group in GROUPS]
+    assert list(GROUPS) == ["Measure", "Read", "Understand", "Predict", "Cluster"]
+    assert places == sorted(places)
+    for start, inside in zip(places, GROUPS.values(), strict=True):
+        below = lines[start + 1 : start + 1 + len(inside)]
+        assert [line.split()[0] for line in below] == list(inside)
+    assert sum(map(len, GROUPS.values())) == len(COMMANDS), "none stands in two groups"
+
+
+@pytest.mark.parametrize("group", ["slurm", "bench", "study", "image"])
+def test_every_command_of_a_group_has_one_whole_line(perfctl: Perfctl, group: str) -> None:
+    listing = perfctl(group, "--help").out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listing] == list(ROOT.commands[group].commands), "no line is wrapped"
+    assert all(line.endswith(".") and not line.endswith("...") and len(line) < 80 for line in listing)
+
+
+def test_a_letter_and_the_name_of_a_store_are_the_same_option_in_every_command() -> None:
+    for name, command in _all():
+        for option in command.params:
+            spelt = [word for word in option.opts if word.startswith("--")]
+            assert len(spelt) <= 1, f"perfctl {name} lists two spellings of {spelt}"
+            for letter in set(option.opts) & set(LETTERS):
+                assert spelt == [LETTERS[letter]], f"perfctl {name}: {letter} is {spelt}"
+            assert "--db" not in spelt, name
+            if spelt in (["--out"], ["--batches"]):
+                assert len(option.opts) == 2, f"perfctl {name}: {spelt[0]} has no letter"
+
+
+def test_old_spellings_are_not_listed_and_stand_for_options_that_are_there() -> None:
+    for name, old in OLD_SPELLINGS.items():
+        listed = {word for one in ROOT.commands[name].params for word in one.opts}
+        assert not listed & set(old), name
+        assert {words[0] for words in old.values() if words} <= listed, name
+    assert set(OLD_VALUES) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "now"),
+    [
+        ("predict", "--model mlp --batch 4", "mlp --batch 4"),
+        ("predict", "-mmlp --infer --db=a.db", "mlp --mode infer --store a.db"),
+        ("ledger", "--batch 16", "--batches 16"),
+        ("ledger", "--batch=16 -- --batch", "--batches 16 -- --batch"),
+        ("trace", "--run 3 --whole", "3 --whole"),
+        ("query", "--seconds 2 x", "--timeout 2 x"),
+        ("estimate", "net --format latex", "net --format tex"),
+        ("estimate", "net --format=markdown --memory 8GiB", "net --format=md --memory 8GiB"),
+    ],
+)
+def test_an_old_spelling_means_what_it_meant(command: str, typed: str, now: str) -> None:
+    assert today(typed.split(), OLD_SPELLINGS[command], OLD_VALUES.get(command, {})) == now.split()
+
+
+def test_old_and_new_spellings_give_the_same_answer(perfctl: Perfctl, replayed: Path) -> None:
+    for old, new in ((("--batch", "16"), ("--batches", "16")), (("--batch=32",), ("-b", "32"))):
+        assert perfctl("ledger", "--store", replayed, *old) == perfctl("ledger", "--store", replayed, *new)
+    asked = ("--batch", 4, "--device", "T4")
+    assert perfctl("predict", "--model", "mlp", "--infer", *asked) == perfctl(
+        "predict", "mlp", "--mode", "infer", *asked
+    )
