@@ -111,7 +111,7 @@ def ranges(runs: Sequence[Run]) -> Table | None:
         times = [item.duration_ns or 0 for item in items]
         gpu, span = (_sum_known(item[place] for item in items) for place in _GPU_TIMES)
         rows.append([*key, len(times), sum(times), sum(times) / len(times), max(times), gpu, span])
-    return listing("Ranges by name", columns, sorted(rows, key=lambda row: (-row[4], row[1])))
+    return listing("Ranges by name", columns, sorted(rows, key=lambda row: (-(row[-2] or 0), -row[4], row[1])))
 
 
 _GPU_TIMES = (Range._fields.index("gpu_ns"), Range._fields.index("gpu_span_ns"))
@@ -157,6 +157,7 @@ def copies(runs: Sequence[Run]) -> Table | None:
         sizes = [item.bytes for item in items if item.bytes is not None]
         times = [item.duration_ns for item in items if item.duration_ns is not None]
         rows.append([*key, len(items), sum(sizes) if sizes else None, sum(times) if times else None])
+    rows.sort(key=lambda row: -(row[-1] or 0))
     return listing("Copies and memsets", columns, rows)
 
 
