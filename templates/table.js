@@ -105,6 +105,8 @@ document.querySelectorAll("figure.launches").forEach((figure) => {
   sortable([...line.cells], (place, way) => { order = byKeys(order, columns[place].keys ??= keysOf(columns[place], rows), way); filter(wanted); });
   const csv = () => download(figure.id, [columns.map((c) => (c.unit ? `${c.label} (${c.unit})` : c.label)), ...Array.from(shown, (row) => columns.map((c) => c.get(row)))]);
   figure.querySelector("figcaption").append(controls(filter, csv));
+  const telling = columns.findIndex((c) => c.kind === "time" && c.unit === "ns"), executed = columns.findIndex((c) => c.label === "executed");
+  if (columns.some((c) => c.label === "launch") && Math.max(telling, executed) >= 0) line.cells[telling >= 0 ? telling : executed].click(); // the longest launches first
   let pending = false;
   scroll.addEventListener("scroll", () => { if (!pending) { pending = true; requestAnimationFrame(() => { pending = false; draw(); }); } });
   draw();

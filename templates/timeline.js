@@ -8,6 +8,12 @@ const trackOf = (track, names) => {
   return { ...track, starts, count: starts.length, name: (n) => names[track.n[n]], detail: (n) => names[track.t[n]] };
 };
 const exact = time;
+// Ticks in one unit, with as many decimals as their distance needs: two are never the same.
+const tick = (ns, step, last) => {
+  const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]].find(([n]) => last >= n) ?? [1, "ns"];
+  const decimals = Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9));
+  return ns === 0 ? "0" : `${grouped((ns / size).toFixed(decimals))} ${unit}`;
+};
 
 // A dotted name loses its first parts before it is cut at the end.
 const fitting = (name, room) => {
@@ -44,7 +50,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
     for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
       pen.fillStyle = colours.rule; pen.fillRect(Math.round(x(at)), 0, 1, canvas.clientHeight);
       pen.fillStyle = colours.muted;
-      const text = at === 0 ? "0" : exact(at), room = pen.measureText(text).width;
+      const text = tick(at, step, to), room = pen.measureText(text).width;
       if (x(at) + room + 4 < wide) pen.fillText(text, x(at) + 4, 4);
     }
   };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import isfinite
@@ -23,6 +23,8 @@ from perfctl.orchestrator.report.numbers import column_unit, si
 
 ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
+REASONS = 2
+"""Reasons that are given for a column without values."""
 STATIC_ROWS = 20
 """Rows that stand in the page for readers without JavaScript, and in print."""
 
@@ -37,8 +39,6 @@ class Column:
     """num (right-aligned), text, or code (names from a report)."""
     note: str | None = None
     """Shown on hover and focus of the head: a definition, or why the whole column is empty."""
-    empty: bool = False
-    """Every cell is a dash for one and the same reason, which stands above the table."""
     base: str = ""
     """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
     carried: bool = False
@@ -61,7 +61,7 @@ class Table:
     tools: bool = True
     """Offer filter and CSV."""
     notes: tuple[str, ...] = ()
-    """Above the table: why whole columns are empty."""
+    """Above the table: why columns are left out."""
 
     @property
     def total(self) -> int:
@@ -76,24 +76,36 @@ def table(
     *,
     limit: int = ROWS_SHOWN,
     tools: bool = True,
+    whole: bool = False,
 ) -> Table | None:
     """A table; None when there are no rows. A value is a cell, or becomes one of the kind of its column.
 
-    A column in which every cell is a dash for the same reason is marked empty, with its reason above the table.
+    A column in which every cell is a dash is left out, with its reasons above the table.
     """
     cells = one_unit_each([tuple(map(_cell, columns, row)) for row in rows])
     if not cells:
         return None
-    shown, heads = tuple(cells[:limit]), list(columns)
-    empty: dict[str, list[str]] = {}
-    for place, column in enumerate(columns):
-        heads[place] = column = with_carried(column, [row[place] for row in shown])
-        titles = {row[place].title for row in shown} if all(row[place].style == "no" for row in shown) else set()
-        if len(titles) == 1:
-            heads[place] = replace(column, empty=True)
-            empty.setdefault(titles.pop() or "not collected", []).append(column.label)
-    notes = tuple(f"{', '.join(labels)}: {reason}." for reason, labels in empty.items())
-    return Table(tuple(heads), shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes)
+    kept = list(range(len(columns))) if whole else with_values(cells)
+    heads = tuple(with_carried(columns[place], [row[place] for row in cells]) for place in kept)
+    shown = tuple(tuple(row[place] for place in kept) for row in cells[:limit])
+    notes = () if whole else tuple(dash_notes(columns, cells))
+    return Table(heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes)
+
+
+def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
+    """Places of the columns that are not dashes throughout."""
+    return [place for place, cells in enumerate(zip(*rows, strict=True)) if any(cell.style != "no" for cell in cells)]
+
+
+def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """ "counted, bound: not collected." for columns that are dashes throughout, those of the same reasons together."""
+    empty: dict[tuple[str, ...], list[str]] = {}
+    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+        if all(cell.style == "no" for cell in cells):
+            reasons = dict.fromkeys(cell.title or "not collected" for cell in cells)
+            empty.setdefault(tuple(reasons)[:REASONS], []).append(column.label)
+    for why, labels in empty.items():
+        yield f"{', '.join(labels)}: {'; '.join(why)}."
 
 
 def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
@@ -124,7 +136,7 @@ def listing(
 ) -> Table | None:
     """A table without columns of dashes only, and without the run's column when there is only one run."""
     cells = [tuple(map(_cell, columns, row)) for row in rows]
-    keep = [place for place in range(len(columns)) if any(row[place].style != "no" for row in cells)]
+    keep = with_values(cells)
     if drop_run and len({row[0].text for row in cells}) == 1:
         keep = [place for place in keep if place]
     return table(caption, [columns[at] for at in keep], [[row[at] for at in keep] for row in cells], tools=tools)

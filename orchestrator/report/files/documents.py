@@ -36,7 +36,7 @@ class Part:
 
 def of_view(view: Table, left_out: Collection[str] = ()) -> Part:
     """A table of the page, with every row that it holds. Columns of dashes alone are left out; a note says why."""
-    kept = [at for at, column in enumerate(view.columns) if column.label not in left_out and not column.empty]
+    kept = [at for at, column in enumerate(view.columns) if column.label not in left_out]
     heads = tuple(head_text(view.columns[at]) for at in kept)
     rows = tuple(tuple(cell_text(row[at]) for at in kept) for row in view.rows)
     more = (f"{view.hidden:,} more rows are not shown.",) if view.hidden else ()
@@ -47,7 +47,7 @@ def of_view(view: Table, left_out: Collection[str] = ()) -> Part:
 
 def head_text(column: Column) -> str:
     """ "time", "achieved (FLOP/s)": the head of a column with its unit, where it has one."""
-    return f"{column.label} ({column.unit})" if column.unit else column.label
+    return f"{column.label} ({column.unit})" if column.unit and not column.carried else column.label
 
 
 def cell_text(cell: Cell) -> str:

@@ -27,11 +27,11 @@ from perfctl.orchestrator.report.cells import (
 )
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
-from perfctl.orchestrator.report.tables import Column, one_unit_each, with_carried
+from perfctl.orchestrator.report.tables import Column, one_unit_each, with_carried, with_values
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded; fewer groups than the second are not worth it."""
-SHARE_AT = 5
+SHARE_AT, RATIO = 5, "counted / paper"
 
 
 def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
@@ -160,7 +160,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """The whole table; ``ratio_at`` is the column with the bar."""
+    """The whole table; ``ratio_at`` is the column with the bar, -1 where there is none."""
 
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
@@ -172,7 +172,7 @@ class LedgerView:
 
 
 def ledger_view(found: Analysis) -> LedgerView | None:
-    """Columns that are empty for one and the same reason keep their head and dashes; a note gives the reason."""
+    """Columns without any value are left out; the notes give the reasons."""
     ledger = found.ledger
     if not ledger.rows:
         return None
@@ -194,10 +194,18 @@ def ledger_view(found: Analysis) -> LedgerView | None:
     columns, notes = _heads(found, whole)
     lines = [line for group in groups for line in group.lines]
     rows = iter(one_unit_each([line.cells for line in lines]))
-    groups = [replace(group, lines=tuple(replace(line, cells=next(rows)) for line in group.lines)) for group in groups]
-    columns = tuple(with_carried(column, (line.cells[place] for line in lines)) for place, column in enumerate(columns))
+    kept = with_values([line.cells for line in lines])
+    groups = [
+        replace(group, lines=tuple(_narrowed(line, next(rows), kept) for line in group.lines)) for group in groups
+    ]
+    columns = tuple(with_carried(columns[place], (line.cells[place] for line in lines)) for place in kept)
     sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
-    return LedgerView(columns, tuple(groups), 3, notes, sweep, fold)
+    ratio_at = next((place for place, column in enumerate(columns) if column.label == RATIO), -1)
+    return LedgerView(columns, tuple(groups), ratio_at, notes, sweep, fold)
+
+
+def _narrowed(line: Line, cells: Sequence[Cell], kept: Sequence[int]) -> Line:
+    return replace(line, cells=tuple(cells[place] for place in kept))
 
 
 def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
@@ -233,12 +241,12 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     bound = None if unknown else "compute, memory or launch, and the share of what is attainable there"
     return (
         Column("batch"), Column("paper", "FLOP", note=paper),
-        Column("counted", "FLOP", note=counted, empty=counted is None),
-        Column("counted / paper", note=compared, empty=compared is None),
+        Column("counted", "FLOP", note=counted),
+        Column(RATIO, note=compared),
         Column("time", base="ns", note=f"{timed}: {bases or 'not timed'}"),
         Column("share", note=f"of the {whole or ALL_STEPS}"),
         Column("achieved", "FLOP/s", note=achieved),
-        Column("bound", style="text", note=bound, empty=bound is None),
+        Column("bound", style="text", note=bound),
     ), tuple(notes)  # fmt: skip
 
 

@@ -37,7 +37,9 @@ def run_label(run: Run) -> str:
 
 
 def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[str, str] | None = None) -> Table | None:
-    """One row a run and kernel name, by total time. ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor.
+    """One row a run and kernel name, by its share of the run's kernel time.
+
+    ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor.
 
     ``names``: short names of the whole page; by default of these runs.
     """
@@ -50,7 +52,7 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[s
         Column("executed", "FLOP", note="from hardware counters, all launches; 1 multiply-add = 2 FLOPs"),
         *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in shown[1:]),
     ]  # fmt: skip
-    rows = []
+    rows: list[tuple[float, list[Any]]] = []
     for prepared in runs:
         run = prepared.run
         uses: dict[str, list[Kernel]] = defaultdict(list)
@@ -63,14 +65,15 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[s
             kernels = uses[name]
             timed = any(kernel.duration_ns is not None for kernel in kernels)
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
-            rows.append([
+            rows.append((took[name] / (total or 1), [
                 *([run_label(run)] if len(runs) > 1 else []), name_cell(name, names.get(name)),
                 family(name) or nothing("no pattern fits this name"), len(kernels),
                 time_cell(took[name] if timed else None, "this report has no durations", clock),
                 share_cell(took[name] / total if timed and total else None),
                 *(figure_cell(total_of(getattr(found, path) for found in flops), "FLOP") for path in shown),
-            ])  # fmt: skip
-    return listing("Kernels by name", columns, rows, drop_run=False)
+            ]))  # fmt: skip
+    rows.sort(key=lambda item: -item[0])
+    return listing("Kernels by name", columns, [row for _, row in rows], drop_run=False)
 
 
 def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:

@@ -141,11 +141,12 @@ def copies(runs: Sequence[Run]) -> Table | None:
         for item in run.report.copies:
             kinds[run_label(run), item.kind].append(item)
     columns = [RUN, Column("copy", style="text"), Column("times"), Column("bytes", base="B"), Column("time", base="ns")]
-    rows = []
+    rows: list[list[Any]] = []
     for key, items in kinds.items():
         sizes = [item.bytes for item in items if item.bytes is not None]
         times = [item.duration_ns for item in items if item.duration_ns is not None]
         rows.append([*key, len(items), sum(sizes) if sizes else None, sum(times) if times else None])
+    rows.sort(key=lambda row: -(row[-1] or 0))
     return listing("Copies and memsets", columns, rows)
 
 

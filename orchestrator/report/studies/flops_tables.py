@@ -203,18 +203,9 @@ def comparison(points: Points, layer: str) -> Table | None:
             count(_whole(point.loose), no_loose), count(_whole(point.loose_derived), no_loose),
             _exact(point.step_paper), figure_cell(point.step_counted, "FLOP"),
         ])  # fmt: skip
-    found = _without_empty(table(f"FLOPs of {layer} forward and of a step", heads, rows, tools=False))
+    found = table(f"FLOPs of {layer} forward and of a step", heads, rows, tools=False)
     told = [note for note in found.notes if not note.startswith((*OUTSIDE, "counted / paper"))] if found else []
     return replace(found, notes=tuple(told)) if found is not None else None
-
-
-def _without_empty(found: Table | None) -> Table | None:
-    """Without columns that no row fills; their reasons stay as notes."""
-    if found is None:
-        return None
-    kept = [at for at, column in enumerate(found.columns) if not column.empty]
-    rows = tuple(tuple(row[at] for at in kept) for row in found.rows)
-    return replace(found, columns=tuple(found.columns[at] for at in kept), rows=rows)
 
 
 def _whole(value: float | None) -> int | None:
@@ -281,7 +272,7 @@ def _timed(
                 nothing("needs both") if factor is None else Cell(ratio(factor), value=factor),
             ]
         rows.append([*row, *(time_cell(of_last(point), "not known") for _ in last)])
-    shown = _without_empty(table(caption, [*heads, *last], rows, tools=False))
+    shown = table(caption, [*heads, *last], rows, tools=False)
     names = 1 + len(_name([one for one, _ in points]))
     return replace(shown, notes=()) if shown is not None and len(shown.columns) > names else None
 

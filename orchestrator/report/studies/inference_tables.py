@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from perfctl.orchestrator.analyse.usage.busy import BUSY, Readings, UsageShare, by_device, mean_over_time
 from perfctl.orchestrator.analyse.usage.inference import BusyFrom, InferencePoint
@@ -66,14 +65,9 @@ def _heads(point: InferencePoint) -> list[Cell]:
 def _made(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[object]], *, whole: bool = False
 ) -> Table | None:
-    """A table that begins with model and batch size. A column that is empty for one reason is a note instead, except in
+    """A table that begins with model and batch size. A column of dashes is a note instead, except in
     one that is ``whole``."""
-    found = table(caption, [*HEADS, *columns], rows, limit=ROWS)
-    if found is None or whole:
-        return found
-    kept = [place for place, column in enumerate(found.columns) if not column.empty]
-    heads = tuple(found.columns[place] for place in kept)
-    return replace(found, columns=heads, rows=tuple(tuple(row[place] for place in kept) for row in found.rows))
+    return table(caption, [*HEADS, *columns], rows, limit=ROWS, whole=whole)
 
 
 def _latency_table(points: Sequence[InferencePoint]) -> Table | None:

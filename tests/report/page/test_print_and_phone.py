@@ -1,0 +1,151 @@
+"""The page on paper and on a phone, its tab stops, its numbers, and its ticks, in a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.report.page.page import render
+from tests.analyse import synthetic
+from tests.report.visit import Visit
+
+LETTERS = """() => {
+  document.querySelectorAll("details.fold").forEach(part => { part.open = true; });
+  const lines = node => { const range = document.createRange(); range.selectNodeContents(node);
+    return new Set([...range.getClientRects()].map(box => Math.round(box.top))).size; };
+  return [...document.querySelectorAll("td, th, dt, dd, p, li span")].filter(node => node.checkVisibility() && !node.childElementCount)
+    .filter(node => { const text = node.textContent.trim();
+      return text.length > 4 && lines(node) > text.length / 2; }).map(node => node.textContent);
+}"""
+STOPS = """() => {
+  const tables = "figure.table table, figure.matrix table, figure.launches table";
+  const first = [...document.querySelectorAll(tables)].find(one => one.checkVisibility());
+  return [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")]
+    .filter(one => one.tabIndex >= 0 && one.checkVisibility()
+      && first.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_PRECEDING).length;
+}"""
+TICKS = """() => {
+  const said = [], plain = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    if (y === 4) said.push(text); return plain.apply(this, arguments); };
+  const button = document.querySelector('figure.timeline button[title="Zoom in"]'), rounds = [];
+  for (let n = 0; n < 24; n++) { said.length = 0; button.click(); rounds.push([...said]); }
+  CanvasRenderingContext2D.prototype.fillText = plain;
+  return rounds;
+}"""
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
+    """One open page: a sweep on a GPU with counters and times, and a trace without layers."""
+    runs = [run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)]
+    file = tmp_path_factory.mktemp("phone") / "page.html"
+    file.write_text(render([*runs, synthetic.foreign_run(260)], generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
+    with Visit(browser, file) as found:
+        yield found
+
+
+def test_a_phone_scrolls_down_only_and_no_word_stands_letter_below_letter(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 400, "height": 800})
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == 400
+    assert visit.page.evaluate(LETTERS) == []
+    visit.page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_the_first_table_is_reached_in_fewer_than_80_tab_stops(visit: Visit) -> None:
+    assert 0 < visit.page.evaluate(STOPS) < 80
+
+
+def test_a_table_of_few_columns_is_not_stretched_over_the_page(visit: Visit) -> None:
+    widths = visit.page.evaluate(
+        """() => [...document.querySelectorAll("figure.table")].filter(one => one.checkVisibility())
+          .map(one => [one.querySelectorAll("thead th").length, one.getBoundingClientRect().width])
+          .filter(([columns]) => columns < 4)"""
+    )
+    assert all(width < 1000 for _, width in widths), widths
+
+
+def test_no_column_of_the_page_is_dashes_throughout(visit: Visit) -> None:
+    dashes = visit.page.evaluate(
+        """() => [...document.querySelectorAll("figure.table table")].flatMap(table =>
+          [...table.tHead.rows[0].cells].map((head, place) => [head.textContent, [...table.tBodies].flatMap(body => [...body.rows])
+            .map(row => row.cells[place]).filter(Boolean)]).filter(([, cells]) => !table.matches(".ledger") && cells.length
+              && cells.every(cell => cell.classList.contains("no"))).map(([label]) => label))"""
+    )
+    assert dashes == []
+
+
+def test_numbers_carry_their_unit_and_a_column_has_one(visit: Visit) -> None:
+    units = visit.page.evaluate(
+        """() => [...document.querySelectorAll("figure.table table")].flatMap(table =>
+          [...table.tHead.rows[0].cells].map((head, place) => [head.textContent, [...new Set([...table.tBodies]
+            .flatMap(body => [...body.rows]).map(row =>
+              row.cells[place + (row.querySelector("th") || !table.matches(".ledger") ? 0 : -1)])
+            .map(cell => cell?.querySelector("u")?.textContent).filter(text => text !== undefined))]]))"""
+    )
+    found = {label: kinds for label, kinds in units if kinds}
+    assert {"paper", "time"} <= {label.strip() for label in found}
+    assert all(len(kinds) == 1 for kinds in found.values()), found
+
+
+def test_hovering_gives_the_full_value_with_commas(visit: Visit) -> None:
+    flops = 2 * synthetic.macs("conv2", 64)
+    titles = visit.page.evaluate("[...document.querySelectorAll('.ledger td[title]')].map(one => one.title)")
+    assert any(title.startswith(f"{flops:,} FLOP") for title in titles)
+    assert not re.search("[\u202f\u2007\u2008]", visit.page.inner_text("body"))
+
+
+def test_sorting_by_a_number_reads_it_in_full(visit: Visit) -> None:
+    values = visit.page.evaluate(
+        """() => { const table = document.querySelector(".part-kernels figure.table table");
+          const place = [...table.tHead.rows[0].cells].findIndex(head => head.textContent.includes("time"));
+          table.tHead.rows[0].cells[place].click(); table.tHead.rows[0].cells[place].click();
+          return [...table.tBodies[0].rows].map(row => parseFloat(row.cells[place].title.replaceAll(",", ""))); }"""
+    )
+    assert len(values) > 1
+    assert values == sorted(values)
+
+
+def test_ticks_of_the_timeline_differ_at_every_zoom(visit: Visit) -> None:
+    rounds = visit.page.evaluate(TICKS)
+    assert any(len(labels) > 2 for labels in rounds)
+    assert all(len(labels) == len(set(labels)) for labels in rounds), rounds
+
+
+def test_paper_gets_a_summary_of_few_sheets_with_its_colours(visit: Visit) -> None:
+    sheets = len(re.findall(rb"/Type\s*/Page[^s]", visit.page.pdf(prefer_css_page_size=True)))
+    assert 1 < sheets <= 8 * 2  # two studies
+    visit.page.emulate_media(media="print")
+    seen = "node => [...document.querySelectorAll(node)].filter(one => one.checkVisibility()).length"
+    assert visit.page.evaluate(f"({seen})('.findings li')") > 0
+    assert visit.page.evaluate(f"({seen})('figure.matrix')") > 0
+    assert visit.page.evaluate(f"({seen})('.controls, .launches, nav.parts')") == 0
+    swatch = visit.page.evaluate("getComputedStyle(document.querySelector('.legend i')).printColorAdjust")
+    assert swatch == "exact"
+    visit.page.emulate_media(media="screen")
+
+
+def test_a_kernel_shows_its_short_name_and_keeps_the_whole_one_for_the_hover(
+    browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
+    names = [f"{start}{functor}<float>, at::detail::Array<char*, 3> >(int)" for functor in ("AddFunctor", "MulFunctor")]
+    kernels = [
+        synthetic.foreign_run(1).report.kernels[0]._replace(launch=at, name=name) for at, name in enumerate(names)
+    ]
+    file: Path = tmp_path_factory.mktemp("names") / "page.html"
+    file.write_text(
+        render([synthetic.foreign_run(1, kernels=kernels)], generated_at="2026-11-20T20:40:00Z"), encoding="utf-8"
+    )
+    with Visit(browser, file) as found:
+        assert "at::native" not in found.page.inner_text("body")
+        for table in (".part-kernels figure.table", "figure.launches"):
+            cells = found.page.evaluate(
+                f"[...document.querySelectorAll('{table} td.code')].map(one => [one.textContent, one.title])"
+            )
+            assert {title.partition(" ;")[0].strip() for _, title in cells} == set(names)
+            assert len({text for text, _ in cells}) == 2
