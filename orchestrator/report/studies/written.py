@@ -65,7 +65,8 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _head(column: Column) -> str:
-    return _plain(f"{column.label} ({column.unit})" if column.unit else column.label)
+    unit = "" if column.carried else column.unit
+    return _plain(f"{column.label} ({unit})" if unit else column.label)
 
 
 def _shown(cell: Cell) -> str:
