@@ -22,8 +22,16 @@ def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in
     rows = [
         row(1, profiler="torch", workload="mnist_cnn", batch_size=16, status="ok", origin="measured"),
         row(2, profiler="torch", workload="mnist_cnn", batch_size=256, status="failed", origin="measured"),
-        row(3, profiler="nsys", device_name="NVIDIA H100 80GB HBM3", kernels=1221, status="ok", origin="ingested",
-            started_at="2026-11-20T20:58:28.214+00:00", duration_ns=12_700_000_000),
+        row(
+            3,
+            profiler="nsys",
+            device_name="NVIDIA H100 80GB HBM3",
+            kernels=1221,
+            status="ok",
+            origin="ingested",
+            started_at="2026-11-20T20:58:28.214+00:00",
+            duration_ns=12_700_000_000,
+        ),
     ]
     text = printed([text_tables.runs_table(rows)])
     assert max(map(len, text.splitlines())) <= 80
