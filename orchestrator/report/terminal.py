@@ -177,7 +177,7 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
     named = [(heads.get(head.label, head.label), "left" if head.style == "text" else "right") for _, head in kept]
     grid = _grid(("layer", "left"), *named, ("why", "right"))
     fold = f" Left out: {view.fold}." if view.fold else ""
-    grid.caption = _text(f"Paper and counted in FLOP. {' '.join(view.notes)}{fold}")
+    below = _text(f"Paper and counted in FLOP. {' '.join(view.notes)}{fold}", "dim")
     shown = [group for group in view.groups if not group.minor]
     widths = [max(len(line.cells[place].unit or "") for group in shown for line in group.lines) for place, _ in kept]
     why = _grid(("", "right"), ("", "left"), heads=False)
@@ -196,7 +196,7 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
         for row, line in enumerate(group.lines):
             cells = (_cell(line.cells[at], width) for (at, _), width in zip(kept, widths, strict=True))
             grid.add_row(_text(labels[row]), *cells, _text(marks if row == 0 else ""))
-    return [grid, why] if why.row_count else [grid]
+    return [grid, below, why] if why.row_count else [grid, below]
 
 
 def ledgers_document(analyses: Sequence[Analysis], *, whole: bool = True) -> list[Part]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
 from perfctl.records.ranges import RANGE_PREFIX, read_range_name
-from perfctl.records.report import Device, Gap, Kernel
+from perfctl.records.report import WORKED_OUT, Device, Gap, Kernel
 
 Value = int | float | str | None
 Facts = dict[str, tuple[Value, str | None]]
@@ -29,12 +29,17 @@ KERNEL_FACTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Field of Kernel -> metric names, the most exact first; display names are those of the details page."""
 
+CYCLES = tuple(
+    (f"{unit}__cycles_elapsed.avg", f"{unit}__cycles_elapsed.avg.per_second") for unit in ("gpc", "sm", "smsp")
+)
+"""Cycles of a launch and how many passed in a second. ncu divides by the launch's own time: where a report has all three, the
+first by the second is gpu__time_duration.sum to six digits (H100, RTX 5090, 2025.1 and older)."""
 _DEVICE_FACTS = (
     "display_name", "multiprocessor_count", "total_memory", "clock_rate", "memory_clock_rate",
     "global_memory_bus_width", "compute_capability_major", "compute_capability_minor",
 )  # fmt: skip
 _ATTRIBUTE = "device__attribute_"
-FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), (_ATTRIBUTE + name for name in _DEVICE_FACTS)))
+FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), *CYCLES, (_ATTRIBUTE + name for name in _DEVICE_FACTS)))
 
 _AXES = ("grid_", "block_")
 _UNITS = {
@@ -68,12 +73,34 @@ def kernel_fields(facts: Facts) -> dict[str, int | float]:
             if isinstance(value, kinds) and (field not in _UNITS or unit in (None, "byte", _UNITS[field])):
                 found[field] = value
                 break
+    if not any(name in facts for name in KERNEL_FACTS["duration_ns"]) and (took := _by_cycles(facts)) is not None:
+        found["duration_ns"] = took
     if not any(found.get(field) for field in _CLUSTER):  # sizes of 0: launched without clusters
         for field in _CLUSTER:
             found.pop(field, None)
     if "occupancy" in found and not 0 <= (share := found.pop("occupancy") / 100) > 1:
         found["occupancy"] = share
     return found
+
+
+def _by_cycles(facts: Facts) -> float | None:
+    """Nanoseconds: cycles by the clock rate of the same unit, where both were collected."""
+    for names in CYCLES:
+        (cycles, _), (rate, unit) = (facts.get(name, (None, None)) for name in names)
+        if isinstance(cycles, int | float) and isinstance(rate, int | float) and rate > 0 and unit in (None, "Hz"):
+            return cycles / rate * 1e9
+    return None
+
+
+def worked_out(kernels: Iterable[Kernel], metrics: Iterable[str]) -> Iterator[Gap]:
+    """The gap of a report whose launches have times by cycles alone."""
+    names = set(metrics)
+    pair = next((pair for pair in CYCLES if names.issuperset(pair)), None)
+    if pair is None or names.intersection(KERNEL_FACTS["duration_ns"]):
+        return
+    if any(kernel.duration_ns is not None for kernel in kernels):
+        reason = f"gpu__time_duration.sum is not among the metrics; times are {WORKED_OUT}: {pair[0]} / {pair[1]}"
+        yield Gap("kernel.duration_ns", "not_collected", reason)
 
 
 def kernel_of(

@@ -26,6 +26,7 @@ from perfctl.parsers.ncu.facts import (
     name_gaps,
     place_of,
     with_steps,
+    worked_out,
 )
 from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps, no_values, no_values_of
 from perfctl.parsers.text.lines import Log, readable
@@ -272,6 +273,7 @@ class Finished:
         failed = [launch.name for launch in self._table.launches if _is_failed(launch.grid)]
         read = self._printed()
         missing = [*self.gaps(), *kernel_gaps(kernels, no_grid, read, failed)]
+        missing += worked_out(kernels, (name for name, *_ in self._table.keys))
         if all(kernel.registers is None for kernel in kernels):
             missing += no_values_of("registers", "launch__registers_per_thread", kernels, read)
         return Report(

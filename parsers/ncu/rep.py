@@ -31,6 +31,7 @@ from perfctl.parsers.ncu.facts import (
     kernel_fields,
     kernel_of,
     with_steps,
+    worked_out,
 )
 from perfctl.parsers.ncu.log import kernel_gaps, no_values
 from perfctl.parsers.text.doubts import newer, not_understood
@@ -244,6 +245,7 @@ def _gaps(results: _Results, shape: Outline) -> Iterator[Gap]:
     times = next((name for name in KERNEL_FACTS["duration_ns"] if results.missing[name]), None)
     printed = {"duration_ns": (times, "no number")} if times else {}
     yield from kernel_gaps(results.kernels, no_grid, printed, results.failed)
+    yield from worked_out(results.kernels, results.metrics())
     yield from no_values(*results.counts(), "no value")
 
 
@@ -304,6 +306,10 @@ class _Results:
         self._key_ids: dict[tuple[str, str, str | None], int] = {}
         self._launch, self._key = array("L"), array("L")
         self._value: list[Value] = []
+
+    def metrics(self) -> Iterator[str]:
+        """Names of the metrics that some result has."""
+        return (name for name, *_ in self._keys)
 
     def add(self, record: dict[str, Any]) -> None:
         """Take in one result."""

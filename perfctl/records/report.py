@@ -414,6 +414,10 @@ BATCHES_PER_STEP = "batches_per_step"
 """Summary with the mean number of batches of a measured step: forward and backward passes, or calls in inference."""
 
 
+WORKED_OUT = "worked out from cycles and clock rate"
+"""In the reason of the gap of kernel.duration_ns: the times are there, and not the tool's own."""
+
+
 class Gap(NamedTuple):
     """Why a figure is NULL."""
 

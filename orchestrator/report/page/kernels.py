@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, short_names
@@ -16,7 +17,7 @@ from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report.cells import figure_cell, name_cell, nothing, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import ratio
 from perfctl.orchestrator.report.tables import RUN, Column, Grid, LongColumn, Table, listing, long_table, packed, table
-from perfctl.records.report import Kernel
+from perfctl.records.report import WORKED_OUT, Kernel
 from perfctl.records.run import Run
 
 LAUNCHES_SHOWN, COUNTER_COLUMNS, COUNTER_CELLS = 150_000, 60, 1_200_000
@@ -61,6 +62,8 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[s
         took = {name: sum(kernel.duration_ns or 0 for kernel in kernels) for name, kernels in uses.items()}
         total = sum(took.values())
         clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
+        reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
+        worked = next((reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None)
         for name in sorted(uses, key=lambda name: -took[name]):
             kernels = uses[name]
             timed = any(kernel.duration_ns is not None for kernel in kernels)
@@ -68,12 +71,19 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[s
             rows.append((took[name] / (total or 1), [
                 *([run_label(run)] if len(runs) > 1 else []), name_cell(name, names.get(name)),
                 family(name) or nothing("no pattern fits this name"), len(kernels),
-                time_cell(took[name] if timed else None, "this report has no durations", clock),
+                _marked(time_cell(took[name] if timed else None, "this report has no durations", clock), worked),
                 share_cell(took[name] / total if timed and total else None),
                 *(figure_cell(total_of(getattr(found, path) for found in flops), "FLOP") for path in shown),
             ]))  # fmt: skip
     rows.sort(key=lambda item: -item[0])
     return listing("Kernels by name", columns, [row for _, row in rows], drop_run=False)
+
+
+def _marked(cell: cells.Cell, worked: str | None) -> cells.Cell:
+    """A time that the tool does not state, in the look of derived figures."""
+    if worked is None or cell.scale is None:
+        return cell
+    return replace(cell, title=f"{cell.title}; {worked}", style="der", scale=replace(cell.scale, mark="ƒ "))
 
 
 def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from perfctl.parsers.ncu.facts import Value, device_of, kernel_fields
+from perfctl.parsers import parse
+from perfctl.parsers.ncu.facts import CYCLES, Value, device_of, kernel_fields
 from perfctl.records.report import Device
 
 ATTRIBUTE = "device__attribute_"
@@ -80,3 +83,33 @@ def test_what_was_not_collected_is_not_known(missing: dict[str, Value], expected
 def test_the_column_cc_says_the_compute_capability_first() -> None:
     assert device_of(0, "7.5", attributes(A100)).compute_capability == "7.5"
     assert device_of(0, "7.5", {}) == Device(None, "gpu", 0, "7.5")
+
+
+@pytest.mark.parametrize("names", CYCLES)
+def test_without_a_duration_the_time_is_cycles_by_clock_rate(names: tuple[str, str]) -> None:
+    both = {names[0]: (1_200_000, "cycle"), names[1]: (1.5e9, "Hz")}
+    assert kernel_fields(both)["duration_ns"] == pytest.approx(1_200_000 / 1.5)
+    assert kernel_fields(both | {"gpu__time_duration.sum": (7, "ns")})["duration_ns"] == 7, "the tool's own comes first"
+    assert "duration_ns" not in kernel_fields({names[0]: (1_200_000, "cycle")})
+    assert "duration_ns" not in kernel_fields({**both, names[1]: (0, "Hz")})
+    assert "duration_ns" not in kernel_fields({**both, names[1]: (None, "Hz")})
+    assert "duration_ns" not in kernel_fields({**both, "gpu__time_duration.sum": (None, "ns")}), (
+        "it could not be measured"
+    )
+
+
+def test_a_real_report_without_durations_has_them_by_its_cycles_and_says_so(reports: Path) -> None:
+    found = parse(reports / "ncu" / "csv_long" / "leleucas_conv2d_result.csv")
+    (kernel,), (gap,) = found.kernels, [gap for gap in found.gaps if gap.quantity == "kernel.duration_ns"]
+    assert kernel.duration_ns == pytest.approx(6387.24 / 959_621_505.52 * 1e9)  # ncu counts time in steps of 32 ns
+    assert "worked out from cycles and clock rate: sm__cycles_elapsed.avg" in gap.reason
+
+
+def test_where_a_report_has_all_three_cycles_by_clock_rate_is_its_duration(reports: Path) -> None:
+    pytest.importorskip("ncu_report")
+    found = parse(reports / "ncu" / "rep" / "cs599k_h100_silu_2025-04-21.ncu-rep")
+    values = {(item.launch, item.name): item.value for item in found.counters}
+    for kernel in found.kernels:
+        for cycles, rate in CYCLES:
+            by_cycles = (values[kernel.launch, cycles] or 0) / (values[kernel.launch, rate] or 1) * 1e9
+            assert by_cycles == pytest.approx(kernel.duration_ns, rel=1e-6)
