@@ -101,8 +101,9 @@ def _trail(study: StudyView, finding: Finding) -> Iterator[Fact]:
     for packed in (part.trails for part in study.sections if finding.trail in part.trails.get("trails", ())):
         text, (_, steps) = packed["text"], packed["trails"][finding.trail]
         for _, said, _, rows, _ in steps:
-            lines = [text[place] for place in (*said, *chain.from_iterable(rows))]
-            yield from _texts([text for text in lines if finding.first not in text and text not in finding.text])
+            lines = [text[place] for place in said]
+            yield from _texts([line for line in lines if finding.first not in line and line not in finding.text])
+            yield from _texts([text[place] for place in chain.from_iterable(rows)])
 
 
 def _table(table: Table) -> Iterator[Fact]:

@@ -6,9 +6,7 @@ content of the code, so that a second call starts no tool. 1 multiply-add = 2 FL
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from perfctl.orchestrator.analyse.derived.code.records import CodeCounts, CodeLo
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records.sass import Listed
 
-_SLOW_S = 2.0
 _MOST_TURNS = 1 << 48
 _GRID, _BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 _THREADS = 1024
@@ -37,8 +34,7 @@ def kernels(
     found = Code(code, arch, closed_libraries=closed_libraries)
     if found.closed:
         messages.note(f"{code.name} {licences.NOTE}")
-    with _progress(messages, f"reading {code.name}"):
-        return tuple(sorted(found.listed(whole=True), key=lambda one: (one.name, one.kernel.arch, one.place)))
+    return tuple(sorted(found.listed(whole=True), key=lambda one: (one.name, one.kernel.arch, one.place)))
 
 
 def count(
@@ -70,8 +66,7 @@ def count(
     if block is not None and prod(block) > _THREADS:
         raise UsageError(f"`block` must have at most {_THREADS:,} threads, got {prod(block):,}")
     request = kept.Request(kernel, arch, closed_libraries, grid, block, tuple(sorted((arguments or {}).items())), shape)
-    with _progress(messages, f"reading {code.name}"):
-        found = kept.analysed(code, request)
+    found = kept.analysed(code, request)
     if found.closed:
         messages.note(f"{code.name} {licences.NOTE}")
     required = found.kernel.block
@@ -141,15 +136,3 @@ def _check_size(field: str, size: Size | None, most: Size) -> None:
 
 def _by(size: tuple[int, ...]) -> str:
     return " x ".join(f"{side:,}" for side in size)
-
-
-@contextmanager
-def _progress(messages: Messages, what: str) -> Iterator[None]:
-    """Says what takes so long, where it takes over two seconds."""
-    timer = threading.Timer(_SLOW_S, lambda: messages.note(f"{what} ..."))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +15,7 @@ from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import UsageError
 
 _SIZES = 3
+_SLOW_S = 2.0
 
 
 def count(
@@ -52,17 +56,19 @@ def count(
             raise UsageError(
                 f"`{given[0]}` is of one kernel", "Name it with `kernel`; without any option all are listed"
             )
-        listed = actions.kernels(code, arch=arch, closed_libraries=closed_libraries, messages=console)
+        with _said_when_slow(code):
+            listed = actions.kernels(code, arch=arch, closed_libraries=closed_libraries, messages=console)
         if as_json:
             console.as_json(texts.listing_as_json(listed))
         else:
             _print(texts.listing(listed))
         return
-    found = actions.count(
-        code, kernel, grid=_size("grid", grid), block=_size("block", block), trips=_pairs("trips", trips),
-        arguments=_pairs("arguments", arguments), shape=_whole_size("shape", shape), arch=arch,
-        closed_libraries=closed_libraries, messages=console,
-    )  # fmt: skip
+    with _said_when_slow(code):
+        found = actions.count(
+            code, kernel, grid=_size("grid", grid), block=_size("block", block), trips=_pairs("trips", trips),
+            arguments=_pairs("arguments", arguments), shape=_whole_size("shape", shape), arch=arch,
+            closed_libraries=closed_libraries, messages=console,
+        )  # fmt: skip
     if as_json:
         console.as_json(texts.as_json(found))
     else:
@@ -108,3 +114,16 @@ def _number(field: str, word: str) -> int:
         return int(word.strip())
     except ValueError:
         raise UsageError(f"`{field}`: {word!r} is not a whole number") from None
+
+
+@contextmanager
+def _said_when_slow(code: Path) -> Iterator[None]:
+    """On a terminal, which file is read, where that takes over two seconds."""
+    timer = threading.Timer(_SLOW_S, lambda: console.note(f"reading {code.name} ..."))
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

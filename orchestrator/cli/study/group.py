@@ -21,5 +21,5 @@ study.command(
     "flops", short_help="FLOPs of a network against pen and paper.", cls=SweepCommand, context_settings=PASS_ON_CONTEXT
 )(flops)
 study.command("inference", short_help="Inference at low batch: models x batch sizes.")(inference)
-study.command("speedup")(speedup)
-study.command("cost")(cost)
+study.command("speedup", short_help="U-Net and BiLSTM: each device against the first.")(speedup)
+study.command("cost", short_help="What the time, memory and FLOPs of networks depend on.")(cost)

@@ -165,7 +165,7 @@ def test_kernels_that_each_do_the_whole_layer_are_counted_and_named() -> None:
     said = several_algorithms(scene(one))
     assert said is not None
     assert said.sentence == (
-        f"fc forward at batch 32 ran 2 kernels that each do the whole layer ({'s' * 60}, large): by their shapes 3.00 times "
+        f"fc forward at batch 32 ran 2 kernels that each do the whole layer ({'s' * 61}, large): by their shapes 3.00 times "
         "the FLOPs on paper together."
     )
     assert (said.rule, said.factor, said.explained, said.kernels) == ("several algorithms", 3, 1, ("s" * 61, "large"))

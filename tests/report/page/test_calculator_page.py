@@ -252,7 +252,7 @@ def test_through_serve_the_sliders_of_a_family_make_its_networks_and_depths_stop
     before = served.locator("#sentence").inner_text()
     slider = served.locator("#parameters [data-key=p-width] [type=range]")
     slider.evaluate("node => { node.value = 1000; node.dispatchEvent(new Event('input')); }")
-    expect(served.locator("#command")).to_contain_text("--model mlp:width=")
+    expect(served.locator("#command")).to_contain_text("perfctl predict mlp:width=")
     settled(served)
     assert served.locator("#sentence").inner_text() != before
     served.locator("#c-p-activation").select_option("gelu")
