@@ -130,7 +130,9 @@ def _check_options(line: str, page: str) -> int:
             command = command.commands[inner]
         known = _flags(command)
         if words[:3] == ["slurm", "render", "study"]:  # a command of its own, and what follows it are a study's options
-            known |= _flags(GROUPS["slurm"].commands["render-study"]) | _flags(GROUPS["study"].commands[words[3]])
+            studies = GROUPS["study"].commands
+            known |= _flags(GROUPS["slurm"].commands["render-study"])
+            known |= _flags(studies[words[3]]) if words[3] in studies else set()  # a study that is refused
         passed_on = _WORKLOADS if command.context_settings.get("ignore_unknown_options") else set()
         assert set(options) <= known | passed_on | {"help"}, f"{page}: {line}"
     return len(options)
