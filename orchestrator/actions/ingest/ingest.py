@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,6 +130,15 @@ SILENT: IngestListener = _Silent()
 """Hears nothing."""
 
 
+_CALLS = count()
+
+
+def _again() -> str:
+    """Keeps calls of one process within a second apart: "" for the first, ".1" for the next."""
+    number = next(_CALLS)
+    return f".{number}" if number else ""
+
+
 def ingest(
     paths: Path | str | Iterable[Path | str],
     store: Path | str = DEFAULT,
@@ -155,7 +165,7 @@ def ingest(
     given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     store = Path(store)
     at = database.now()
-    sweep = SweepFacts(f"ingest {at} {os.getpid()}", "ingest", command_line, os.uname().nodename, at)
+    sweep = SweepFacts(f"ingest {at} {os.getpid()}{_again()}", "ingest", command_line, os.uname().nodename, at)
     with ExitStack() as stack:
         found = collect([one for path in given for one in expanded(path)], stack)
         listener.found(len(found.sources()))
