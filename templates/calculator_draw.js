@@ -8,11 +8,16 @@ const digits3 = (v) => {
   const text = Math.abs(v) < 1e-4 ? v.toFixed(6) : v.toFixed(2 - Number(v.toExponential(2).split("e")[1]));
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 };
-const TIME_UNITS = [[1e-3, 1e-6, "µs"], [1, 1e-3, "ms"], [120, 1, "s"], [7200, 60, "min"], [345600, 3600, "h"], [Infinity, 86400, "d"]];
+const TIME_UNITS = [[1e-3, 1e-6, "µs"], [1, 1e-3, "ms"], [120, 1, "s"], [3600, 60, "min"], [345600, 3600, "h"], [Infinity, 86400, "days"]];
 const withRange = (span, unit, tail = unit ? ` ${unit}` : "") => (span.low === span.high ? `${digits3(span.value)}${tail}` : `${digits3(span.value)}${tail} (${digits3(span.low)} to ${digits3(span.high)}${tail})`);
 const duration = (span) => { const [, one, unit] = TIME_UNITS.find(([end]) => span.value < end); return withRange(times(span, 1 / one), unit); };
+// One unit for a column: that of its median.
+const durationIn = (values) => {
+  const known = values.toSorted((a, b) => a - b), [, one, unit] = TIME_UNITS.find(([end]) => (known[(known.length - 1) >> 1] ?? 0) < end);
+  return (span) => withRange(times(span, 1 / one), unit);
+};
 const short = (v) => duration({ value: v, low: v, high: v });
-const money = (v) => (v > 0 && v < 0.005 ? "< $0.01" : `$${grouped(v.toFixed(v < 100 ? 2 : 0))}`);
+const money = (v) => (v > 0 && v < 0.005 ? "< $0.01" : `$${grouped(v.toFixed(2))}`);
 const dollars = (span) => (span.low === span.high ? money(span.value) : `${money(span.value)} (${money(span.low)} to ${money(span.high)})`);
 const gigabytes = (v) => (v >= 1e9 ? `${digits3(v / 1e9)} GB` : `${digits3(v / 1e6)} MB`);
 const percent = (part, places = 1) => `${(part * 100).toFixed(places)} %`;
@@ -30,6 +35,10 @@ const tickValues = (from, to, unit) => {
   const all = [], low = from / unit, high = to / unit;
   for (let power = Math.floor(Math.log10(low)) - 1; power <= Math.ceil(Math.log10(high)); power++) for (const step of [1, 2, 5]) all.push(step * 10 ** power);
   const inside = all.filter((v) => v >= low * 0.999 && v <= high * 1.001);
+  if (inside.length < 2) { // a short axis: round values as on a linear one, three or more
+    const third = (high - low) / 3, power = 10 ** Math.floor(Math.log10(third)), step = [5, 2, 1].find((n) => n * power <= third) * power;
+    return Array.from({ length: Math.floor(high / step) - Math.ceil(low / step) + 1 }, (_, n) => (Math.ceil(low / step) + n) * step * unit);
+  }
   const few = inside.length > 7 ? inside.filter((v) => Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9) : inside;
   return few.map((v) => v * unit);
 };

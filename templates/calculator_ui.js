@@ -85,8 +85,10 @@ const energyOf = (choice, machine, name, seconds) => {
   const kwh = times(seconds, (known[0] * choice.gpus) / 3.6e6);
   return { watts: known[0], source: known[1], kwh, cost: choice.tariff > 0 ? times(kwh, choice.tariff) : null };
 };
-const answerOf = (choice) => {
-  const network = networks.get(choice.model);
+// "mixed" is another precision on each device.
+const settled = (asked) => (asked.precision === "mixed" ? { ...asked, precision: MACHINES.get(asked.device).mixed } : asked);
+const answerOf = (asked) => {
+  const choice = settled(asked), network = networks.get(choice.model);
   if (!network?.grid) return { choice, impossible: network?.error ?? "perfctl serve has not answered yet" };
   const { model } = network, machine = MACHINES.get(choice.device), time = stepOf(network, choice), answer = { choice, network, machine, room: roomOf(network, choice), notes: model.notes, reason: time.reason ?? null };
   const parallel = time.reason ? null : parallelOf(choice, time, model.parameters, machine);
@@ -157,7 +159,7 @@ const sentence = (a) => {
   if (!a.time) return [`Training ${choice.model} on ${where} is not predicted: ${a.reason}.`];
   const lacks = a.room?.fits === false, [time, range] = inTwo(duration(a.training)), epochs = `${grouped(choice.epochs)} ${choice.epochs === 1 ? "epoch" : "epochs"} of ${grouped(choice.samples)} samples`;
   const parts = lacks ? [bold(`Batch ${grouped(choice.batch)} does not fit on a ${choice.device}`), `: ${gigabytes(a.room.lacking)} of its ${gigabytes(a.room.limit)} are missing, and ${a.room.largest ? `the largest batch that fits is ${grouped(a.room.largest)}` : "not even one sample fits"}. If it fitted, `] : [];
-  parts.push(`${lacks ? "training" : "Training"} ${choice.model} for ${epochs} at batch ${grouped(choice.batch)} on ${where} ${lacks ? "would take" : "takes"} `, bold(`about ${time}`), ` (${range})`);
+  parts.push(`${lacks ? "training" : "Training"} ${choice.model} for ${epochs} at batch ${grouped(choice.batch)} in ${a.choice.precision} on ${where} ${lacks ? "would take" : "takes"} `, bold(`about ${time}`), ` (${range})`);
   if (a.cost && !lacks) { const [cost, costs] = inTwo(dollars(a.cost)); parts.push(" and costs ", bold(`about ${cost}`), `${costs ? ` (${costs})` : ""} ${PAY[choice.pay]} at ${offerSaid(a.offer)}`); }
   return [...parts, "."];
 };
@@ -186,7 +188,8 @@ const notesOf = (a) => {
   if (!a.time) return [];
   const { time, parallel: p } = a, notes = [[`${WAYS[time.way]}: ${time.source}${time.coverage === null ? "" : `; the range covers ${percent(time.coverage, 0)} of held-out cases`}.`, false]];
   for (const said of time.outside) notes.push([`Beyond the data: ${said}.`, true]);
-  if (choice.precision === "bf16" || choice.precision === "fp16") notes.push(["Memory is worked out in fp32: under autocast activations take less.", false]);
+  if (choice.precision === "mixed" && a.choice.precision === "fp32") notes.push([`A ${choice.device} has no tensor cores for bf16 or fp16: predicted in fp32.`, false]);
+  if (a.choice.precision === "bf16" || a.choice.precision === "fp16") notes.push(["Memory is worked out in fp32: under autocast activations take less.", false]);
   for (const said of a.notes) notes.push([`${said}.`, true]);
   for (const said of time.whyNot) if (said) notes.push([`Not ${said}.`, false]);
   if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.boards > 1 ? "; the provider does not say which form of the GPU" : ""}.`, false]);
@@ -207,7 +210,7 @@ function showAnswer(a) {
   byId("notes").replaceChildren(...notesOf(a).map(([text, warn]) => make("li", warn ? { class: "warn" } : {}, text)));
   byId("brief").textContent = briefOf(a);
   document.querySelector('fieldset[data-part="parallel"]').hidden = choice.gpus === 1;
-  byId("command").textContent = commandOf(choice);
+  byId("command").textContent = commandOf(a.choice);
 }
 
 // Tables: cells with their value, unit and state, sorted by a click, copied as CSV.
@@ -220,7 +223,7 @@ const estimated = (span, write, reason) => {
   return td;
 };
 const rowOf = (cells, values) => { const node = make("tr"); node.append(...cells); return { node, values }; };
-const tableOf = (host, heads) => {
+const tableOf = (host, heads, onHead) => {
   const table = host.querySelector("table"), line = table.tHead.rows[0], state = { rows: [] };
   const showRows = () => {
     const rows = state.place === undefined ? state.rows : ordered(state.rows, (row) => row.values[state.place] ?? null, state.way);
@@ -229,41 +232,57 @@ const tableOf = (host, heads) => {
     if (held !== undefined) table.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus();
   };
   for (const [label, style, note] of heads) line.append(make("th", { scope: "col", class: style || "num", ...(note ? { title: note } : {}) }, label));
-  sortable([...line.cells], (place, way) => { state.place = place; state.way = way; showRows(); });
+  const sortBy = (place, way) => { state.place = place; state.way = way; showRows(); };
+  sortable([...line.cells], (place, way) => { onHead?.(); sortBy(place, way); });
   const button = make("button", { type: "button", title: "Full values, to the clipboard and as a file" }, "CSV"), box = make("span", { class: "controls" });
   button.addEventListener("click", () => download(host.id, [heads.map(([label, , , base]) => (base ? `${label} (${base})` : label)), ...state.rows.map((row) => row.values)]));
   box.append(button);
   host.querySelector("figcaption").append(box);
-  return (caption, rows) => { state.rows = rows; host.querySelector("figcaption > span").textContent = caption; showRows(); };
+  const fill = (caption, rows) => { state.rows = rows; host.querySelector("figcaption > span").textContent = caption; showRows(); };
+  const rising = (label) => {
+    const place = heads.findIndex(([name]) => name === label);
+    [...line.cells].forEach((th, n) => (n === place ? th.setAttribute("aria-sort", "ascending") : th.removeAttribute("aria-sort")));
+    sortBy(place, 1);
+  };
+  return { fill, rising };
 };
-const fillGpus = tableOf(byId("gpus"), [
-  ["device", "text"], ["step", "", "", "s"], ["training", "", "", "s"], ["range", "text", "sorted by its low end", "low end, s"], ["memory", "", "", "B"], ["largest batch"], ["cost", "", "", "$"], ["offer", "text"], ["rests on", "text"],
-]);
+const sorts = [...byId("sorts").children], SORTED_BY = { cost: "cost", time: "training" };
+const pressed = (key) => { for (const button of sorts) button.setAttribute("aria-pressed", String(button.dataset.sort === key)); };
+const gpus = tableOf(byId("gpus"), [
+  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["offer", "text"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch"], ["rests on", "text"],
+], () => pressed(null));
 function showGpus(answers) {
-  fillGpus(`The same training on ${answers.length} devices`, answers.map((a) => {
+  const able = (key) => answers.filter((a) => a.room?.fits !== false && a[key]), spans = (key) => able(key).map((a) => a[key].value), priced = able("cost").length;
+  const steps = durationIn(spans("step")), trainings = durationIn(spans("training")), fastest = Math.min(...spans("training")), cheapest = Math.min(...spans("cost"));
+  const inOrder = answers.toSorted((a, b) => (a.training?.value ?? Infinity) - (b.training?.value ?? Infinity) || 0); // stays where costs are equal or not known
+  gpus.fill(`The same training on ${answers.length} devices, ${priced} of them with a price`, inOrder.map((a) => {
     const name = a.choice.device, button = make("button", { type: "button", "data-key": name, title: "Take this device" }, name), first = make("td", { class: "text s" });
     button.addEventListener("click", () => { choice.device = name; shows.device(); update(); });
     first.append(button);
+    const mark = (text, title) => first.append(" ", make("span", { class: "mark", title }, text));
+    if (a.room?.fits !== false && a.training?.value === fastest) mark("fastest", "the shortest predicted training of these devices; compare the ranges, too");
+    if (a.room?.fits !== false && a.cost?.value === cheapest) mark("cheapest", `the lowest predicted cost of the ${priced} devices with a price; compare the ranges, too`);
     const reason = a.impossible ?? a.reason ?? "", { room } = a, lacks = room?.fits === false, why = lacks ? memorySaid(room) : reason, at = (span) => (lacks ? null : span ?? null);
     const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
     if (room) memory.append(lacks ? make("s", {}, gigabytes(room.needed)) : `~ ${gigabytes(room.needed)}`);
     const largest = room && room.largest !== null ? make("td", { class: "est" }, `~ ${grouped(room.largest)}`) : nothingCell(room ? "without an end" : "not known");
-    const offer = at(a.offer) && offerSaid(a.offer), range = at(a.training) ? textCell(inTwo(duration(a.training))[1]) : nothingCell(why);
+    const offer = at(a.offer) && offerSaid(a.offer), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
+    if (offer && a.offer.price.date) offered.title = `${a.offer.price.date}, ${a.offer.price.source}`;
     const row = rowOf(
-      [first, estimated(at(a.step), duration, why), estimated(at(a.training), duration, why), range, memory, largest, estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), textCell(offer ?? DASH), textCell(a.time?.way ?? DASH)],
-      [name, at(a.step)?.value ?? null, at(a.training)?.value ?? null, at(a.training)?.low ?? null, room?.needed ?? null, room?.largest ?? null, at(a.cost)?.value ?? null, offer, a.time?.way ?? null],
+      [first, estimated(at(a.training), trainings, why), estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), range, offered, textCell(a.choice.precision), estimated(at(a.step), steps, why), memory, largest, textCell(a.time?.way ?? DASH)],
+      [name, at(a.training)?.value ?? null, at(a.cost)?.value ?? null, at(a.training)?.low ?? null, offer, a.choice.precision, at(a.step)?.value ?? null, room?.needed ?? null, room?.largest ?? null, a.time?.way ?? null],
     );
     if (name === choice.device) row.node.setAttribute("aria-current", "true");
     return row;
   }));
 }
-const fillWork = tableOf(byId("work"), [["work", "text"], ["time", "", "", "s"], ["of the step", "", "", "part of 1"], ["driven by", "text"]]);
+const works = tableOf(byId("work"), [["work", "text"], ["time", "", "", "s"], ["of the step", "", "", "part of 1"], ["driven by", "text"]]);
 function showWork(a) {
-  const rows = a.time ? Object.entries(splitOf(a.network, choice)).map(([work, limits]) => [work, Object.values(limits).reduce((x, y) => x + y, 0), Object.entries(limits).reduce((x, y) => (y[1] > x[1] ? y : x))[0]]) : [];
+  const rows = a.time ? Object.entries(splitOf(a.network, a.choice)).map(([work, limits]) => [work, Object.values(limits).reduce((x, y) => x + y, 0), Object.entries(limits).reduce((x, y) => (y[1] > x[1] ? y : x))[0]]) : [];
   const total = rows.reduce((sum, [, amount]) => sum + amount, 0);
-  fillWork(rows.length ? "A step of one GPU by kind of work, the longest first" : "Nothing to show", rows.filter(([, amount]) => amount > 0).sort((x, y) => y[1] - x[1]).map(([work, amount, limit]) => {
+  works.fill(rows.length ? "A step of one GPU by kind of work, the longest first" : "Nothing to show", rows.filter(([, amount]) => amount > 0).sort((x, y) => y[1] - x[1]).map(([work, amount, limit]) => {
     const part = amount / total, value = a.time.value * part;
-    return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, `~ ${percent(part)}`), textCell(limit)], [work, value, part, limit]);
+    return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, part < 0.0005 ? "< 0.1 %" : `~ ${percent(part)}`), textCell(limit)], [work, value, part, limit]);
   }));
 }
 
@@ -272,7 +291,7 @@ const inTime = {
   unit: (v) => TIME_UNITS.find(([end]) => v < end)[1],
   tick: (v, one) => `${digits3(v / one)} ${TIME_UNITS.find(([, size]) => size === one)[2]}`,
 };
-const MEASURES = [["training time", "training", duration, inTime], ["cost", "cost", dollars, { unit: () => 1, tick: money }], ["time of a step", "step", duration, inTime], ["time per sample", "sample", duration, inTime]];
+const MEASURES = [["training time", "training", duration, inTime], ["cost", "cost", dollars, { unit: () => 1, tick: (v) => money(v).replace(/\.00$/, "") }], ["time of a step", "step", duration, inTime], ["time per sample", "sample", duration, inTime]];
 let measure = MEASURES[0];
 const bandSaid = ({ way, coverage }) => (coverage === null ? { transferred: "the fit's range, widened for another device", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
 function showCurve(answers) {
@@ -370,7 +389,9 @@ function showAll() {
   for (const field of FIELDS) shows[field.key]?.();
   takeModel(choice.model);
 }
-for (const field of FIELDS) if (field.key !== "model") shows[field.key] = connect(boxes[field.key], field, () => choice[field.key], (value) => { choice[field.key] = value; update(); });
+shows.sort = () => { pressed(choice.sort); gpus.rising(SORTED_BY[choice.sort]); };
+for (const button of sorts) button.addEventListener("click", () => { choice.sort = button.dataset.sort; shows.sort(); update(); });
+for (const field of FIELDS) if (boxes[field.key]) shows[field.key] = connect(boxes[field.key], field, () => choice[field.key], (value) => { choice[field.key] = value; update(); });
 byId("measures").append(...MEASURES.map((entry) => {
   const button = make("button", { type: "button", "aria-pressed": String(entry === measure) }, entry[0]);
   button.addEventListener("click", () => {
@@ -396,6 +417,7 @@ const begin = async () => {
   if (location.protocol.startsWith("http")) families = (await askServer("")).families ?? null;
   [choice, troubles] = readChoice(location.hash);
   showAll();
+  requestAnimationFrame(() => setTimeout(() => performance.mark("drawn"))); // after the first paint; bench/calculator.py reads it
 };
-globalThis.perfctlCalculator = { answerOf, splitOf, networks, firstChoice, readChoice }; // for scripts, and for tests that hold these numbers against 'perfctl predict'
+globalThis.perfctlCalculator = { answerOf, splitOf, networks, firstChoice, readChoice, tickValues }; // for scripts, and for tests that hold these numbers against 'perfctl predict'
 begin();

@@ -17,6 +17,7 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.cost import CLOSE
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, upper
 from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Network, Split, grid_of
 from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
@@ -42,6 +43,8 @@ WORK = {
     "overhead": "overhead of a step",
 }  # fmt: skip
 """Group of work -> its name on the page."""
+MIXED = "mixed"
+"""What the page calls :func:`mixed_on`."""
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 
 
@@ -113,6 +116,10 @@ class Field:
         return found | {"options": [value for value, _ in self.said] or None}
 
 
+SORT = Field("sort", "Sort the devices", "cost", said=(("cost", "cheapest first"), ("time", "fastest first")))
+"""A switch above the table of devices."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Fields under one heading."""
@@ -127,6 +134,7 @@ class CalculatorView:
     """The record of templates/calculator.html."""
 
     parts: tuple[Part, ...]
+    sort: Field
     about: tuple[str, ...]
     made: str
     data: Mapping[str, Any]
@@ -139,14 +147,14 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     names = [model.network.name for model in known.models]
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
     network, *parts = _controls(known, first)
-    fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields))
+    fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields), SORT)
     machines = [place.machine for place in known.places]
     price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
     data = {
         "grid": grid_data(known.models, machines, known.measured, known.fits),
         "machines": [
             {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
-             "source": place.source, "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers),
+             "source": place.source, "mixed": mixed_on(place.machine), "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers),
              "watts": dict(place.watts)}
             for place in known.places
         ],
@@ -154,7 +162,12 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
         "fields": [one.data for one in fields],
     }  # fmt: skip
     made = f"perfctl {version} calculator, made on {date}."
-    return CalculatorView((network, *parts), (*_about(known), *known.notes, *known.left_out), made, data)
+    return CalculatorView((network, *parts), SORT, (*_about(known), *known.notes, *known.left_out), made, data)
+
+
+def mixed_on(machine: Machine) -> str:
+    """Mixed precision on this device: bf16, else fp16, by its tensor cores; fp32 where it has none for them."""
+    return next((name for name in ("bf16", "fp16") if PATH_OF[name] in machine.flops_per_second), "fp32")
 
 
 def _controls(known: Known, first: str) -> tuple[Part, ...]:
@@ -162,7 +175,7 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
     families = tuple((name, name) for name in dict.fromkeys(network.family for network in networks))
     models = tuple((one.name, one.name.partition(":")[2]) for one in networks if one.family == "torchvision")
     precisions = (
-        ("fp32", "fp32 (TF32 off)"), ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
+        (MIXED, "mixed, autocast"), ("fp32", "fp32 (TF32 off)"), ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
     )  # fmt: skip
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
     devices = tuple((place.machine.name, place.machine.name) for place in known.places)
@@ -177,7 +190,7 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
             Field("batch", "Batch a GPU", 64, high=LARGEST, scale="log2", slider=(1, 4096), **count),
             Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **count),
             Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **count),
-            Field("precision", "Precision", "fp32", said=precisions, always=True),
+            Field("precision", "Precision", MIXED, said=precisions, always=True),
             Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
         )),
         Part("device", "Device", (
