@@ -41,6 +41,10 @@ class PerfctlError(Exception):
     def __str__(self) -> str:
         return f"{sentence(self.message)} {self.remedy}" if self.remedy else self.message
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the sentence alone."""
+        return [str(self)]
+
 
 class UsageError(PerfctlError):
     """The request makes no sense; nothing was started."""

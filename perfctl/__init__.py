@@ -5,7 +5,7 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
 ``runs(store)`` returns every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
 ``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
-``report(store, out)`` writes the HTML page of a store; ``compare(a, b)`` says what became slower or faster;
+``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts for a notebook; ``compare(a, b)`` says what became slower or faster;
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
 ``count(code, kernel, grid=..., block=...)`` counts a kernel's instructions from its machine code;
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.count.count import count
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
+    from perfctl.orchestrator.actions.plot import charts
     from perfctl.orchestrator.actions.predict.predict import predict
     from perfctl.orchestrator.actions.report import report
     from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = [
-    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "compare", "count",
-    "counters",    "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict", "replay", "report", "runs", "sniff",
+    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "count",
+    "counters", "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict", "replay", "report", "runs", "sniff",
     "sweep",
 ]  # fmt: skip
 
@@ -42,6 +43,7 @@ _ACTIONS = "perfctl.orchestrator.actions"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "UserHints": f"{_ACTIONS}.ingest.ingest",
+    "charts": f"{_ACTIONS}.plot",
     "compare": f"{_ACTIONS}.compare",
     "count": f"{_ACTIONS}.count.count",
     "estimate": f"{_ACTIONS}.estimate",

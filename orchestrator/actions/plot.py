@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
@@ -16,7 +19,8 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.charts.files import Drawn
+    from perfctl.orchestrator.analyse.speedup import Speedup
+    from perfctl.orchestrator.report.charts.files import Drawn, Picture
 
 _PARTS = ("work", "operations")
 """Charts of parts of a whole, which can be drawn as pies."""
@@ -60,7 +64,7 @@ def plot(
 ) -> Plotted:
     """Write one chart as PDF, PNG or SVG; the same store gives the same bytes.
 
-    name: see :func:`charts`. out: FILE.pdf, .png or .svg; None for NAME.pdf. width_mm: 84 is one column of a paper;
+    name: see :func:`drawings`. out: FILE.pdf, .png or .svg; None for NAME.pdf. width_mm: 84 is one column of a paper;
     height_mm: None for what the chart needs. dpi: of a PNG. force: replace a file that exists.
 
     Raises UsageError for a chart that the store does not give, PerfctlError when there is nothing to draw, StoreError.
@@ -81,7 +85,7 @@ def plot(
 
         found = bench_charts(source.store)  # without the page of each of its networks
     else:
-        found = charts(source, messages)
+        found = drawings(source, messages)
     if name not in found:
         close = get_close_matches(name, found, 3)
         remedy = f"Close: {', '.join(close)}. " if close else ""
@@ -94,7 +98,59 @@ def plot(
     return Plotted(target, chart.name, chart.description)
 
 
-def charts(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]:
+def charts(source: Path | str = DEFAULT, *, pie: bool = False, messages: Messages = SILENT) -> dict[str, Picture]:
+    """Name -> chart, for a notebook: the charts of the page, drawn with matplotlib.
+
+    source: a store, or the JSON of a speed-up (results.json of ``perfctl study speedup``, ``perfctl speedup --json``).
+    pie: kinds of work and operations of a speed-up as pies.
+
+    Raises PerfctlError when there is nothing to draw or the JSON is of another kind, StoreError when there is no store.
+    """
+    from perfctl.orchestrator.report.charts.files import Picture
+
+    path = Path(source)
+    if path.suffix == ".json":
+        found = _of_json(path, pie=pie)
+    else:
+        found = drawings(ChartSource(path, pie=pie), messages)
+    return {name: Picture(chart) for name, chart in found.items()}
+
+
+def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
+    from perfctl.orchestrator.analyse.speedup import Speedup
+
+    try:
+        studies: list[Speedup] = [_record(Speedup, one) for one in json.loads(path.read_text(encoding="utf-8"))]
+    except OSError as error:
+        raise PerfctlError(f"{path}: cannot be read ({error.strerror})", "perfctl study speedup writes one") from error
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise PerfctlError(f"{path}: not what perfctl speedup --json writes", "Name that, or a store") from error
+    several = [one.workload for one in studies]
+    found: dict[str, Drawn] = {}
+    for one in studies:
+        size = f"b{one.batch}-" if several.count(one.workload) > 1 else ""
+        found |= _charts_of(one, f"{one.workload or 'program'}-{size}", pie=pie)
+    return found
+
+
+def _record(kind: Any, value: Any) -> Any:
+    """A record of what ``report.speedup.as_json`` made of it; a field that an earlier release did not write has its default."""
+    inside = get_args(kind)
+    if value is None or kind is Any:
+        return value
+    if get_origin(kind) in (Union, UnionType):
+        return _record(next(one for one in inside if one is not NoneType), value)
+    if get_origin(kind) is tuple:
+        kinds = repeat(inside[0]) if inside[-1] is Ellipsis else inside
+        return tuple(_record(one, item) for one, item in zip(kinds, value, strict=False))
+    if inside:
+        return {key: _record(inside[1], item) for key, item in value.items()}
+    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
+        return kind(**{name: _record(of, value[name]) for name, of in get_type_hints(kind).items() if name in value})
+    return value
+
+
+def drawings(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]:
     """Name -> chart, in the page's order; the study's number comes before the name where there are several.
 
     Raises PerfctlError when there is nothing to draw, StoreError when there is no store.
@@ -170,8 +226,6 @@ def _drawn(
     before: str, study: Study, source: ChartSource, allowed: frozenset[str], messages: Messages
 ) -> dict[str, Drawn]:
     from perfctl.orchestrator.analyse import speedup as analysis
-    from perfctl.orchestrator.report.charts import files as charts_files
-    from perfctl.orchestrator.report.charts import speedup
 
     found: dict[str, Drawn] = {}
     for batch, arms in study.items():
@@ -183,7 +237,14 @@ def _drawn(
             for why in other.refused:
                 messages.warning(f"{other.label} has no speed-up: {why} (`allow`)")
         size = f"b{batch}-" if len(study) > 1 else ""
-        with charts_files.drawn(later=True) as drawings:
-            speedup.charts(one, "s1", pie=source.pie)
-        found |= {f"{before}{size}{drawing.name.partition('-')[2]}": drawing for drawing in drawings}
+        found |= _charts_of(one, before + size, pie=source.pie)
     return found
+
+
+def _charts_of(one: Speedup, before: str, *, pie: bool) -> dict[str, Drawn]:
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.charts import speedup
+
+    with charts_files.drawn(later=True) as made:
+        speedup.charts(one, "s1", pie=pie)
+    return {before + drawing.name.partition("-")[2]: drawing for drawing in made}

@@ -43,10 +43,10 @@ def plot(
 
     source = actions.ChartSource(store or DEFAULT, sweep, tuple(names(runs)), tuple(names(allow)), pie, peaks)
     if listed:
-        _list(actions.charts(source, output), as_json)
+        _list(actions.drawings(source, output), as_json)
         return
     if name is None:
-        known = ", ".join(actions.charts(source, output))
+        known = ", ".join(actions.drawings(source, output))
         raise UsageError("no chart was named", f"There are {known}; 'perfctl plot --list' says what they show")
     done = actions.plot(
         name, source, out=out, width_mm=width_mm, height_mm=height_mm, dpi=dpi, force=force, messages=output

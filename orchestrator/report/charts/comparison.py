@@ -122,5 +122,18 @@ def training_charts(key: str, runs: Sequence[tuple[str, Run]]) -> Iterator[Chart
             yield Chart(f"{title}, by epoch", drawing)
 
 
+def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
+    """Loss of each measured step, a line a run; None where no run recorded two."""
+    lines = []
+    for label, run in runs:
+        steps = (step for step in run.report.steps if step.phase == "step")
+        known = [(float(place), step.loss) for place, step in enumerate(steps, 1) if step.loss is not None]
+        if len(known) > 1:
+            lines.append(Course(label, *_columns(known), len(lines)))
+    if not lines:
+        return None
+    return Chart("Loss, by step", plotted(name, lines, (epoch, significant), ("Loss by step", "measured step", "loss")))
+
+
 def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(x for x, _ in pairs), tuple(y for _, y in pairs)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +31,7 @@ MM = 25.4
 SMALLEST_TEXT = 0.75
 """Of the page's 10 points: 7.5 pt, at whatever width."""
 LEGEND_ROW = 0.17
+NOTEBOOK_MM, NOTEBOOK_DPI = 150, 110
 _COLOURS = ("color", "markerfacecolor", "markeredgecolor", "facecolor", "edgecolor")
 _KEPT: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("kept", default=None)
 
@@ -81,7 +83,38 @@ def drawn(*, later: bool = False) -> Iterator[list[Drawn]]:
         _KEPT.reset(token)
 
 
-def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float | None = None, dpi: int = 300) -> None:
+class Picture:
+    """A chart in a notebook, which shows it where it is a cell's last value: the page's light colours on white."""
+
+    def __init__(self, chart: Drawn) -> None:
+        self._chart = chart
+        self.name = chart.name
+        self.description = chart.description
+        self.warning = chart.warning
+        """What a reader should know before using it; None for most."""
+
+    @cached_property
+    def png(self) -> bytes:
+        """The file; drawn when it is first asked for."""
+        out = io.BytesIO()
+        save(self._chart, out, "png", NOTEBOOK_MM, dpi=NOTEBOOK_DPI)
+        return out.getvalue()
+
+    @property
+    def figure(self) -> Figure:
+        """As matplotlib's, to change it."""
+        _ = self.png
+        return self._chart.figure
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+    def __repr__(self) -> str:
+        said = self.description.partition(". ")[0]
+        return f"{said} (warning: {self.warning})" if self.warning else said
+
+
+def save(chart: Drawn, out: Path | BinaryIO, form: str, width_mm: float, height_mm: float | None = None, dpi: int = 300) -> None:
     """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions are not written."""
     import matplotlib
     from matplotlib.patheffects import withStroke
@@ -110,7 +143,7 @@ def save(chart: Drawn, path: Path, form: str, width_mm: float, height_mm: float 
     }  # fmt: skip
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that the font lacks is drawn as a box
-        figure.savefig(path, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
+        figure.savefig(out, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
 
 
 def _legend(figure: Figure, *, grow: bool) -> None:

@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.sheets.slips import explain
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.cells import Cell, text_cell
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, training_charts
+from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, step_losses, training_charts
 from perfctl.orchestrator.report.findings import findings as page_findings
 from perfctl.orchestrator.report.numbers import ratio, size
 from perfctl.orchestrator.report.page.about import ORIGINS
@@ -76,6 +76,15 @@ def draw(networks: Sequence[Network]) -> None:
     clocks_chart("time-clocks", layer, points)
     runs = [(one, run) for one in networks if (run := trained(one, one.batches[-1])) is not None]
     tuple(training_charts("training", [(one.label if len(runs) > 1 else "", run) for one, run in runs]))
+    if not runs:  # no epochs were trained
+        step_losses("training-loss", [run for one in networks for run in _by_batch(one, len(networks) > 1)])
+
+
+def _by_batch(one: Network, named: bool) -> Iterator[tuple[str, Run]]:
+    """One run of each batch size with its name in a chart: repeats and other profilers see the same losses."""
+    for batch in one.batches:
+        label = f"{one.label}, batch {batch}" if named else f"batch {batch}"
+        yield label, next(run for run in one.runs if run.batch_size == batch)
 
 
 def _facts(study: FlopsStudy, runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
