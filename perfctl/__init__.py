@@ -5,7 +5,8 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
 ``runs(store)`` returns every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
 ``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
-``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts for a notebook; ``compare(a, b)`` says what became slower or faster;
+``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts to a notebook;
+``compare(a, b)`` says what became slower or faster;
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
 ``count(code, kernel, grid=..., block=...)`` counts a kernel's instructions from its machine code;

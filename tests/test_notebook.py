@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import perfctl
+
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "data" / "recorded-speedup" / "lstm_cpu.json"
 SHOWN = {
@@ -16,6 +18,11 @@ SHOWN = {
     "speedup": lambda: [arm["top"][0]["name"] for arm in json.loads(RECORDED.read_text())[0]["arms"]],
 }
 """Notebook -> what must stand in its outputs."""
+PICTURES = {
+    "explore": lambda: ["memory", "comparison-flops", "time-clocks", "training-loss", "sample", "step", "shares"],
+    "speedup": lambda: [*perfctl.charts(RECORDED), "work as pies"],
+}
+"""Notebook -> its charts."""
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -50,6 +57,47 @@ def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
     for text in SHOWN[name]():
         assert text in shown, text
     assert '"error"' not in shown
+    drawn = [part for cell in notebook.cells for part in cell.get("outputs", []) if "image/png" in part.get("data", {})]
+    assert len(drawn) == len(PICTURES[name]())
+
+
+@pytest.mark.parametrize(("name", "variable"), [("explore", "PERFCTL_STORE"), ("speedup", "PERFCTL_STUDY")])
+def test_a_notebook_without_anything_to_read_says_in_one_sentence_what_to_do(
+    name: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(variable, raising=False)
+    first = next(
+        cell
+        for cell in json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    )
+    with pytest.raises(perfctl.PerfctlError) as caught:
+        exec("".join(first["source"]), {})
+    (sentence,) = caught.value._render_traceback_()
+    assert sentence.count(". ") == 0 and sentence.endswith(".")
+    assert f"set {variable}" in sentence and "in this folder" in sentence
+
+
+def test_the_charts_of_a_speed_up_are_those_of_its_page_and_pies_show_the_same_parts() -> None:
+    bars, pies = (perfctl.charts(RECORDED, pie=pie) for pie in (False, True))
+    one = json.loads(RECORDED.read_text())[0]
+    assert set(pies) == set(bars) - {"lstm-memory"}
+    assert {f"lstm-operations-{arm['label'].replace(':', '-')}" for arm in one["arms"]} <= set(bars)
+    assert all(chart.png.startswith(b"\x89PNG") for chart in (bars["lstm-work"], pies["lstm-work"]))
+    line = bars["lstm-training-loss-by-epoch"].figure.axes[0].lines[0]
+    assert list(line.get_ydata()) == [epoch["loss"] for epoch in one["arms"][0]["epochs"]]
+    wedges = [patch for patch in pies["lstm-work"].figure.axes[0].patches if patch.theta2 > patch.theta1]
+    assert len(wedges) == sum(share > 0 for share in one["arms"][0]["categories"].values())
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"workload": "x"}]', '{"points": []}'])
+def test_json_of_another_kind_has_no_charts_and_the_error_says_what_is_asked_for(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(perfctl.PerfctlError, match="not what perfctl speedup --json writes"):
+        perfctl.charts(tmp_path / "other.json")
+    with pytest.raises(perfctl.PerfctlError, match="cannot be read"):
+        perfctl.charts(tmp_path / "none.json")
 
 
 def _kernel(data: Path) -> None:

@@ -80,12 +80,8 @@ def plot(
     if source.pie and not set(_PARTS) & set(name.split("-")):
         problem = f"`pie`: '{name}' shows no parts of a whole"
         raise UsageError(problem, f"Charts whose names have {' or '.join(_PARTS)} do")
-    if not source.runs and name.startswith("bench-"):
-        from perfctl.orchestrator.actions.bench import bench_charts
-
-        found = bench_charts(source.store)  # without the page of each of its networks
-    else:
-        found = drawings(source, messages)
+    of_bench = not source.runs and name.startswith("bench-")  # without the page of each of its networks
+    found = _of_bench(source, messages) if of_bench else drawings(source, messages)
     if name not in found:
         close = get_close_matches(name, found, 3)
         remedy = f"Close: {', '.join(close)}. " if close else ""
@@ -109,10 +105,8 @@ def charts(source: Path | str = DEFAULT, *, pie: bool = False, messages: Message
     from perfctl.orchestrator.report.charts.files import Picture
 
     path = Path(source)
-    if path.suffix == ".json":
-        found = _of_json(path, pie=pie)
-    else:
-        found = drawings(ChartSource(path, pie=pie), messages)
+    speedups = path.suffix == ".json"
+    found = _of_json(path, pie=pie) if speedups else drawings(ChartSource(path, pie=pie), messages)
     return {name: Picture(chart) for name, chart in found.items()}
 
 
@@ -160,14 +154,29 @@ def drawings(source: ChartSource, messages: Messages = SILENT) -> dict[str, Draw
         found = _drawn("", arms, source, allowed_facts(source.allow), messages)
         what, remedy = f"`runs` {','.join(source.runs)}", "A chart needs whole runs of two devices"
     else:
-        from perfctl.orchestrator.actions.bench import bench_charts
-
-        speedups = _speedups_of_store(source, messages)
-        found = _of_page(source, messages) | speedups | (bench_charts(source.store) if source.sweep is None else {})
+        found = _of_page(source, messages) | _speedups_of_store(source, messages)
+        found |= _of_bench(source, messages) if source.sweep is None else {}
         what, remedy = str(source.store), "A chart needs a workload at several batch sizes, counters, or a speed-up"
     if not found:
         raise PerfctlError(f"{what}: there is nothing to draw", remedy)
     return found
+
+
+def _of_bench(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+    """Those of a bench and of ``perfctl study cost``; empty without a bench."""
+    from perfctl.orchestrator.actions.bench import bench_charts
+    from perfctl.orchestrator.actions.study.cost import leave_out
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.studies.cost import left_out_chart
+
+    found = bench_charts(source.store)
+    if not found:
+        return {}
+    with charts_files.drawn(later=True) as errors:
+        for place, one in enumerate(leave_out(source.store, [], messages), 1):
+            families = list(dict.fromkeys(measured.case.family for measured, _ in one.rows))
+            left_out_chart(f"bench-fit-left-out-{place}", one, families)
+    return found | {chart.name: chart for chart in errors}
 
 
 def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
@@ -188,9 +197,8 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     with charts_files.drawn(later=True) as compared:
         if networks := networks_of(runs):
             studies_flops.draw(networks)
-    points = [point for point in inference_points(runs) if point.latency is not None]
     with charts_files.drawn(later=True) as answers:
-        all_charts(points)
+        all_charts(inference_points(runs))
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
     named |= {chart.name: chart for chart in (*answers, *compared)}

@@ -154,7 +154,8 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
         "grid": grid_data(known.models, machines, known.measured, known.fits),
         "machines": [
             {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
-             "source": place.source, "mixed": mixed_on(place.machine), "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers),
+             "source": place.source, "mixed": mixed_on(place.machine),
+             "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers),
              "watts": dict(place.watts)}
             for place in known.places
         ],
@@ -175,7 +176,8 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
     families = tuple((name, name) for name in dict.fromkeys(network.family for network in networks))
     models = tuple((one.name, one.name.partition(":")[2]) for one in networks if one.family == "torchvision")
     precisions = (
-        (MIXED, "mixed, autocast"), ("fp32", "fp32 (TF32 off)"), ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
+        (MIXED, "mixed, autocast"), ("fp32", "fp32 (TF32 off)"),
+        ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
     )  # fmt: skip
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
     devices = tuple((place.machine.name, place.machine.name) for place in known.places)

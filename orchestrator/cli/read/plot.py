@@ -9,7 +9,7 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console as output
-from perfctl.orchestrator.cli import options
+from perfctl.orchestrator.cli import options, progress
 from perfctl.orchestrator.cli.measure.speedup import names
 from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.errors import UsageError
@@ -42,15 +42,21 @@ def plot(
     from perfctl.orchestrator.actions import plot as actions
 
     source = actions.ChartSource(store or DEFAULT, sweep, tuple(names(runs)), tuple(names(allow)), pie, peaks)
-    if listed:
-        _list(actions.drawings(source, output), as_json)
-        return
-    if name is None:
-        known = ", ".join(actions.drawings(source, output))
-        raise UsageError("no chart was named", f"There are {known}; 'perfctl plot --list' says what they show")
-    done = actions.plot(
-        name, source, out=out, width_mm=width_mm, height_mm=height_mm, dpi=dpi, force=force, messages=output
-    )
+    if listed or name is None:
+        with progress.working() as now:
+            now("looking for charts", 0, 1)
+            found = actions.drawings(source, output)
+        if listed:
+            _list(found, as_json)
+            return
+        raise UsageError(
+            "no chart was named", f"There are {', '.join(found)}; 'perfctl plot --list' says what they show"
+        )
+    with progress.working() as now:
+        now(f"drawing {name}", 0, 1)
+        done = actions.plot(
+            name, source, out=out, width_mm=width_mm, height_mm=height_mm, dpi=dpi, force=force, messages=output
+        )
     if as_json:
         output.as_json({"path": str(done.path), "chart": done.name, "description": done.description})
     else:

@@ -62,7 +62,8 @@ def against_batch(
             axes.fill_between(line.batches, line.lows, line.highs, color=colour, alpha=0.18, linewidth=0)
         axes.plot(line.batches, line.values, "o" if log else "o-", color=colour, markersize=4.5, linewidth=1.6)
     batches = sorted({batch for line in lines for batch in line.batches})
-    axes.set_xscale("log", base=2)
+    if len(batches) > 1:  # one batch size has no scale
+        axes.set_xscale("log", base=2)
     shown = batches if len(batches) <= 9 else batches[:: -(-len(batches) // 8)]
     axes.set_xticks(shown, [str(batch) for batch in shown])
     axes.minorticks_off()

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from importlib import resources
 from pathlib import Path
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ class Picture:
         return f"{said} (warning: {self.warning})" if self.warning else said
 
 
-def save(chart: Drawn, out: Path | BinaryIO, form: str, width_mm: float, height_mm: float | None = None, dpi: int = 300) -> None:
+def save(
+    chart: Drawn, out: Path | BinaryIO, form: str, width_mm: float, height_mm: float | None = None, dpi: int = 300
+) -> None:
     """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions are not written."""
     import matplotlib
     from matplotlib.patheffects import withStroke

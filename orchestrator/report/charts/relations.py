@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.predict import relations
@@ -117,9 +119,18 @@ def relation_charts(key: str, found: Sequence[Observation], rows: Iterable[Relat
 
 
 def all_relation_charts(found: Sequence[Observation]) -> dict[str, Drawn]:
-    """Name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth."""
+    """Name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a warning where families have few points."""
     rows = relations.relations(found)
     with drawn(later=True) as charts:
         for quantity in relations.QUANTITIES:
             relation_charts("bench", found, rows, quantity)
-    return {chart.name: chart for chart in charts}
+    few: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row.few and row.ranked:
+            few[f"bench-{row.quantity.lower()}-against-{row.size}"].append(f"{row.family} ({row.points})")
+    return {chart.name: replace(chart, warning=chance(few[chart.name])) for chart in charts}
+
+
+def chance(few: Sequence[str]) -> str | None:
+    """What to say of correlations from too few points. few: "vgg (4)", each family that has fewer; None without any."""
+    return f"correlations from fewer than {relations.FEW} points may be chance: {', '.join(few)}" if few else None

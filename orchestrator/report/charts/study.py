@@ -14,15 +14,16 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, Prepared
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.predict.bench import ALL, correlation, figures
+from perfctl.orchestrator.analyse.predict.relations import FEW
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.files import Drawn, drawn
-from perfctl.orchestrator.report.charts.relations import Axis, Dot, by_family
+from perfctl.orchestrator.report.charts.relations import Axis, Dot, by_family, chance
 from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
 
-ENOUGH = 10
+ENOUGH = FEW
 """Points from which on a correlation is shown without a warning: of fewer, one point decides."""
 COLOURED = 7
 """Layers with a colour of their own; the rest is "other"."""
@@ -266,17 +267,14 @@ def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
     with drawn(later=True) as found:
         for name in names:
             scatter(chart_name(name), name, points)
-    few = few_points(points)
-    return {chart.name: replace(chart, warning=few) for chart in found}
+    few = {chart_name(name): few_points([p for p in points if figures(p).get(name, 0) > 0]) for name in names}
+    return {chart.name: replace(chart, warning=few[chart.name]) for chart in found}
 
 
 def few_points(points: Sequence[BenchPoint]) -> str | None:
     """What to say of correlations from fewer than ENOUGH points; None where there are more."""
     counts = Counter(point.family for point in points)
-    few = [f"{family} ({count})" for family, count in counts.items() if count < ENOUGH]
-    if not few:
-        return None
-    return f"correlations from fewer than {ENOUGH} points may be chance: {', '.join(few)}"
+    return chance([f"{family} ({count})" for family, count in counts.items() if count < ENOUGH])
 
 
 def chart_name(feature: str) -> str:

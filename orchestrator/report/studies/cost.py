@@ -214,7 +214,7 @@ def _fit(fits: Sequence[LeftOut]) -> Chapter:
             rows.append([NAMES.get(family, family), len(errors), *map(share_cell, (median(errors), ninth, errors[-1]))])
         shown += [made] if (made := table(f"Errors of networks left out{number}", heads, rows)) else []
         folded += [made] if (made := _predictions(one, number)) else []
-        charts.append(_measured_chart(f"fit-left-out-{place}", one, families))
+        charts.append(left_out_chart(f"fit-left-out-{place}", one, families))
     return Chapter("fit", "The fit, and its errors", text, tuple(charts), tuple(shown), tuple(folded))
 
 
@@ -229,7 +229,8 @@ def _predictions(one: LeftOut, number: str) -> Table | None:
     return table(f"Every step, predicted without its network{number}", heads, rows)
 
 
-def _measured_chart(name: str, one: LeftOut, families: Sequence[str]) -> Chart:
+def left_out_chart(name: str, one: LeftOut, families: Sequence[str]) -> Chart:
+    """Each step predicted by a fit without its network, against what was measured."""
     dots = [
         Dot(measured.case.family, f"{measured.case.model}, batch {measured.case.batch}", measured.seconds, seconds)
         for measured, seconds in one.rows
