@@ -114,7 +114,8 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
     from perfctl.orchestrator.analyse.speedup import Speedup
 
     try:
-        studies: list[Speedup] = [_record(Speedup, one) for one in json.loads(path.read_text(encoding="utf-8"))]
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        studies: tuple[Speedup, ...] = _record(tuple[Speedup, ...], entries if isinstance(entries, list) else [entries])
     except OSError as error:
         raise PerfctlError(f"{path}: cannot be read ({error.strerror})", "perfctl study speedup writes one") from error
     except (ValueError, TypeError, AttributeError, KeyError) as error:

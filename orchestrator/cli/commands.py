@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -44,6 +45,10 @@ def line_of(command: Any) -> str:
 
 class Command(TyperCommand):
     """A command that also takes the spellings of earlier releases, which its help does not list."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments as the documentation writes them: MODEL, [PATHS]..., whatever the release of typer does."""
+        return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """What was typed, in the spellings of today."""

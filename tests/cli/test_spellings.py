@@ -97,3 +97,13 @@ def test_old_and_new_spellings_give_the_same_answer(perfctl: Perfctl, replayed: 
     assert perfctl("predict", "--model", "mlp", "--infer", *asked) == perfctl(
         "predict", "mlp", "--mode", "infer", *asked
     )
+
+
+def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(perfctl: Perfctl) -> None:
+    for words in (
+        "estimate [OPTIONS] MODEL",
+        "predict [OPTIONS] MODEL",
+        "show [OPTIONS] RUN",
+        "ingest [OPTIONS] [PATHS]...",
+    ):
+        assert perfctl(words.split()[0], "--help").out.splitlines()[0] == f"Usage: perfctl {words}"

@@ -64,6 +64,7 @@ def calculator(
     known = gather(store, models, progress)
     for sentence in known.left_out:
         messages.warning(sentence)
+    progress("writing the page", 0, 1)
     text = render_calculator(page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__))
     with replacing(out, force=force) as partial:
         partial.write_text(text, encoding="utf-8")

@@ -72,11 +72,6 @@ def spoken(name: str) -> str:
     return shorten([name])[name]
 
 
-def plain_name(name: str) -> str:
-    """``name`` without return type, parameters, namespaces and casts, in one spelling for every tool."""
-    return _parts(name)[0]
-
-
 def concise(text: str) -> str:
     """A plain name without what its functor says again: the dispatch over types, wrappers, the number of tensors."""
     text = _ARRAY.sub("", _WRAPPED.sub(r"\1", text))

@@ -124,7 +124,7 @@ def training_charts(key: str, runs: Sequence[tuple[str, Run]]) -> Iterator[Chart
 
 def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
     """Loss of each measured step, a line a run; None where no run recorded two."""
-    lines = []
+    lines: list[Course] = []
     for label, run in runs:
         steps = (step for step in run.report.steps if step.phase == "step")
         known = [(float(place), step.loss) for place, step in enumerate(steps, 1) if step.loss is not None]

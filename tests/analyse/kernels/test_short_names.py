@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.kernels.short_names import LONGEST, plain_name, shorten
+from perfctl.orchestrator.analyse.kernels.short_names import LONGEST, shorten
 from perfctl.records.errors import ReportError
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -23,18 +23,22 @@ TILE = re.compile(r"\d+x\d+")
 FUNCTOR = re.compile(r"\w*(?:Functor|_kernel_cuda|FunctorOnSelf_)\w*")
 
 
+UNCUT = 10**6
+
+
 def check(names: list[str]) -> None:
     """What holds for the names of any page."""
     shown = shorten(names)
     assert set(shown) == set(names)
-    kernels = {short: plain_name(name) for name, short in shown.items()}
+    whole = shorten(names, UNCUT)
+    kernels = {short: whole[name] for name, short in shown.items()}
     for name, short in shown.items():
         assert short
         assert len(short) <= LONGEST, name
         assert "at::" not in short
         assert "void " not in short
         if "(" not in short.partition("<")[0] and not short.startswith("_Z"):
-            assert kernels[short] == plain_name(name), (short, name)
+            assert kernels[short] == whole[name], (short, name)
 
 
 def test_two_kernels_of_public_profiles_never_have_the_same_short_name() -> None:
@@ -134,7 +138,7 @@ def test_kernels_of_real_reports_never_share_a_short_name(real: dict[Path, list[
 def test_tiles_and_functors_of_real_kernels_stay(real: dict[Path, list[str]]) -> None:
     for names in real.values():
         for name, short in shorten(names).items():
-            plain = plain_name(name)
+            plain = shorten([name], UNCUT)[name]
             if tile := TILE.search(plain.partition("<")[0]):
                 assert tile[0] in short, name
             if functor := FUNCTOR.search(plain):
