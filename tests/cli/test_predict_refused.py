@@ -15,13 +15,18 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--batch", 64, "--device", "A10G"), "'A10G' is not in the table of devices. Near it: A10,"),
-        (("--batch", 64, "--device", "A10G"), "--device-spec name=...,fp32_tflops=..."),
+        (("--batch", 64, "--device", "A10H"), "'A10H' is not in the table of devices. Near it: A10,"),
+        (("--batch", 64, "--device", "A10H"), "--device-spec name=...,fp32_tflops=..."),
         (("--batch", 64), "no device. Use --device A100"),
         (("--batch", 64, "--device", "T4", "--device-spec", SPEC), "--device and --device-spec together"),
         (("--batch", 64, "--device-spec", "name=X1"), "fp32_tflops, bandwidth_gbs, memory_gb missing"),
         (("--batch", 64, "--device", "cuda"), "'cuda' does not say which product"),
-        (("--batch", 64, "--device", "V100", "--precision", "bf16"), "no peak is known for bf16"),
+        (("--batch", 64, "--device", "V100", "--precision", "bf16"), "V100 SXM2 16 GB has no fast bf16"),
+        (
+            ("--batch", 64, "--device", "T4", "--precision", "tf32"),
+            "T4 has no TF32 (products would run in fp32, no faster). Precisions it has: fp32, fp16",
+        ),
+        (("--batch", 64, "--device", "P40", "--precision", "fp16"), "P40 has no fast fp16"),
         (
             ("--batch", 64, "--device", "T4", "--precision", "fp8"),
             "--precision must be one of fp32, tf32, bf16, fp16, got 'fp8'",

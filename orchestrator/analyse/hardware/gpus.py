@@ -54,25 +54,33 @@ class Gpu:
     """GB/s one way of NVLink if it reaches all GPUs of the board, else of 16 PCIe lanes."""
     l2_mb: float | None
     """MiB of the last-level cache; None without a reliable source."""
+    source: str
+    """Data sheet or white paper of these figures."""
     tensor_mhz: int | None = None
     """Clock of the published tensor figures, if not the boost clock."""
     tensor: Mapping[str, int] | None = None
     """FLOPs per SM and cycle, if not the architecture's."""
+    laptop: bool = False
+    """True for a laptop part: its clock and power are those of the fastest variant, which makers may lower."""
 
 
 _TABLE = json.loads(Path(__file__).with_name("gpus.json").read_text(encoding="utf-8"))
 ARCHITECTURES = tuple(Architecture(**row) for row in _TABLE["architectures"])
-GPUS = tuple(Gpu(**row) for row in _TABLE["gpus"])
-AMD = tuple(Gpu(**row) for row in _TABLE["amd"])
-"""Roofs of AMD's boards. Times are not predicted for them: what predictions are fitted to ran on NVIDIA's."""
+
+
+def _gpus(part: str) -> tuple[Gpu, ...]:
+    return tuple(Gpu(**{**row, "source": _TABLE["sources"][row["source"]]}) for row in _TABLE[part])
+
+
+GPUS = _gpus("gpus")
+AMD = _gpus("amd")
 
 
 def find(name: str | None) -> Gpu | None:
     """The product of a device name; None for an unknown name or a slice (MIG)."""
-    if not name or sliced(name):
-        return None
-    lowered = " ".join(name.lower().split())
-    return next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
+    lowered = " ".join((name or "").lower().split())
+    found = next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
+    return found if found is not None and (found.laptop or not sliced(name)) else None
 
 
 def candidates(name: str | None) -> tuple[Gpu, ...]:
@@ -85,8 +93,8 @@ def candidates(name: str | None) -> tuple[Gpu, ...]:
 
 
 def sliced(name: str | None) -> bool:
-    """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs."""
-    return bool(re.search(r"\bmig\b|laptop|mobile|max-q|\bgrid\b", (name or "").lower()))
+    """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs; not for NVIDIA's Max-Q workstation cards."""
+    return bool(re.search(r"\bmig\b|laptop|mobile|max-q(?! workstation)|\bgrid\b", (name or "").lower()))
 
 
 def architecture(capability: str | None) -> Architecture | None:
@@ -121,9 +129,9 @@ class Board:
         return self.gpu.name if len(self.gpu.memory_gb) == 1 else f"{self.gpu.name} {self.memory_gb} GB"
 
 
-BOARDS = tuple(Board(gpu, size) for gpu in GPUS for size in gpu.memory_gb)
+BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
 
-_MAKERS = {"nvidia", "tesla", "geforce", "quadro", "rtx", "gtx", "generation", "gpu"}
+_MAKERS = {"nvidia", "amd", "instinct", "tesla", "geforce", "quadro", "rtx", "gtx", "generation", "gpu"}
 
 
 def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -143,12 +151,12 @@ def words(name: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def meant(name: str) -> tuple[Board, ...]:
-    """The boards that a name may mean, in table order: "A100" four, "T4" one, "A10G" none; none for slices and laptop GPUs."""
-    if sliced(name):
-        return ()
+    """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for slices and most laptop GPUs."""
     chip, form = _words(name)
     sizes = {int(word[:-2]) for word in form if word.endswith("gb")}
     exact = find(name)
+    if exact is None and sliced(name):
+        return ()
     if exact is not None:
         every = tuple(board for board in BOARDS if board.gpu == exact)
         # All of them if none has the stated memory: a GH200's name states its host's.

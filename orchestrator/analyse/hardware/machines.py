@@ -62,7 +62,7 @@ def named(name: str) -> Device:
         close = gpus.nearest(name)
         near = f"Near it: {', '.join(close)}. " if close else ""
         remedy = f"{near}Or give its peaks: `device_spec` name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
-        sliced = "a slice of a GPU or a laptop GPU, which the table does not have"
+        sliced = "a slice of a GPU, or a laptop GPU that the table does not have"
         raise DeviceError(
             f"`device`: '{name}' is {sliced if gpus.sliced(name) else 'not in the table of devices'}", remedy
         )
@@ -71,6 +71,8 @@ def named(name: str) -> Device:
     if len(found) > 1:
         others = ", ".join(other.name for other in found if other != board)
         note = f"'{name}' may be several: using {board.name} ({gpus.CHOICE_RULE}); others: {others}"
+    elif board.gpu.laptop:
+        note = f"{board.name}: clock and power of the fastest variant; laptops may lower both"
     return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
 
 

@@ -88,17 +88,38 @@ def group_of(work: Operation) -> str:
     return others.get(work.kind, work.kind)
 
 
+_PATHS = {"fp32": ("tensor fp32", "fp32"), "tf32": ("tensor tf32",), "fp64": ("fp64",)}
+"""Paths of a precision, the first that a machine has. fp32 products of AMD's chips run on matrix cores, "tensor fp32"."""
+_INSTEAD = {
+    "tf32": "products would run in fp32, no faster",
+    "bf16": "products would be converted to fp32, no faster than it",
+    "fp16": "it runs below the rate of fp32, or at a rate that is not known",
+}
+
+
 def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
-    """FLOP/s of the path that products run on. Raises ValueError when the machine's peaks do not hold it.
+    """FLOP/s of the path that products run on. Raises ValueError when the machine has no fast path for the precision.
 
     Depthwise kernels use the ordinary pipes, whatever the type.
     """
-    known: dict[str, tuple[str, ...]] = {"fp32": ("fp32",), "tf32": ("tensor tf32", "fp32"), "fp64": ("fp64",)}
-    paths = known.get("fp32" if depthwise and precision != "fp64" else precision, (f"tensor {precision}", precision))
-    for path in paths:
-        if peak := machine.flops_per_second.get(path):
-            return peak
-    raise ValueError(f"{machine.name}: no peak is known for {precision} (looked for {' or '.join(paths)})")
+    if depthwise and precision != "fp64" and "fp32" in machine.flops_per_second:
+        return machine.flops_per_second["fp32"]
+    if peak := _peak(machine, precision):
+        return peak
+    able = ", ".join(name for name in ("fp32", *_INSTEAD) if _peak(machine, name)) or "no known one"
+    what = "TF32" if precision == "tf32" else f"fast {precision}"
+    unknown = "its peak is not known"
+    why = _INSTEAD.get(precision, unknown) if machine.kind == "gpu" else unknown
+    raise ValueError(f"{machine.name} has no {what} ({why}). Precisions it has: {able}")
+
+
+def _peak(machine: Machine, precision: str) -> float | None:
+    """None without a path, and where fp16 is slower than fp32 (1/64 of its rate on Pascal's P4 and P40)."""
+    known = machine.flops_per_second
+    for path in _PATHS.get(precision, (f"tensor {precision}", precision)):
+        if known.get(path) and (path != "fp16" or known["fp16"] >= known.get("fp32", 0.0)):
+            return known[path]
+    return None
 
 
 def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tuple[str, float], ...]:

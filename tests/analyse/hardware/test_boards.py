@@ -9,9 +9,10 @@ from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, choose, meant, ne
 
 def test_every_product_has_memory_power_and_a_link_and_no_other_has() -> None:
     for board in BOARDS:
-        assert 8 <= board.memory_gb <= 180
-        assert board.gpu.power_w is None or 70 <= board.gpu.power_w <= 1000
-        assert (board.gpu.link == "NVLink") == ("SXM" in board.name or board.name == "B200")
+        assert 4 <= board.memory_gb <= 288
+        assert board.gpu.power_w is None or 60 <= board.gpu.power_w <= 1400
+        assert (board.gpu.link == "NVLink") == ("SXM" in board.name or board.name in ("B200", "B300"))
+        assert len(board.gpu.source) > 8, "every row names its data sheet"
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -36,6 +37,26 @@ def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
         ("RTX 2070", {"RTX 2070"}),
         ("2070 super", {"RTX 2070 Super"}),
         ("A6000", {"RTX A6000"}),
+        ("NVIDIA A10G", {"A10G"}),
+        ("A10", {"A10"}),
+        ("L40", {"L40"}),
+        ("L40S", {"L40S"}),
+        ("RTX 3070 Ti", {"RTX 3070 Ti"}),
+        ("3070", {"RTX 3070"}),
+        ("RTX 3080 Ti", {"RTX 3080 Ti"}),
+        ("Quadro RTX 6000", {"Quadro RTX 6000"}),
+        ("NVIDIA RTX 6000 Ada Generation", {"RTX 6000 Ada"}),
+        ("RTX5000 16GB", {"Quadro RTX 5000"}),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", {"RTX PRO 6000 Blackwell Workstation"}),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", {"RTX PRO 6000 Blackwell Max-Q Workstation"}),
+        ("NVIDIA T1200 Laptop GPU", {"T1200 Laptop"}),
+        ("NVIDIA GH200 144G HBM3e", {"GH200 144 GB"}),
+        ("GH200", {"GH200 480 GB", "GH200 144 GB"}),
+        ("NVIDIA B300 SXM6 AC", {"B300"}),
+        ("MI210", {"MI210"}),
+        ("AMD Instinct MI250X", {"MI250X (one of two dies)"}),
+        ("AMD Instinct MI300X", {"MI300X"}),
+        ("MI50", {"MI50 16 GB", "MI50 32 GB"}),
     ],
 )
 def test_short_names_and_the_drivers_names_find_their_boards(said: str, names: set[str]) -> None:
@@ -44,7 +65,17 @@ def test_short_names_and_the_drivers_names_find_their_boards(said: str, names: s
 
 @pytest.mark.parametrize(
     "said",
-    ["A10G", "RTX 3080 Ti", "Quadro RTX 6000", "A100 60GB", "A100 MIG 1g.5gb", "RTX 4090 Laptop GPU", "", "16GB"],
+    [
+        "A11",
+        "RTX 3085",
+        "RTX PRO 6000 Blackwell Server Edition",
+        "A100 60GB",
+        "A100 MIG 1g.5gb",
+        "RTX 4090 Laptop GPU",
+        "Quadro RTX 6000 with Max-Q Design",
+        "",
+        "16GB",
+    ],
 )
 def test_names_of_other_products_mean_none(said: str) -> None:
     assert meant(said) == ()
@@ -62,7 +93,7 @@ def test_of_several_the_server_form_with_the_least_memory_is_chosen() -> None:
 
 
 def test_the_nearest_names_are_offered_for_a_misspelt_one() -> None:
-    assert "A10" in nearest("A10G")
-    assert "RTX 3080 10 GB" in nearest("RTX 3080 Ti")
+    assert "A10" in nearest("A10H")
+    assert "RTX 3080 Ti" in nearest("RTX 3085 Ti")
     assert nearest("T5") == ("T4",)
     assert nearest("banana") == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from perfctl.orchestrator.analyse.hardware.gpus import (
     ARCHITECTURES,
     BOARDS,
     GPUS,
+    Gpu,
     architecture,
     candidates,
     find,
@@ -58,6 +60,19 @@ PUBLISHED: dict[str, dict[str, float]] = {
     "NVIDIA H200": {"fp32": 67, "fp64": 34, "tensor bf16": 989.5, "tensor fp8": 1979},
     "NVIDIA GH200 480GB": {"fp32": 67, "fp64": 34, "tensor fp16": 990},
     "NVIDIA B200": {"fp32": 75, "tensor bf16": 2250, "tensor fp8": 4500},
+    "NVIDIA B300 SXM6 AC": {"tensor tf32": 1125, "tensor bf16": 2250, "tensor fp8": 4500},
+    "NVIDIA A10G": {"fp32": 35, "tensor tf32": 35, "tensor fp16": 70},
+    "NVIDIA A16": {"fp32": 4.5, "tensor tf32": 9, "tensor fp16": 17.9, "tensor int8": 35.9},
+    "NVIDIA RTX A4000": {"fp32": 19.2, "tensor fp16": 153.4 / 2},
+    "NVIDIA T1200 Laptop GPU": {"fp32": 3.66},
+    "Quadro RTX 6000": {"fp32": 16.3, "tensor fp16": 130.5},
+    "NVIDIA GeForce RTX 3070": {"fp32": 20.3, "tensor fp16": 40.6, "tensor tf32": 20.3, "tensor int8": 162.6},
+    "NVIDIA GeForce RTX 4080": {"fp32": 48.7, "tensor fp16": 97.5, "tensor int8": 389.9},
+    "NVIDIA GeForce RTX 5080": {"fp32": 56.3, "tensor fp16": 112.6},
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": {
+        "fp32": 126.0, "tensor tf32": 251.9, "tensor fp16": 503.8, "tensor fp8": 1007.6, "tensor int8": 1007.6,
+    },
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": {"fp32": 110},
     "NVIDIA GeForce RTX 5090": {"fp32": 104.8, "tensor fp16": 209.5, "tensor fp8": 419, "tensor int8": 838},
     "AMD Instinct MI50": {"fp32": 13.3, "fp64": 6.6, "fp16": 26.5},
     "AMD Instinct MI60": {"fp32": 14.7, "fp64": 7.4, "fp16": 29.5},
@@ -140,7 +155,7 @@ def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
     assert {gpu.capability for gpu in every} <= {chip.capability for chip in ARCHITECTURES}
     assert len({gpu.name for gpu in every}) == len(every)
     assert {chip.name for chip in ARCHITECTURES} == {
-        "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Vega 20", "CDNA", "CDNA 2",
+        "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra", "Vega 20", "CDNA", "CDNA 2",
         "CDNA 3", "CDNA 4",
     }  # fmt: skip
 
@@ -174,6 +189,41 @@ def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units() 
     assert "gfx90a" in found.source
 
 
-def test_no_prediction_offers_an_amd_board() -> None:
-    assert not {board.gpu for board in BOARDS} & set(AMD)
-    assert meant("MI300X") == ()
+def test_predictions_offer_amd_boards_too() -> None:
+    assert set(AMD) <= {board.gpu for board in BOARDS}
+    assert [board.name for board in meant("MI300X")] == ["MI300X"]
+
+
+CORES = {"6.0": 64, "6.1": 128, "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.9": 128, "9.0": 128, "10.0": 128, "10.3": 128,
+         "12.0": 128}  # fmt: skip
+"""fp32 cores of an SM: CUDA programming guide, "Arithmetic Instructions"."""
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_the_fp32_peak_of_an_nvidia_gpu_is_sms_times_cores_times_two_times_clock(gpu: Gpu) -> None:
+    assert flops_per_second(gpu)["fp32"] == gpu.sms * CORES[gpu.capability] * 2 * gpu.boost_mhz * 1e6
+
+
+@pytest.mark.parametrize("gpu", (*GPUS, *AMD), ids=lambda gpu: gpu.name)
+def test_tf32_is_there_from_ampere_on_alone_and_never_slower_than_fp32(gpu: Gpu) -> None:
+    peaks = flops_per_second(gpu)
+    has = gpu.capability == "gfx942" or (not gpu.capability.startswith("gfx") and float(gpu.capability) >= 8.0)
+    assert ("tensor tf32" in peaks) == has
+    assert peaks.get("tensor tf32", peaks["fp32"]) >= peaks["fp32"]
+    assert peaks.get("tensor fp16", inf) >= peaks.get("tensor tf32", 0.0)
+
+
+def test_every_board_has_its_row_in_the_page_of_devices() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "devices.md").read_text(encoding="utf-8")
+    for gpu in GPUS:
+        power = "-" if gpu.power_w is None else str(gpu.power_w)
+        cache = "-" if gpu.l2_mb is None else f"{gpu.l2_mb:g}"
+        memory = ", ".join(map(str, gpu.memory_gb))
+        start = f"| {gpu.name} | {gpu.capability} | {gpu.sms} | {gpu.boost_mhz} | {gpu.bandwidth_gbs:g} | {memory} |"
+        assert f"{start} {cache} | {power} | {gpu.source} |" in page, gpu.name
+    for gpu in AMD:
+        memory = ", ".join(map(str, gpu.memory_gb))
+        assert (
+            f"| {gpu.name.replace(' (', ', ').rstrip(')')} | {gpu.sms} | {gpu.boost_mhz} | {memory} | {gpu.bandwidth_gbs:g} |"
+            in page
+        )

@@ -28,8 +28,8 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
 
 
 def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
-    with pytest.raises(DeviceError, match="'A10G' is not in the table") as caught:
-        named("A10G")
+    with pytest.raises(DeviceError, match="'A10H' is not in the table") as caught:
+        named("A10H")
     assert "A10," in caught.value.remedy
     assert "`device_spec`" in caught.value.remedy
     with pytest.raises(DeviceError, match="slice of a GPU"):
@@ -101,7 +101,7 @@ def test_without_tensor_peaks_none_are_made_up_and_what_is_not_said_is_not_known
 
 def test_a_board_gives_its_clock_in_hz_and_no_cache_where_no_sheet_states_one() -> None:
     assert named("T4").machine.clock_hz == 1_590_000_000
-    assert named("B200").machine.l2_bytes is None
+    assert named("GH200 480 GB").machine.l2_bytes is None
     assert named("RTX 5090").machine.bytes_per_second == 1.792e12
 
 

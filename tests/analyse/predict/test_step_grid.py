@@ -83,7 +83,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: s
         batch = round(2 ** rng.uniform(0, 16))
         case = one.case(batch, PRECISIONS[rest // 3], OPTIMIZERS[rest % 3])
         if cell.basis is None:
-            with pytest.raises(ValueError, match=r"no peak is known"):
+            with pytest.raises(ValueError, match=r"has no (TF32|fast)"):
                 predict(case, machine)
             continue
         compared += 1

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, Board
+from perfctl.orchestrator.analyse.hardware.machines import Machine, of_board
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, element_bytes
 from perfctl.orchestrator.analyse.predict.step_parts import (
     FEATURES,
@@ -143,10 +144,12 @@ def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tenso
     assert found["depthwise forward"] == pytest.approx(2 * 2 * 360000 / 10e12)
     assert "narrow forward" not in found and "shallow backward" not in found
     assert found["depthwise bytes forward"] == pytest.approx(2 * 1200 * 2 / 800e9)  # fp16: two bytes
-    assert (peak_of(gpu, "tf32"), peak_of(CPU, "tf32"), peak_of(gpu, "tf32", depthwise=True)) == (40e12, 100e9, 10e12)
+    assert (peak_of(gpu, "tf32"), peak_of(CPU, "fp32"), peak_of(gpu, "tf32", depthwise=True)) == (40e12, 100e9, 10e12)
     double = Machine("D", "gpu", {"fp64": 5.0, "fp32": 9.0}, 1.0)
     assert (peak_of(double, "fp64"), peak_of(double, "fp64", depthwise=True)) == (5.0, 5.0)
-    assert peak_of(Machine("E", "gpu", {"fp32": 9.0, "fp16": 3.0}, 1.0), "fp16") == 3.0
+    assert peak_of(Machine("E", "gpu", {"fp32": 9.0, "fp16": 18.0}, 1.0), "fp16") == 18.0
+    matrix = Machine("M", "gpu", {"fp32": 9.0, "tensor fp32": 18.0}, 1.0)
+    assert (peak_of(matrix, "fp32"), peak_of(matrix, "fp32", depthwise=True)) == (18.0, 9.0)
 
 
 def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> None:
@@ -224,12 +227,29 @@ def test_an_optimizer_that_is_not_known_keeps_nothing_and_a_few_parameters_overf
     assert "overflow optimizer" not in found and "adam optimizer" not in found
 
 
-def test_a_precision_runs_on_its_own_path_or_is_refused_with_the_paths_looked_for() -> None:
-    gpu = Machine("G", "gpu", {"fp32": 9.0, "tensor fp16": 0.0, "fp16": 5.0, "tensor int8": 70.0}, 1.0)
-    assert [peak_of(gpu, name) for name in ("fp32", "tf32", "fp16", "int8")] == [9.0, 9.0, 5.0, 70.0]
-    for precision, looked in (("bf16", "tensor bf16 or bf16"), ("fp64", "fp64")):
-        with pytest.raises(ValueError, match=rf"^G: no peak is known for {precision} \(looked for {looked}\)$"):
+def test_a_precision_runs_on_its_own_path_or_is_refused_with_those_the_chip_has() -> None:
+    gpu = Machine("G", "gpu", {"fp32": 9.0, "tensor fp16": 0.0, "fp16": 0.2, "tensor int8": 70.0}, 1.0)
+    assert [peak_of(gpu, name) for name in ("fp32", "int8")] == [9.0, 70.0]
+    for precision, said in (
+        ("tf32", r"TF32 \(products would run in fp32, no faster\)"),
+        ("bf16", r"fast bf16 \(products would be converted to fp32, no faster than it\)"),
+        ("fp16", r"fast fp16 \(it runs below the rate of fp32"),
+        ("fp64", r"fast fp64 \(its peak is not known\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"^G has no {said}.*\. Precisions it has: fp32$"):
             peak_of(gpu, precision)
+    with pytest.raises(ValueError, match=r"^C has no TF32 \(its peak is not known\). Precisions it has: fp32$"):
+        peak_of(Machine("C", "cpu", {"fp32": 1.0}, 1.0), "tf32")
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_where_it_has(board: Board) -> None:
+    machine = of_board(board)
+    if "tensor tf32" in machine.flops_per_second:
+        assert peak_of(machine, "tf32") >= peak_of(machine, "fp32")
+    else:
+        with pytest.raises(ValueError, match="has no TF32"):
+            peak_of(machine, "tf32")
 
 
 def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:

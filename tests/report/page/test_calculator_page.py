@@ -109,7 +109,7 @@ def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives
     row = visit.locator("#gpus tr", has=visit.get_by_role("button", name="T4", exact=True))
     assert row.locator("s").count() == 1 and row.locator("td.no").count() >= 3
     at(visit, "#model=mlp&batch=64&device=P40&precision=bf16")
-    assert "no peak is known for bf16" in visit.locator("#sentence").inner_text()
+    assert "has no fast bf16" in visit.locator("#sentence").inner_text()
     assert visit.locator("#figures dd.no").count() == 4
 
 
