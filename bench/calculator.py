@@ -92,7 +92,7 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
-    from perfctl.orchestrator.actions.predict.calculator import names_of, planned_model, trace_all
+    from perfctl.orchestrator.actions.predict.calculator import in_page, names_of, planned_model, trace_all
     from perfctl.orchestrator.actions.predict.prices import load
     from perfctl.orchestrator.analyse.hardware import machines
     from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
@@ -106,7 +106,9 @@ def page() -> tuple[str, str]:
     device = machines.of_measured(json.loads((DATA / "peaks.json").read_text(encoding="utf-8")))
     records = [measured_of(point, plan(point.model)) for point in read_points(DATA / "bench.json")]
     fit = fit_steps("tests/data/bench-cpu", records, device.machine)
-    boards = [machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS]
+    boards = [
+        machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS if in_page(board)
+    ]
     places = [Place(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
     names, _ = names_of(TRACED)
     traced, _ = trace_all(names, lambda *_: None)

@@ -146,8 +146,12 @@ const WAYS = {
   transferred: "Fitted to runs on another device, and moved by peaks and bandwidth", roofline: "From the roofline alone",
 };
 const PAY = { on_demand: "on demand", spot: "as spot instances" };
-const offerSaid = ({ price, instances }) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || ""].filter(Boolean).join(" ");
-const whyNoCost = (a) => (a.rentals.length ? `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table` : `no offer of a ${choice.device} in the table; say a price of your own`);
+const offerSaid = ({ price, instances }) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", price.date ? `(price of ${price.date})` : ""].filter(Boolean).join(" ");
+const whyNoCost = (a) => {
+  if (a.rentals.length) return `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table`;
+  const { unsure } = DATA.machines.find((one) => one.name === choice.device), other = unsure ? `; ${unsure} may have it but do not state their form` : "";
+  return `no offer of a ${choice.device} in the table${other}; say a price of your own`;
+};
 const memorySaid = ({ limit, fits, lacking, largest, close }) => {
   if (limit === null) return "how much the device has is not known";
   if (!fits) return `does not fit in ${gigabytes(limit)}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is ${grouped(largest)}` : "not even one sample fits"}`;
@@ -192,7 +196,7 @@ const notesOf = (a) => {
   if (a.choice.precision === "bf16" || a.choice.precision === "fp16") notes.push(["Memory is worked out in fp32: under autocast activations take less.", false]);
   for (const said of a.notes) notes.push([`${said}.`, true]);
   for (const said of time.whyNot) if (said) notes.push([`Not ${said}.`, false]);
-  if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.boards > 1 ? "; the provider does not say which form of the GPU" : ""}.`, false]);
+  if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.old ? "; more than a year old: check it" : ""}.`, a.offer.price.old]);
   if (p) {
     notes.push([`${choice.gpus} GPUs at an efficiency of ${percent(p.efficiency)}: ${gigabytes(p.moved)} of gradients a step and GPU${p.communication === null ? ", efficiency as said" : `, ${short(p.communication)} over ${digits3(p.link)} GB/s (${p.said}), of which ${short(p.exposed)} not hidden`}.`, false]);
     if (choice.gpus > 8 && !choice.interconnect && !choice.efficiency) notes.push(["More than 8 GPUs sit in several machines: say what the network between them reaches, or an efficiency.", true]);

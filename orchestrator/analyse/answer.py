@@ -64,6 +64,8 @@ class Question:
     inputs: tuple[str, ...] = ()
     threads: int | None = None
     seq: int | None = None
+    prices: Path | None = None
+    """A price table in place of the one in use."""
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""

@@ -126,7 +126,7 @@ class Choice:
 
     price: Price
     board: str
-    """Name of the board; the slowest if the offer may be one of several."""
+    """Name of the board."""
     batch: int
     """Samples a step and GPU."""
     seconds: Span
@@ -144,6 +144,8 @@ class Frontier:
     too_large: int
     unknown: int
     """Pairs without a price on demand, or without a peak for the precision."""
+    unsure: int = 0
+    """Offers that do not say which board they have."""
 
 
 def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:

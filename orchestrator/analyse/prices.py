@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
+from calendar import monthrange
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date as Date
+from datetime import timedelta
 from math import inf
 
 from perfctl.orchestrator.analyse.hardware import gpus
@@ -16,6 +20,8 @@ COLUMNS = (
 )  # fmt: skip
 NEEDED = ("provider", "gpu", "count", "date")
 """Columns that must be filled; so must one of the two prices."""
+YEAR = timedelta(days=366)
+"""Prices older than this are marked."""
 
 
 class PriceTableError(ValueError):
@@ -39,16 +45,31 @@ class Price:
     spot: float | None
     region: str
     date: str
-    """YYYY-MM or YYYY-MM-DD."""
+    """Of the price: YYYY-MM or YYYY-MM-DD."""
     source: str
+
+    @property
+    def board(self) -> Board | None:
+        """The board it has; None where the provider does not say which form or memory, so that it may be several."""
+        return self.boards[0] if len(self.boards) == 1 else None
+
+    def is_old(self, today: Date) -> bool:
+        """True for a price of more than a year before ``today``; a month counts to its end."""
+        year, month, *day = map(int, self.date.split("-"))
+        return today - Date(year, month, day[0] if day else monthrange(year, month)[1]) > YEAR
 
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices and their source."""
+    """Prices, where the table is, and the day on which it was read."""
 
     prices: tuple[Price, ...]
     where: str
+    today: Date
+
+    def old(self, prices: Iterable[Price]) -> tuple[Price, ...]:
+        """Those of ``prices`` that are more than a year old."""
+        return tuple(price for price in prices if price.is_old(self.today))
 
 
 def read_prices(text: str) -> tuple[Price, ...]:
@@ -82,7 +103,7 @@ def _price(row: dict[str, str], line: int) -> Price:
         raise PriceTableError(line, f"{empty[0]} is empty", f"Only {others} may be")
     if not row["count"].isdecimal() or int(row["count"]) < 1:
         raise PriceTableError(line, f"count '{row['count']}' is not a number of GPUs", "For example 8")
-    if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", row["date"]):
+    if not _is_date(row["date"]):
         raise PriceTableError(line, f"date '{row['date']}' is not a date", "Use YYYY-MM or YYYY-MM-DD")
     on_demand, spot = (_dollars(row[name], name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour"))
     if on_demand is None and spot is None:
@@ -96,6 +117,16 @@ def _price(row: dict[str, str], line: int) -> Price:
         row["provider"], row["instance"], row["gpu"], meant, int(row["count"]), on_demand, spot, row["region"],
         row["date"], row["source"],
     )  # fmt: skip
+
+
+def _is_date(text: str) -> bool:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?", text):
+        return False
+    try:
+        Date.fromisoformat(text if len(text) > 7 else f"{text}-01")
+    except ValueError:
+        return False
+    return True
 
 
 def _dollars(text: str, name: str, line: int) -> float | None:
@@ -114,5 +145,10 @@ def _dollars(text: str, name: str, line: int) -> float | None:
 
 
 def for_board(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
-    """The offers that have, or may have, this board."""
-    return tuple(price for price in prices if board in price.boards)
+    """The offers that have this board. One whose form or memory is not stated is not guessed; see :func:`unsure_for`."""
+    return tuple(price for price in prices if price.board == board)
+
+
+def unsure_for(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
+    """The offers that may have this board, or another of the same name."""
+    return tuple(price for price in prices if price.board is None and board in price.boards)

@@ -11,6 +11,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date as Date
 from itertools import pairwise
 from math import log
 from typing import Any
@@ -71,6 +72,8 @@ class Place:
     """Numbers of the prices that have it."""
     watts: Mapping[str, tuple[float, str]]
     """Model, or "" for all others -> (W of one, source). Empty: not known."""
+    unsure: int = 0
+    """Offers that may have it but do not state their form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     names = [model.network.name for model in known.models]
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
     network, *parts = _controls(known, first)
+    today = Date.fromisoformat(date)
     fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields), SORT)
     machines = [place.machine for place in known.places]
     price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
@@ -155,15 +159,15 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
         "machines": [
             {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
              "source": place.source, "mixed": mixed_on(place.machine),
-             "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers),
+             "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers), "unsure": place.unsure,
              "watts": dict(place.watts)}
             for place in known.places
         ],
-        "prices": [{name: getattr(one, name) for name in price} | {"boards": len(one.boards)} for one in known.prices],
+        "prices": [{name: getattr(one, name) for name in price} | {"old": one.is_old(today)} for one in known.prices],
         "fields": [one.data for one in fields],
     }  # fmt: skip
     made = f"perfctl {version} calculator, made on {date}."
-    return CalculatorView((network, *parts), SORT, (*_about(known), *known.notes, *known.left_out), made, data)
+    return CalculatorView((network, *parts), SORT, (*_about(known, today), *known.notes, *known.left_out), made, data)
 
 
 def mixed_on(machine: Machine) -> str:
@@ -212,7 +216,9 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
-def _about(known: Known) -> tuple[str, ...]:
+def _about(known: Known, today: Date) -> tuple[str, ...]:
+    late = [price for price in known.prices if price.is_old(today)]
+    old = f" Those of {days(late)} were more than a year old when this page was made." if late else ""
     traced = sum(model.network.family == "torchvision" for model in known.models)
     fits = "; ".join(f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in known.fits)
     return (
@@ -223,9 +229,10 @@ def _about(known: Known) -> tuple[str, ...]:
         "1 % of those of 'perfctl predict'.",
         f"{traced} torchvision models were traced without data, for inputs as their weights state them."
         if traced else "No torchvision model is in this page: it was made without torch, or with --models none.",
-        f"Prices: {len(known.prices)} offers of {days(known.prices)}, {known.prices_from} "
-        f"({', '.join(sources(known.prices))}). Prices change: check before you rent."
+        f"Prices: {len(known.prices)} offers that state their board, of {days(known.prices)}, {known.prices_from} "
+        f"({'; '.join(sources(known.prices))}). Prices change: check before you rent.{old}"
         if known.prices else "There is no price in this page.",
+        "The devices are boards of servers and common cards; 'perfctl predict --device NAME' knows more, and takes peaks by hand.",
         "Memory is that of the tensors at the fullest moment, in fp32: the allocator's rounding, workspaces and the CUDA "
         "context come on top, and under autocast activations take less.",
         "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint
@@ -44,20 +45,20 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     rentals = whole or training.rentals
     shown = rentals[:OFFERS]
     prices = [rental.price for rental in shown]
-    yield text(f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} ({', '.join(sources(prices))})")
-    table = _grid("provider", "instance", "GPUs", ">on demand", ">spot")
+    yield text(f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} ({'; '.join(sources(prices))})")
+    table = _grid("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
+    table.padding = (0, 1, 0, 0)
     for rental in shown:
         price = rental.price
         gpus = f"{rental.instances} x {price.count}" if rental.instances > 1 else str(price.count)
         table.add_row(*map(text, (
-            price.provider, f"{price.instance or price.gpu}{'*' if len(price.boards) > 1 else ''}",
-            f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
+            price.provider, price.instance or price.gpu, f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
             dollars(rental.on_demand) if rental.on_demand is not None else DASH,
-            money(rental.spot.value) if rental.spot is not None else DASH,
+            money(rental.spot.value) if rental.spot is not None else DASH, price.date,
         )))  # fmt: skip
-    if any(len(price.boards) > 1 for price in prices):
-        table.caption = f"* the provider does not say which form; worked out as {found.device.machine.name}"
     yield table
+    if (late := prices_text.old(found.prices, prices)) is not None:
+        yield text(late, "dim")
     if len(rentals) > len(shown):
         yield text(f"and {len(rentals) - len(shown)} dearer: --json has them", "dim")
     network = "the network between machines is not in these times"
@@ -99,9 +100,15 @@ def batches(found: Answer) -> Table:
             cheapest = money(costs[0].value) if costs and not lacks(training) else DASH
             row += [compact(training.billed), *([cheapest] if training.rentals else [])]
         table.add_row(*map(text, row))
+    said = []
     if first.room is not None and first.room.largest is not None:
-        on_top = ON_TOP[found.device.machine.kind]
-        table.caption = f"the largest batch that fits is {first.room.largest:,}; {on_top}"
+        said.append(f"the largest batch that fits is {first.room.largest:,}; {ON_TOP[found.device.machine.kind]}")
+    if first.billed is not None and first.rentals:
+        prices = [rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1]
+        if prices:
+            dates = f"cheapest: offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
+            said += [dates, *filter(None, [prices_text.old(found.prices, prices)])]
+    table.caption = "\n".join(said) or None
     return table
 
 
@@ -131,19 +138,23 @@ def explained(point: AnswerPoint) -> Iterator[RenderableType]:
 def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
     left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
     left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
+    left_out += [f"offers left out that do not state their form, PCIe or SXM: {best.unsure}"] if best.unsure else []
     also = f" ({', '.join(left_out)})" if left_out else ""
     yield text(f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in both{also}")
     table = _grid("time", ">on demand", ">spot", "offer", ">batch", tight=True)
     for choice in best.choices:
         price = choice.price
-        offer = f"{f'{price.provider} {price.instance}'.strip()}, {price.count} x {choice.board}"
+        offer = f"{f'{price.provider} {price.instance}'.strip()}, {price.count} x {choice.board}, price of {price.date}"
         spot = money(choice.spot.value) if choice.spot is not None else DASH
         cost = numbers.compact_dollars(choice.dollars)
         table.add_row(*map(text, (compact(choice.seconds), cost, spot, offer, str(choice.batch))))
     yield table
     if best.choices:
-        when = days([choice.price for choice in best.choices])
-        yield text(f"prices of {when}, {found.prices.where}; batches are of each GPU", "dim")
+        prices = [choice.price for choice in best.choices]
+        source = "; ".join(sources(prices))
+        yield text(f"prices of {days(prices)}, {found.prices.where} ({source}); batches are of each GPU", "dim")
+        if (late := prices_text.old(found.prices, prices)) is not None:
+            yield text(late, "dim")
 
 
 def _grid(*heads: str, tight: bool = False) -> Table:
@@ -263,7 +274,7 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
     """Everything, every offer and every layer."""
     question, machine, subject = found.question, found.device.machine, found.subject
     choices = [
-        {**prices_text.as_json(choice.price), "board": choice.board, "batch": choice.batch,
+        {**prices_text.as_json(choice.price, found.prices.today), "board": choice.board, "batch": choice.batch,
          "training_s": _record(choice.seconds), "on_demand_usd": _record(choice.dollars), "spot_usd": _record(choice.spot)}
         for choice in (best.choices if best is not None else ())
     ]  # fmt: skip
@@ -273,13 +284,14 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
         "optimizer": subject.optimizer or None, "precision": question.precision, "parameters": subject.parameters,
         "dataset_size": question.samples, "epochs": question.epochs, "gpus": question.gpus,
         "device": {**asdict(machine), **peaks}, "prices": found.prices.where, "notes": list(found.notes),
-        "batches": [_point(point) for point in found.points],
+        "batches": [_point(point, found.prices.today) for point in found.points],
         "frontier": None if best is None
-        else {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "choices": choices},
+        else {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "unsure": best.unsure,
+              "choices": choices},
     }  # fmt: skip
 
 
-def _point(point: AnswerPoint) -> dict[str, Any]:
+def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
     step, training, room = point.step, point.training, point.training.room
     memory = {"needed_bytes": room.needed, "limit_bytes": room.limit, "fits": room.fits, "lacking_bytes": room.lacking,
               "largest_batch": room.largest} if room is not None else None  # fmt: skip
@@ -291,7 +303,7 @@ def _point(point: AnswerPoint) -> dict[str, Any]:
         "beyond_the_data": list(step.outside), "roofline_s": step.floor, "phases_s": dict(step.phases),
         "memory": memory, "parallel": _record(training.parallel),
         "offers": [
-            {**prices_text.as_json(rental.price), "instances": rental.instances, "idle_gpus": rental.idle,
+            {**prices_text.as_json(rental.price, today), "instances": rental.instances, "idle_gpus": rental.idle,
              "on_demand_usd": _record(rental.on_demand), "spot_usd": _record(rental.spot)}
             for rental in training.rentals
         ],

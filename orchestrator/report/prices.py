@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.analyse.prices import Price, PriceTable
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.text_tables import add_rows, grid
 
@@ -13,27 +14,53 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-HEADS = ("provider", "instance", "GPU", "count", "$/h", "spot $/h", "region", "date", "source")
+NO_SOURCE = "source not stated"
+HEADS = ("provider", "instance", "GPU", "count", "$/h", "spot", "region", "date")
 
 
 def table(prices: Sequence[Price]) -> Table:
-    """One line an offer, without columns that no offer fills, and without a source that all share."""
+    """One line an offer, without columns that no offer fills. Sources are numbered, see :func:`below`; one alone is not."""
+    said = sources(prices)
+    number = {source: f" [{place}]" if len(said) > 1 else "" for place, source in enumerate(said, 1)}
     rows = [
-        (price.provider, price.instance or DASH, price.gpu, str(price.count),
+        (price.provider, price.instance or DASH, price.gpu + ("" if price.board else " *"), str(price.count),
          *(f"{value:.2f}" if value is not None else DASH for value in (price.on_demand, price.spot)),
-         price.region or DASH, price.date, price.source or DASH)
+         price.region or DASH, price.date + number[price.source or NO_SOURCE])
         for price in prices
     ]  # fmt: skip
-    shared = {"source"} if len(sources(prices)) == 1 else set()
-    kept = [at for at, head in enumerate(HEADS) if any(row[at] != DASH for row in rows) and head not in shared]
-    sides = [(HEADS[at], "right" if HEADS[at] in ("count", "$/h", "spot $/h") else "left") for at in kept]
-    whole = [head for head in HEADS if head not in ("region", "source")]
-    return add_rows(grid(*sides, whole=whole), [[row[at] for at in kept] for row in rows])
+    kept = [at for at, head in enumerate(HEADS) if any(row[at] != DASH for row in rows)]
+    if len(said) > 1:  # of several publishers: too wide; the source says the region
+        kept = [at for at in kept if HEADS[at] != "region"]
+    sides = [(HEADS[at], "right" if HEADS[at] in ("count", "$/h", "spot") else "left") for at in kept]
+    whole = [head for head in HEADS if head not in ("provider", "instance", "region")]
+    found = grid(*sides, whole=whole)
+    found.padding = (0, 1, 0, 0)
+    return add_rows(found, [[row[at] for at in kept] for row in rows])
+
+
+def below(found: PriceTable) -> Iterator[str]:
+    """Lines under the list: how many, of when, from where, and what the mark means."""
+    shown, said = found.prices, sources(found.prices)
+    source = f", source: {said[0]}" if len(said) == 1 else ""
+    offers = f"{len(shown)} offer{'s' * (len(shown) != 1)} of {found.where}"
+    yield f"{offers}, US dollars an hour and instance. Prices of {days(shown)}{source}"
+    if len(said) > 1:
+        yield from (f"[{number}] {one}" for number, one in enumerate(said, 1))
+    if unsure := sum(price.board is None for price in shown):
+        yield f"* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer ({unsure} here)"
+
+
+def old(found: PriceTable, shown: Sequence[Price]) -> str | None:
+    """A sentence if some of ``shown`` are more than a year old."""
+    late = found.old(shown)
+    if not late:
+        return None
+    return f"prices of {days(late)} are more than a year old: check them, or use your own (perfctl prices update FILE)"
 
 
 def sources(prices: Sequence[Price]) -> tuple[str, ...]:
     """Who publishes these prices, each once."""
-    return tuple(dict.fromkeys(price.source or "source not stated" for price in prices))
+    return tuple(dict.fromkeys(price.source or NO_SOURCE for price in prices))
 
 
 def days(prices: Sequence[Price]) -> str:
@@ -42,11 +69,11 @@ def days(prices: Sequence[Price]) -> str:
     return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-def as_json(price: Price) -> dict[str, Any]:
-    """The columns of the table, and which boards its GPU may be."""
+def as_json(price: Price, today: date) -> dict[str, Any]:
+    """The columns of the table, which boards its GPU may be, and whether the price is more than a year old."""
     return {
         "provider": price.provider, "instance": price.instance or None, "gpu": price.gpu,
         "boards": [board.name for board in price.boards], "count": price.count,
         "on_demand_usd_per_hour": price.on_demand, "spot_usd_per_hour": price.spot, "region": price.region or None,
-        "date": price.date, "source": price.source or None,
+        "date": price.date, "older_than_a_year": price.is_old(today), "source": price.source or None,
     }  # fmt: skip

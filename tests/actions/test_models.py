@@ -57,8 +57,8 @@ def test_prices_of_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     every, some = prices(), prices("T4")
     assert 0 < len(some.prices) < len(every.prices)
     assert {board.name for price in some.prices for board in price.boards} >= {"T4"}
-    with pytest.raises(UsageError, match="`gpu`: 'A10G' is not in the table of devices"):
-        prices("A10G")
+    with pytest.raises(UsageError, match="`gpu`: 'A10H' is not in the table of devices"):
+        prices("A10H")
 
 
 def test_data_leaves_the_store_as_files(store: Path, tmp_path: Path) -> None:

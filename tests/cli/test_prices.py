@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,27 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config" / "perfctl" / "prices.csv"
 
 
-def test_the_list_shows_every_offer_with_its_date_in_lines_that_fit(perfctl: Callable[..., Any]) -> None:
+def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(perfctl: Callable[..., Any]) -> None:
     said = perfctl("prices")
     assert said.code == 0
     found = perfctl("prices", "--json").json["prices"]
-    rows = [line for line in said.out.splitlines() if "2025-04" in line and "Prices of" not in line]
+    rows = [line for line in said.out.splitlines() if re.search(r"20\d\d-\d\d(-\d\d)? \[\d\]", line)]
     assert len(rows) == len(found)
-    assert all(len(line) <= 80 for line in rows)
-    assert "source: Full Stack Deep Learning" in said.out
+    assert all(len(line) <= 80 for line in rows) and "…" not in said.out
+    legend = {line.partition("] ")[2] for line in said.out.splitlines() if re.match(r"\[\d\] ", line)}
+    assert legend == {offer["source"] for offer in found}
+
+
+def test_prices_older_than_a_year_are_said_to_be_by_the_clock(
+    perfctl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "prices of 2023-10 to 2024-02-08 are more than a year old" in perfctl("prices").err
+    (tmp_path / "mine.csv").write_text(MINE.replace("2026-11-20", datetime.now(UTC).date().isoformat()))
+    fresh = perfctl("prices", "--prices", "mine.csv")
+    assert fresh.code == 0 and "year old" not in fresh.err
+    (tmp_path / "mine.csv").write_text(MINE.replace("2026-11-20", "2019-06"))
+    assert "prices of 2019-06 are more than a year old" in perfctl("prices", "--prices", "mine.csv").err
+    assert perfctl("prices", "--prices", "mine.csv", "--json").json["prices"][0]["older_than_a_year"] is True
 
 
 def test_only_offers_that_have_a_gpu_are_shown_when_one_is_named(perfctl: Callable[..., Any]) -> None:
@@ -33,9 +48,31 @@ def test_only_offers_that_have_a_gpu_are_shown_when_one_is_named(perfctl: Callab
     assert found
     assert all({"A100 SXM4 80 GB", "A100 PCIe 80 GB"} & set(offer["boards"]) for offer in found)
     assert "No offer of P40" in perfctl("prices", "--gpu", "P40").out
-    unknown = perfctl("prices", "--gpu", "A10G")
+    unknown = perfctl("prices", "--gpu", "A10H")
     assert unknown.code == 2
     assert "Near it: A10" in unknown.err
+
+
+def test_the_environment_may_say_where_the_own_table_is(
+    perfctl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Path
+) -> None:
+    mine = tmp_path / "elsewhere" / "table.csv"
+    monkeypatch.setenv("PERFCTL_PRICES", str(mine))
+    missing = perfctl("prices")
+    assert missing.code == 1 and f"PERFCTL_PRICES: there is no {mine}" in missing.err
+    (tmp_path / "mine.csv").write_text(MINE)
+    assert perfctl("prices", "update", "mine.csv").out == f"Wrote {mine} (1 offer)\n"
+    assert [offer["provider"] for offer in perfctl("prices", "--json").json["prices"]] == ["Basement"]
+    refused = perfctl("prices", "reset")
+    assert refused.code == 2 and mine.exists(), "a file that the user named is not removed"
+    assert not config.exists()
+
+
+def test_an_update_says_which_offers_no_prediction_will_use(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(MINE + MINE.partition("\n")[2].replace("T4", "A100 80 GB"))
+    said = perfctl("prices", "update", "mine.csv")
+    assert said.code == 0
+    assert "no prediction uses 1 of 2 offers" in said.err and "A100 SXM4 80 GB" in said.err
 
 
 def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
@@ -43,7 +80,7 @@ def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
 ) -> None:
     (tmp_path / "mine.csv").write_text(MINE)
     said = perfctl("prices", "update", "mine.csv")
-    assert said.out == f"Wrote {config} (1 offers)\n"
+    assert said.out == f"Wrote {config} (1 offer)\n"
     (offer,) = perfctl("prices", "--json").json["prices"]
     assert (offer["provider"], offer["count"], offer["spot_usd_per_hour"]) == ("Basement", 2, None)
     assert perfctl("prices", "reset").out == f"Removed {config}\n"

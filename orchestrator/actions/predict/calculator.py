@@ -32,14 +32,14 @@ from perfctl.orchestrator.actions.predict.measurements import known_of, measurem
 from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
+from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, Board
 from perfctl.orchestrator.analyse.hardware.machines import Device
 from perfctl.orchestrator.analyse.memory import by_batch
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.predict.grid import Network
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.step_parts import merged
-from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.analyse.prices import Price, unsure_for
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data, page_view
@@ -52,16 +52,30 @@ FLOAT = 4
 """Bytes of a parameter, and of each value that an optimizer keeps for it."""
 LONGEST = 300
 """Characters of a specification that is answered."""
+CARDS = (
+    "GTX 1080 Ti", "RTX 2080 Ti", "RTX 3070 Ti", "RTX 3080 10 GB", "RTX 3090", "RTX 4090", "RTX 5090", "RTX A4000",
+    "RTX A5000", "RTX A6000", "RTX 6000 Ada", "RTX PRO 6000 Blackwell Workstation", "Quadro RTX 4000", "Quadro RTX 5000",
+)  # fmt: skip
+"""Cards of desktops and workstations in the page, beside boards of servers. A page with all would be twice as large."""
+OTHERS = ("P100 PCIe 12 GB", "A2", "A16 (one of four)", "MI250 (one of two dies)")
+"""Boards of servers that are not in it: rare, or with the figures of another."""
 KEPT = 64
 """Networks whose answers are kept."""
 
 
 def calculator(
-    out: Path, models: str, store: Path, *, force: bool = False, progress: Progress, messages: Messages = SILENT
+    out: Path,
+    models: str,
+    store: Path,
+    *,
+    table: Path | None = None,
+    force: bool = False,
+    progress: Progress,
+    messages: Messages = SILENT,
 ) -> tuple[int, Known]:
     """Write the page; (its bytes, what is in it). Raises what :func:`gather` does, and UsageError where ``out`` exists."""
     check_free(out, force=force)
-    known = gather(store, models, progress)
+    known = gather(store, models, progress, table)
     for sentence in known.left_out:
         messages.warning(sentence)
     progress("writing the page", 0, 1)
@@ -71,22 +85,25 @@ def calculator(
     return len(text.encode()), known
 
 
-def gather(store: Path, models: str, progress: Progress) -> Known:
+def gather(store: Path, models: str, progress: Progress, table: Path | None = None) -> Known:
     """Everything that a page shows. ``models``: "all", "none" or names of torchvision's; the families are always there.
+
+    ``table``: prices in place of the table in use.
 
     Raises UsageError for a name that torchvision has not, PerfctlError for a store or price table that cannot be read.
     """
     names, left_out = names_of(models)
-    prices = load()
+    prices = load(table)
+    stated = tuple(price for price in prices.prices if price.board is not None)
     learned, devices = store_and_devices(store)
     planned = [planned_model(family) for family in PARAMETERS]
     traced, failed = trace_all(names, progress, user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json")
     return Known(
         models=(*planned, *traced),
-        places=tuple(places(learned, devices, prices.prices)),
+        places=tuple(places(learned, devices, stated, prices.prices)),
         fits=learned.fits,
         measured=tuple(one for one in learned.measured if one.case.training),
-        prices=prices.prices,
+        prices=stated,
         prices_from=prices.where,
         notes=learned.notes,
         left_out=(*left_out, *failed),
@@ -131,15 +148,25 @@ def planned_model(spec: str) -> Model:
 
 
 def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
-    """What the store knows, and every device of the table; this machine's CPU too where the store has runs on it."""
+    """What the store knows, and the page's devices: boards of servers, CARDS, and what the store has runs on.
+
+    Also this machine's CPU where the store has runs on it.
+    """
+    seen = {one.machine for one in measurements_from_store(store).measured}
     boards = tuple(Device(machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board)
-                   for board in BOARDS)  # fmt: skip
+                   for board in BOARDS if in_page(board) or board.name in seen)  # fmt: skip
     cpu = _this_cpu(store)
     learned = known_of(store, boards[0])
     if cpu is None:
         return learned, boards
     its = known_of(store, cpu)
     return replace(learned, fits=(*learned.fits, *its.fits), notes=(*learned.notes, *its.notes)), (*boards, cpu)
+
+
+def in_page(board: Board) -> bool:
+    """True for boards of servers but OTHERS, and for CARDS."""
+    card = board.name.startswith(("RTX", "GTX", "Titan", "Quadro", "T1200")) or board.gpu.capability == "gfx906"
+    return board.name in CARDS or not (card or board.name in OTHERS)
 
 
 def _this_cpu(store: Path) -> Device | None:
@@ -150,14 +177,17 @@ def _this_cpu(store: Path) -> Device | None:
     return find_device("cpu", None, store, most) if most is not None else None
 
 
-def places(learned: Learned, devices: Sequence[Device], prices: Sequence[Price]) -> Iterator[Place]:
-    """Each device with its link, its offers and the power it draws."""
+def places(
+    learned: Learned, devices: Sequence[Device], prices: Sequence[Price], every: Sequence[Price]
+) -> Iterator[Place]:
+    """Each device with its link, its offers and the power it draws. ``every``: also offers that do not state their board."""
     for device in devices:
         board = device.board
-        offers = tuple(place for place, price in enumerate(prices) if board is not None and board in price.boards)
+        offers = tuple(place for place, price in enumerate(prices) if board is not None and price.board == board)
+        unsure = len(unsure_for(tuple(every), board)) if board is not None else 0
         link_gbs = board.gpu.link_gbs if board is not None else None
         link = f"{board.gpu.link}, data sheet" if board is not None else ""
-        yield Place(device.machine, device.source, link_gbs, link, offers, _watts(learned, device))
+        yield Place(device.machine, device.source, link_gbs, link, offers, _watts(learned, device), unsure)
 
 
 def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:

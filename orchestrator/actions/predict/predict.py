@@ -26,7 +26,7 @@ from perfctl.orchestrator.analyse.memory.by_batch import LinesError, inference_l
 from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
-from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board
+from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board, unsure_for
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.workloads.models.find import workload_of
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
@@ -63,6 +63,7 @@ def predict(
     inputs: Sequence[str] = (),
     threads: int | None = None,
     seq: int | None = None,
+    prices: Path | str | None = None,
     messages: Messages = SILENT,
 ) -> Answer:
     """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``, on ``device``.
@@ -76,6 +77,7 @@ def predict(
     interconnect: GB/s between GPUs, one way; overlap: share of the communication that is hidden behind backward, 0 to 1;
     efficiency: data-parallel efficiency, 0 to 1, instead of working it out.
     inputs: shape of one sample, "3x224x224", for a model that does not state it. seq: sequence length of a library's model.
+    prices: a price table (CSV) in place of the one in use.
 
     ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
     ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
@@ -88,7 +90,7 @@ def predict(
         model=model, batches=batches, device=device, device_spec=device_spec, samples=dataset_size, epochs=epochs,
         precision=precision, optimizer=optimizer, gpus=gpus, infer=infer, store=Path(store), tariff=tariff, power=power,
         link_gbs=interconnect, overlap=overlap, efficiency=efficiency, inputs=tuple(inputs), threads=threads,
-        seq=seq,
+        seq=seq, prices=Path(prices) if prices is not None else None,
     )  # fmt: skip
     return answer(question, messages)[0]
 
@@ -96,7 +98,7 @@ def predict(
 def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Known]:
     """The answer, and what the store knows. Raises UsageError before anything slow begins."""
     question.check()
-    prices = load()
+    prices = load(question.prices)
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     known = known_of(question.store, device, messages)
     training, inputs, seq = not question.infer, question.inputs, question.seq
@@ -104,7 +106,8 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
         question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq, messages=messages
     )
     points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
-    notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points))))
+    notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points),
+                                *_price_notes(prices, device, points[0]))))  # fmt: skip
     return Answer(question, subject, device, points, prices, notes), known
 
 
@@ -159,6 +162,17 @@ def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
         yield f"the batch size is that of each GPU: a step has {job.batch * question.gpus:,} samples"
         more = job.parameters * cost.GRADIENT_BYTES / 1e6
         yield f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on each GPU"
+
+
+def _price_notes(prices: PriceTable, device: Device, point: AnswerPoint) -> Iterator[str]:
+    if point.training.billed is None or device.board is None:
+        return
+    unsure = unsure_for(prices.prices, device.board)
+    if unsure:
+        listed = f"'perfctl prices --gpu \"{device.board.name}\"' lists them"
+        yield f"offers that may have this GPU but do not state its form are not used ({len(unsure)} of them; {listed})"
+    if not point.training.rentals:
+        yield f"no cost: no offer of {prices.where} states that it has a {device.board.name}"
 
 
 def find_device(
@@ -271,28 +285,31 @@ def _doubts(works: tuple[Operation, ...], found: Estimate) -> Iterator[str]:
 def frontier_of(found: Answer, known: Known) -> cost.Frontier:
     """Time against cost over every offer of the price table and every batch size.
 
-    Each offer is used with all its GPUs. Where it may be one of several boards, the slowest counts, and all must fit.
+    Each offer is used with all its GPUs. One that does not say which board it has is not compared.
     Raises UsageError when the size of the dataset is not given.
     """
     if found.question.samples is None:
         raise UsageError("`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`")
     steps: dict[tuple[Board, int], StepTime | None] = {}
     choices: list[cost.Choice] = []
-    too_large = unknown = 0
+    too_large = unknown = unsure = 0
     for price in found.prices.prices:
+        board = price.board
+        if board is None:
+            unsure += 1
+            continue
         for batch in found.question.batches:
-            if not all(_fits(found, board, batch) for board in price.boards):
+            if not _fits(found, board, batch):
                 too_large += 1
                 continue
-            whole = list(_trainings(found, known, price, batch, steps))
-            if not whole or price.on_demand is None:
+            whole = _training(found, known, price, board, batch, steps)
+            if whole is None or price.on_demand is None:
                 unknown += 1
                 continue
-            board, slowest = max(whole, key=lambda item: item[1].step.value)
-            (rental,) = slowest.rentals
-            assert slowest.billed is not None and rental.on_demand is not None
-            choices.append(cost.Choice(price, board.name, batch, slowest.billed, rental.on_demand, rental.spot))
-    return cost.Frontier(cost.frontier(choices), len(choices), too_large, unknown)
+            (rental,) = whole.rentals
+            assert whole.billed is not None and rental.on_demand is not None
+            choices.append(cost.Choice(price, board.name, batch, whole.billed, rental.on_demand, rental.spot))
+    return cost.Frontier(cost.frontier(choices), len(choices), too_large, unknown, unsure)
 
 
 def _fits(found: Answer, board: Board, batch: int) -> bool:
@@ -300,18 +317,18 @@ def _fits(found: Answer, board: Board, batch: int) -> bool:
     return lines is None or cost.room_of(lines, batch, of_board(board).memory_bytes).fits is not False
 
 
-def _trainings(
-    found: Answer, known: Known, price: Price, batch: int, steps: dict[tuple[Board, int], StepTime | None]
-) -> Iterator[tuple[Board, cost.Training]]:
+def _training(
+    found: Answer, known: Known, price: Price, board: Board, batch: int, steps: dict[tuple[Board, int], StepTime | None]
+) -> cost.Training | None:
     question = replace(found.question, gpus=price.count)
-    for board in price.boards:
-        if (board, batch) not in steps:
-            try:
-                steps[board, batch] = step_on(of_board(board), question, found.subject, known, batch)
-            except UsageError:  # no peak for this precision on this board
-                steps[board, batch] = None
-        step = steps[board, batch]
-        if step is not None:
-            job = job_on(board, question, found.subject, batch)
-            alone = cost.Span(step.seconds, step.low, step.high)
-            yield board, cost.training(alone, job, backward=step.phases.get("backward"), prices=(price,))
+    if (board, batch) not in steps:
+        try:
+            steps[board, batch] = step_on(of_board(board), question, found.subject, known, batch)
+        except UsageError:  # no fast path for this precision on this board
+            steps[board, batch] = None
+    step = steps[board, batch]
+    if step is None:
+        return None
+    job = job_on(board, question, found.subject, batch)
+    alone = cost.Span(step.seconds, step.low, step.high)
+    return cost.training(alone, job, backward=step.phases.get("backward"), prices=(price,))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from perfctl.orchestrator.actions.files import user_folder, write_text
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, read_prices
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
+VARIABLE = "PERFCTL_PRICES"
+"""Environment variable with the path of the user's own table."""
 LARGEST = 10_000_000
 """Bytes: a larger file is not a price table."""
 
@@ -20,16 +24,18 @@ class OwnTable:
 
     path: Path
     offers: int
+    unsure: int
+    """Offers whose GPU may be several boards: no prediction uses them."""
 
 
-def prices(gpu: str | None = None) -> PriceTable:
-    """The offers of the table in use, in US dollars an hour; ``gpu``: only those that have this GPU.
+def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
+    """The offers of the table in use, or of ``file``, in US dollars an hour; ``gpu``: only those that have, or may have, this GPU.
 
     Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's table cannot be read.
     """
     from perfctl.orchestrator.analyse.hardware.gpus import meant, nearest
 
-    table = load()
+    table = load(file)
     if gpu is None:
         return table
     wanted = set(meant(gpu))
@@ -37,7 +43,7 @@ def prices(gpu: str | None = None) -> PriceTable:
         close = nearest(gpu)
         near = f"Near it: {', '.join(close)}" if close else "'perfctl prices' lists all"
         raise UsageError(f"`gpu`: '{gpu}' is not in the table of devices", near)
-    return PriceTable(tuple(price for price in table.prices if wanted & set(price.boards)), table.where)
+    return replace(table, prices=tuple(price for price in table.prices if wanted & set(price.boards)))
 
 
 def update(file: Path) -> OwnTable:
@@ -50,30 +56,42 @@ def update(file: Path) -> OwnTable:
         remedy = "Set XDG_CONFIG_HOME to a folder"
         raise PerfctlError(f"{mine.parent}: cannot be created ({error.strerror})", remedy) from error
     write_text(mine, file.read_text(encoding="utf-8"))
-    return OwnTable(mine, len(found))
+    return OwnTable(mine, len(found), sum(price.board is None for price in found))
 
 
 def reset() -> Path | None:
-    """Go back to perfctl's table; the file that was removed, None when there was none."""
+    """Go back to perfctl's table; the file that was removed, None when there was none.
+
+    Raises UsageError where PERFCTL_PRICES names the table: that file is the user's to remove.
+    """
     mine = own_file()
+    if os.environ.get(VARIABLE):
+        raise UsageError(f"prices reset: {VARIABLE} says that {mine} is the table", f"Unset {VARIABLE} instead")
     there = mine.exists()
     mine.unlink(missing_ok=True)
     return mine if there else None
 
 
 def own_file() -> Path:
-    """Where the user's table is kept, present or not: below XDG_CONFIG_HOME, else ~/.config."""
+    """Where the user's table is kept, present or not: where PERFCTL_PRICES says, else below XDG_CONFIG_HOME or ~/.config."""
+    if asked := os.environ.get(VARIABLE):
+        return Path(asked)
     return user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
 
 
-def load() -> PriceTable:
-    """The table in use. Raises PerfctlError when the user's own cannot be read."""
+def load(file: Path | None = None) -> PriceTable:
+    """The table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
+    today = datetime.now(UTC).date()
+    if file is not None:
+        return PriceTable(read_file(file), str(file), today)
     mine = own_file()
+    if os.environ.get(VARIABLE) and not mine.exists():
+        raise PerfctlError(f"{VARIABLE}: there is no {mine}", "'perfctl prices update FILE' writes it; or unset it")
     if mine.exists():
         remedy = "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
-        return PriceTable(read_file(mine, remedy), f"your own table, {mine}")
+        return PriceTable(read_file(mine, remedy), f"your own table, {mine}", today)
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
-    return PriceTable(read_prices(text), "the table that comes with perfctl")
+    return PriceTable(read_prices(text), "the table that comes with perfctl", today)
 
 
 def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:

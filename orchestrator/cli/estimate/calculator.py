@@ -18,6 +18,9 @@ def calculator(
         str, typer.Option(metavar="NAMES", help="torchvision models in it: all, none, or resnet50,vgg16.")
     ] = "all",
     store: Annotated[Path, typer.Option("--store", help="Its runs are used where it is there.")] = DEFAULT,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'.")
+    ] = None,
     force: console.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -29,7 +32,9 @@ def calculator(
     from perfctl.orchestrator.actions.predict import calculator as actions
 
     with working() as steps:
-        size, known = actions.calculator(out, models, store, force=force, progress=steps, messages=console)
+        size, known = actions.calculator(
+            out, models, store, table=prices, force=force, progress=steps, messages=console
+        )
     devices = len(known.places)
     traced = sum(model.network.family == "torchvision" for model in known.models)
     if as_json:

@@ -59,6 +59,9 @@ def predict(
     frontier: Annotated[
         bool, typer.Option("--frontier", help="Show time against cost over all offers and batch sizes.")
     ] = False,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'.")
+    ] = None,
     store: Annotated[
         Path | None,
         typer.Option("--store", help="The store whose runs are used. Default: perfctl.db, if it exists."),
@@ -89,6 +92,7 @@ def predict(
         inputs=tuple(inputs or ()),
         threads=threads,
         seq=seq,
+        prices=prices,
     )
     found, known = actions.answer(question, console)
     best = actions.frontier_of(found, known) if frontier else None

@@ -20,7 +20,10 @@ def prices(
     file: Annotated[
         Path | None, typer.Argument(help="CSV for update; docs/commands/prices.md has its columns.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="Only offers that have this GPU.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="Only offers that have, or may have, this GPU.")] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="List this table (CSV) instead of the one in use.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List what GPUs cost to rent, with the date of every price, or use a table of your own."""
@@ -34,35 +37,39 @@ def prices(
     elif action == "reset":
         _reset()
     else:
-        _list(gpu, as_json)
+        _list(gpu, prices, as_json)
 
 
-def _list(gpu: str | None, as_json: bool) -> None:
+def _list(gpu: str | None, file: Path | None, as_json: bool) -> None:
     from perfctl.orchestrator.actions.predict import prices as actions
     from perfctl.orchestrator.report import prices as prices_text
 
-    table = actions.prices(gpu)
+    table = actions.prices(gpu, file)
     shown = table.prices
     if as_json:
-        console.as_json({"table": table.where, "prices": [prices_text.as_json(price) for price in shown]})
+        found = [prices_text.as_json(price, table.today) for price in shown]
+        console.as_json({"table": table.where, "prices": found})
         return
     if not shown:
         console.result(f"No offer of {gpu} in {table.where}")
         return
     console.show(prices_text.table(shown))
-    said = prices_text.sources(shown)
-    console.result(
-        f"\n{len(shown)} offers of {table.where}, US dollars an hour and instance. Prices of {prices_text.days(shown)}"
-        + (f", source: {said[0]}" if len(said) == 1 else "")
-    )
+    console.result("\n" + "\n".join(prices_text.below(table)))
+    if (said := prices_text.old(table, shown)) is not None:
+        console.warning(said)
 
 
 def _update(file: Path) -> None:
     from perfctl.orchestrator.actions.predict import prices as actions
 
     mine = actions.update(file)
-    console.result(f"Wrote {mine.path} ({mine.offers} offers)")
+    console.result(f"Wrote {mine.path} ({mine.offers} offer{'s' * (mine.offers != 1)})")
     console.note("perfctl predict now uses it; 'perfctl prices reset' goes back")
+    if mine.unsure:
+        console.warning(
+            f"no prediction uses {mine.unsure} of {mine.offers} offers, because their GPU may be several boards: write for "
+            "example A100 SXM4 80 GB instead of A100 80 GB"
+        )
 
 
 def _reset() -> None:
