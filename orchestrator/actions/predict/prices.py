@@ -91,7 +91,7 @@ def load(file: Path | None = None) -> PriceTable:
         remedy = "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
         return PriceTable(read_file(mine, remedy), f"your own table, {mine}", today)
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
-    return PriceTable(read_prices(text), "the table that comes with perfctl", today)
+    return PriceTable(read_prices(text), "perfctl's own table", today)
 
 
 def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:
