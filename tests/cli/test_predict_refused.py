@@ -27,6 +27,7 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
             "T4 has no TF32 (products would run in fp32, no faster). Precisions it has: fp32, fp16",
         ),
         (("--batch", 64, "--device", "P40", "--precision", "fp16"), "P40 has no fast fp16"),
+        (("--batch", 64, "--device", "cpu", "--precision", "tf32"), "a CPU has no TF32"),
         (
             ("--batch", 64, "--device", "T4", "--precision", "fp8"),
             "--precision must be one of fp32, tf32, bf16, fp16, got 'fp8'",

@@ -98,6 +98,8 @@ def predict(
 def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Known]:
     """The answer, and what the store knows. Raises UsageError before anything slow begins."""
     question.check()
+    if (question.device or "").lower() == "cpu" and question.precision == "tf32":  # before its peaks are measured
+        raise UsageError("a CPU has no TF32: products would run in fp32", "Use `precision` fp32")
     prices = load(question.prices)
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     known = known_of(question.store, device, messages)
