@@ -86,8 +86,8 @@ def _products(name: str) -> Sequence[Gpu]:
 def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
     """(product, FLOP/s) of the fastest that the name and memory may mean, at the published peak of ``precision``.
 
-    fp32 may also run as TF32 where the chip has it, and on AMD's matrix cores. None where no record names a product of the table, or for a
-    precision without a path. A kernel that is said to be faster than this was not timed.
+    fp32 may also run as TF32 where the chip has it, and on AMD's matrix cores. None where no record names a product of
+    the table, or for a precision without a path. A kernel that is said to be faster than this was not timed.
     """
     path = PATH_OF.get(precision or "")
     if seen is None or not seen.name or path is None:
