@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.cells import (
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of
+from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of, wide_of
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.report import Summary
@@ -186,8 +186,14 @@ def _accuracy_table(points: Sequence[InferencePoint]) -> Table | None:
             continue
         figures = point.latency.figures
         low, high = interval_of(point)
+        wide = wide_of(point)
+        ends = (
+            Cell(f"needs {wide.further}", wide.reason, "no", value="unknown")
+            if wide
+            else f"{percent(low)} to {percent(high)}"
+        )
         rows.append([
-            *_heads(point), share_cell(top1_of(point)), f"{percent(low)} to {percent(high)}",
+            *_heads(point), share_cell(top1_of(point)), ends,
             share_cell(figures.get("top5"), why(point, "top5")), cells.decimal_cell(figures.get("loss"), why(point, "loss")),
             images_of(point), _skipped(point),
         ])  # fmt: skip
