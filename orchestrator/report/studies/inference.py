@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.statistics import Ratio, ratio
 from perfctl.orchestrator.analyse.usage.busy import BUSY
@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.usage.latency import PAYS, Latency, pays_until
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.inference import all_charts, images_of, interval_of, top1_of, wide_of
 from perfctl.orchestrator.report.numbers import per_second, percent, size, time
-from perfctl.orchestrator.report.page.records import LONGEST, Finding, shortened
+from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.studies.inference_tables import LABELS, dlprof_runs, labelled, tables_of, why
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.records.run import Run
@@ -58,7 +58,8 @@ def inference_page(runs: Sequence[Run], asked: InferenceRequest) -> StudyPage:
     origins = {run.origin for run in runs} - {"measured"}
     return StudyPage(
         "inference", "Inference at low batch", tuple(facts_of(points)),
-        tuple(one for one in findings_of(points, busy, asked.line15) if one.evidence in there), tuple(chapters),
+        tuple(replace(one, text=one.first) for one in findings_of(points, busy, asked.line15) if one.evidence in there),
+        tuple(chapters),
         tuple(_missing(points, busy, asked)), ", ".join(sorted(origins)) or None, asked.command, asked.links,
     )  # fmt: skip
 
@@ -121,8 +122,7 @@ def findings_of(
         *_headline(points), *_on_batch(points), *_on_speed(points), *_on_busy(points, busy), *_on_waiting(points),
         *_on_accuracy(points), *_on_images(points), *_on_lines(points, line15 or {}), *_on_states(points),
     )  # fmt: skip
-    for text, evidence in parts[:MOST]:
-        yield Finding(shortened(text), evidence)
+    yield from (Finding(text, evidence) for text, evidence in parts[:MOST])
 
 
 def _by_model(points: Sequence[InferencePoint]) -> Iterator[tuple[str, list[InferencePoint]]]:
@@ -153,13 +153,17 @@ def _headline(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
         return
     first, second = best[:2]
     mine, other = (f"{per_second(one.images_per_second)} images/s at batch {one.batch}" for one in (first, second))
+    fewest = min(first.count, second.count)
     judged = _compared(first, second)
     if isinstance(judged, Ratio) and judged.low <= 1 <= judged.high:
         yield f"{first.model} and {second.model} cannot be told apart: at best {mine} and {other}.", "throughput"
         return
-    factor = times_as_many(first.images_per_second / second.images_per_second)
-    few = "" if isinstance(judged, Ratio) else f" Only {min(first.count, second.count)} batches were timed."
-    yield f"{first.model} is the fastest: {mine}, {factor} {second.model} at its best ({other}).{few}", "throughput"
+    if isinstance(judged, str):
+        text = f"{first.model} was the fastest ({mine}; {second.model} {other}), but {fewest} timed batches are too few to be sure."
+    else:
+        factor = times_as_many(first.images_per_second / second.images_per_second)
+        text = f"{first.model} is the fastest: {mine}, {factor} {second.model} at its best ({other})."
+    yield text, "throughput"
 
 
 def _compared(first: Latency, second: Latency) -> Ratio | str:
@@ -186,12 +190,12 @@ def _on_batch(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
             continue
         since, last = pays_until(rates), max(rates)
         if since == last:
-            text = f"{model}: a larger batch pays up to the largest that was measured, {last}."
+            text = f"A larger batch gives {model} more images/s up to the largest that was measured, {last}."
             found.append((text, f"{model} none up to {last}"))
         else:
-            text = f"{model}: from batch {since} on a larger one pays little, under {PAYS * 100:.0f} % more images/s."
+            text = f"From batch {since} on, a larger batch gives {model} under {PAYS * 100:.0f} % more images/s."
             found.append((text, f"{model} {since}"))
-    lead = f"Batch from which a larger one pays under {PAYS * 100:.0f} % more images/s"
+    lead = f"Batch from which a larger one gives under {PAYS * 100:.0f} % more images/s"
     yield from ((text, "throughput") for text in _few(lead, found))
 
 
