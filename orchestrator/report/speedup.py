@@ -30,6 +30,9 @@ DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 PHASES = {"data": "data loading", "copy": "copying to the device", "optimizer": "the optimizer"}
 LOADING = 0.1
 """From this share of a step on, waiting for data is what a headline says of the rest."""
+GAINS, SAME_RESULT = "Speed-up", "Training time to the same result"
+FIRST = (GAINS, SAME_RESULT)
+"""Tables that stand open on the page."""
 WHICH = (
     "Whole epochs answer how much sooner training ends: every sample is loaded and trained on once, without a profiler. Steps "
     "answer where in a step the time goes; they run under the profiler, which slows them, so their speed-up is another figure."
@@ -49,6 +52,8 @@ class SpeedupPart:
     notes: tuple[str, ...]
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
+    folded: tuple[Table, ...]
+    """What the charts show, and the shares of operations: closed until they are asked for, and not printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class SpeedupView:
     title: str
     findings: tuple[Finding, ...]
     """One a batch size and device: how many times faster."""
+    notes: tuple[str, ...]
+    """Sentences that hold for all batch sizes."""
     overview: Table | None
     """All batch sizes; None where there is one."""
     charts: tuple[Chart, ...]
@@ -66,20 +73,26 @@ class SpeedupView:
 
 def page_view(studies: Sequence[Speedup]) -> SpeedupView:
     """One page: the answer, all batch sizes side by side where there are several, then each of them."""
-    parts = []
-    for place, one in enumerate(studies, 1):
+    parts, said_of = [], [notes(one) for one in studies]
+    common = tuple(note for note in said_of[0] if all(note in others for others in said_of))
+    for place, (one, own) in enumerate(zip(studies, said_of, strict=True), 1):
         key, (first, *others) = f"s{place}", tables(one)
         title = f"Batch {one.batch}" if one.batch else "Batch size not known"
         charts = tuple(speedup.charts(one, key))
-        parts.append(SpeedupPart(key, title, tuple(notes(one)), charts, (upright(first, explained=True), *others)))
+        shown = [upright(first, explained=True), *(each for each in others if each.caption in FIRST)]
+        folded = tuple(each for each in others if each.caption not in FIRST)
+        alone = tuple(note for note in own if note not in common)
+        parts.append(SpeedupPart(key, title, alone, charts, tuple(shown), folded))
     names = ", ".join(arm.label for arm in studies[0].arms)
     several = len({one.batch for one in studies}) > 1
     said = tuple(
-        headline(one, other, part.key) for one, part in zip(studies, parts, strict=True) for other in one.against
+        headline(one, other, part.key, several=several)
+        for one, part in zip(studies, parts, strict=True)
+        for other in one.against
     )
     across = tuple(speedup.across(studies)) if several else ()
     title = f"{studies[0].workload or 'a program'}: {names}"
-    return SpeedupView(title, said, overview(studies) if several else None, across, tuple(parts))
+    return SpeedupView(title, said, common, overview(studies) if several else None, across, tuple(parts))
 
 
 def name_of(one: Speedup) -> str:
@@ -92,12 +105,14 @@ def device_of(label: str) -> str:
     return label.replace(kind, DEVICES.get(kind, kind), 1)
 
 
-def headline(one: Speedup, other: Against, key: str) -> Finding:
+def headline(one: Speedup, other: Against, key: str, *, several: bool = False) -> Finding:
     """ "U-Net: GPU 11.30 times faster than CPU by whole epochs (9.80 to 12.90); data loading then takes 41 % of a step."
 
-    By whole epochs where they are known, else by steps; where the steps say otherwise, that follows.
+    By whole epochs where they are known, else by steps; where the steps say otherwise, that follows. ``several``: with the
+    batch size.
     """
-    start, base = f"{name_of(one)}: {device_of(other.label)}", device_of(one.base)
+    at = f", batch {one.batch}" if several else ""
+    start, base = f"{name_of(one)}{at}: {device_of(other.label)}", device_of(one.base)
     if other.refused:
         return Finding(shortened(f"{start} has no speed-up: {other.refused[0]}."), key, True)
     lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
@@ -190,7 +205,9 @@ def overview(found: Sequence[Speedup]) -> Table | None:
 
 def notes(one: Speedup) -> list[str]:
     """Sentences that a reader of the tables needs."""
-    said = [f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time."]
+    both = any({"step", "epoch"} <= {line.level for line in other.lines} for other in one.against)
+    said = [WHICH] if both else []
+    said.append(f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time.")
     for other in one.against:
         said += [f"{other.label} has no speed-up: {why}." for why in other.refused]
         unknown = [item.fact for item in other.differences if item.a == item.b]
@@ -202,8 +219,6 @@ def notes(one: Speedup) -> list[str]:
     said += [f"{label} failed: {why}." for label, why in one.failed]
     if any(line.unsettled for other in one.against for line in other.lines):
         said.append(UNKNOWN)
-    if any({"step", "epoch"} <= {line.level for line in other.lines} for other in one.against):
-        said.append(WHICH)
     for other in one.against:
         if apart := disagreement(other.lines):
             steps, whole = (f"{ratio(one.value)} ({span(one)})" for one in apart)
@@ -219,7 +234,7 @@ def notes(one: Speedup) -> list[str]:
 
 def tables(one: Speedup) -> list[Table]:
     """In the order of reading, without empty ones."""
-    found = [_arms(one), _gains(one, ("epoch", "step", "phase"), "Speed-up"), _reached(one), _course(one)]
+    found = [_arms(one), _gains(one, ("epoch", "step", "phase"), GAINS), _reached(one), _course(one)]
     found += [_gains(one, ("layer",), "Speed-up by layer"), *_if_only(one), _categories(one)]
     found += [_top(arm) for arm in one.arms]
     return [item for item in found if item is not None]
@@ -317,7 +332,7 @@ def _reached(one: Speedup) -> Table | None:
     for item in one.reached:
         target = f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} {item.target:.4g}"
         rows.append([target, *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
-    return table("Training time to the same result", heads, rows)
+    return table(SAME_RESULT, heads, rows)
 
 
 def _course(one: Speedup) -> Table | None:

@@ -134,7 +134,7 @@ def pies(
 
 def charts(one: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
     """Everything that this study has values for; ``pie`` draws shares of a whole as pies."""
-    return [*_course_charts(one, key), *_bar_charts(one, key), *work_charts(one, key, pie=pie)]
+    return [*_bar_charts(one, key), *_course_charts(one, key), *work_charts(one, key, pie=pie)]
 
 
 def across(found: Sequence[Speedup]) -> Iterator[Chart]:
@@ -155,7 +155,7 @@ def across(found: Sequence[Speedup]) -> Iterator[Chart]:
                    tuple(gain.high for gain in at.values()), place)
             for place, (label, at) in enumerate(gains.items(), 1)
         ]  # fmt: skip
-        if lines:
+        if any(len(line.batches) > 1 for line in lines):
             title = f"Times faster than {base} by {what}, by batch size"
             said = "; ".join(f"{line.label} {ratio(line.values[0])} to {ratio(line.values[-1])}" for line in lines)
             svg = against_batch(f"all-{level}", f"{title}. {said}", lines, ratio, up="times faster")

@@ -92,7 +92,9 @@ def _flops_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, st
             names = ", ".join(point.loose_names)
             yield f"{said}; kernels of no layer show {si(point.loose, 'FLOP')} of {names}.", "comparison"
         else:
-            why = (point.counted.reason or "no counters at this batch size").partition(";")[0]  # the rest is in the table
+            why = (point.counted.reason or "no counters at this batch size").partition(";")[
+                0
+            ]  # the rest is in the table
             yield f"{said}; nothing was counted: {why}.", "comparison"
     flat = [point.loose for point in found if point.loose is not None]
     if len(flat) > 1 and len(set(flat)) == 1 and found[0].batch != found[-1].batch:

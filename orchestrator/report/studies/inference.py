@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.statistics import Ratio, ratio
+from perfctl.orchestrator.analyse.statistics import FEWEST_STEPS, Ratio, ratio
 from perfctl.orchestrator.analyse.usage.busy import BUSY
 from perfctl.orchestrator.analyse.usage.inference import BusyFrom, InferencePoint, busy_from, inference_points
 from perfctl.orchestrator.analyse.usage.latency import PAYS, Latency, pays_until
@@ -158,7 +158,7 @@ def _headline(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     if isinstance(judged, Ratio) and judged.low <= 1 <= judged.high:
         yield f"{first.model} and {second.model} cannot be told apart: at best {mine} and {other}.", "throughput"
         return
-    if isinstance(judged, str):
+    if isinstance(judged, str) and fewest < FEWEST_STEPS:
         text = f"{first.model} was the fastest ({mine}; {second.model} {other}), but {fewest} timed batches are too few to be sure."
     else:
         factor = times_as_many(first.images_per_second / second.images_per_second)
@@ -183,7 +183,7 @@ def times_as_many(factor: float) -> str:
 
 def _on_batch(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     """From which batch size on a larger one hardly pays."""
-    found = []
+    found, largest = [], []
     for model, timed in _by_model(points):
         rates = {one.batch: one.images_per_second for point in timed if (one := point.latency) is not None}
         if len(rates) < 2:
@@ -192,9 +192,16 @@ def _on_batch(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
         if since == last:
             text = f"A larger batch gives {model} more images/s up to the largest that was measured, {last}."
             found.append((text, f"{model} none up to {last}"))
+            largest.append(last)
         else:
             text = f"From batch {since} on, a larger batch gives {model} under {PAYS * 100:.0f} % more images/s."
             found.append((text, f"{model} {since}"))
+    if len(largest) == len(found) > 2 and len(set(largest)) == 1:
+        yield (
+            f"A larger batch gives every model more images/s, up to the largest that was measured, {largest[0]}.",
+            "throughput",
+        )
+        return
     lead = f"Batch from which a larger one gives under {PAYS * 100:.0f} % more images/s"
     yield from ((text, "throughput") for text in _few(lead, found))
 

@@ -65,9 +65,10 @@ def _heads(point: InferencePoint) -> list[Cell]:
 def _made(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[object]], *, whole: bool = False
 ) -> Table | None:
-    """A table that begins with model and batch size. A column of dashes is a note instead, except in
-    one that is ``whole``."""
-    return table(caption, [*HEADS, *columns], rows, limit=ROWS, whole=whole)
+    """A table that begins with model and batch size; None where nothing else is known. A column of dashes is a note instead,
+    except in one that is ``whole``."""
+    made = table(caption, [*HEADS, *columns], rows, limit=ROWS, whole=whole)
+    return made if made is not None and len(made.columns) > len(HEADS) else None
 
 
 def _latency_table(points: Sequence[InferencePoint]) -> Table | None:

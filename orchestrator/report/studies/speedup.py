@@ -33,7 +33,8 @@ def study_page(
     titles = [f"{parts.name_of(one)}, batch {one.batch}" for one in found]
     keys = _keys(found)
     pairs = list(zip(found, keys, strict=True))
-    findings = [parts.headline(one, other, key) for one, key in pairs for other in one.against]
+    several = len({one.batch for one in found}) > 1
+    findings = [parts.headline(one, other, key, several=several) for one, key in pairs for other in one.against]
     findings += [each for one, key in pairs for each in _details(one, key)]
     findings += _unsteady(pairs)
     chapters = [_answer(found), *map(_network, found, titles, keys), *_pies(found, titles), _files(runs, logs, traces)]
