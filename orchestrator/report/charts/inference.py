@@ -18,7 +18,7 @@ FAR, APART = ("latency", "throughput"), 30
 """Charts with a logarithmic axis where values are further apart than this factor: on a linear one the small are one line."""
 MOMENTS = 100
 """Points of a curve over time; of more readings each point is the largest of several."""
-PARTS = {"loading": 1, "copies": 4, "compute": 0}
+PARTS = {"loading": 1, "copies": 2, "compute": 0}
 """Part of a step -> its colour."""
 Value = Callable[[InferencePoint], float | None]
 
@@ -92,7 +92,7 @@ def _throughput(points: Sequence[InferencePoint]) -> Chart | None:
         return None if point.latency is None else point.latency.images_per_second
 
     note = "images of full batches over the time of their steps, waiting for images included"
-    return _lines("throughput-images", "Images per second", points, value, per_second, note)
+    return _lines("throughput-images", "Images per second", points, value, lambda rate: short(per_second(rate)), note)
 
 
 def _parts(points: Sequence[InferencePoint]) -> Iterator[Chart]:
