@@ -59,15 +59,14 @@ def page_view(
         drawn.append(_study(one, f"s{number}", ranks.get(number, ())))
     inference = inference_view(found)
     if inference is not None:
-        apart_from = [study for study in found if not answered(study)]
-        title = inference.heading if title is None and not bench and not apart_from else title
         drawn = [_details(view, study, found) for view, study in zip(drawn, found, strict=True)]
     views = (*([inference] if inference else []), *bench_views(bench, len(found) + 1), *_told_apart(drawn))
     if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
         title = f"{label(found[0])}, {len(found)} parts of a study"
     if title is None:
-        several = f"{len(views)} studies and reports" if views else "nothing to show"
-        title = views[0].heading if len(views) == 1 else several
+        shown = [view for view in views if not view.folded]
+        several = f"{len(shown)} studies and reports" if views else "nothing to show"
+        title = shown[0].heading if len(shown) == 1 else several
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
     return PageView(title, stamp, views)

@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.studies.inference import times_as_many
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
 from tests.analyse import synthetic
+from tests.report.evidence import unproved
 
 MS = 1_000_000
 MADE = "2026-11-20T10:00:00Z"
@@ -80,6 +81,14 @@ def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> Non
     for row in rows:
         batch, rate, step = (float(row[place].value or 0) for place in (1, 2, 3))
         assert rate == pytest.approx(batch / (step / 1e9), rel=1e-5), "images/s = batch / mean step"
+
+
+@pytest.mark.parametrize("images", [400, 60])
+def test_every_number_of_a_finding_is_in_the_table_it_leads_to(images: int) -> None:
+    found = view(sweep(*TWO, images=images))
+    assert len(found.findings) > 4
+    for item in (*found.findings, *found.more):
+        assert not (lacking := unproved(item, found)), (item.text, lacking)
 
 
 def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_say_so() -> None:
