@@ -61,7 +61,7 @@ def page_view(
     if inference is not None:
         drawn = [_details(view, study, found) for view, study in zip(drawn, found, strict=True)]
     views = (*([inference] if inference else []), *bench_views(bench, len(found) + 1), *_told_apart(drawn))
-    if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
+    if title is None and inference is None and not bench and len(found) > 1 and len(parts(found)) == 1:
         title = f"{label(found[0])}, {len(found)} parts of a study"
     if title is None:
         shown = [view for view in views if not view.folded]
