@@ -20,6 +20,14 @@ _CLAUSES = ("; ", ": ", ", ", " (")
 """Where a longer sentence is broken, the best first."""
 
 
+def shortened(text: str) -> str:
+    """At most LONGEST characters, cut at a word: for a sentence that stands alone, without details after it."""
+    if len(text) <= LONGEST:
+        return text
+    whole = text[: LONGEST - 1].rpartition(" ")[0] or text[: LONGEST - 2]
+    return f"{whole.rstrip(' ,;:(')} …"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One finding: a sentence, and details after it. ``evidence`` is the section of the page that proves it."""
@@ -101,6 +109,8 @@ class StudyView:
     more: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
     sections: tuple[Section, ...]
+    folded: bool = False
+    """Closed until it is asked for: another part of the page has its answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.bench import apart, bench_views
 from perfctl.orchestrator.report.page.derived import derived_table
 from perfctl.orchestrator.report.page.icicle import icicles
-from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
 from perfctl.orchestrator.report.page.ranks import ranks_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
+from perfctl.orchestrator.report.studies.inference_view import answered, inference_view
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
@@ -57,16 +57,27 @@ def page_view(
     for number, one in enumerate(analyse_all(found, peaks), 1):
         begun(label(one.study), number - 1, len(found))
         drawn.append(_study(one, f"s{number}", ranks.get(number, ())))
-    views = tuple(drawn)
-    views = (*bench_views(bench, len(found) + 1), *_told_apart(views))
-    if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
+    inference = inference_view(found)
+    if inference is not None:
+        drawn = [_details(view, study, found) for view, study in zip(drawn, found, strict=True)]
+    views = (*([inference] if inference else []), *bench_views(bench, len(found) + 1), *_told_apart(drawn))
+    if title is None and inference is None and not bench and len(found) > 1 and len(parts(found)) == 1:
         title = f"{label(found[0])}, {len(found)} parts of a study"
     if title is None:
-        several = f"{len(views)} studies and reports" if views else "nothing to show"
-        title = views[0].heading if len(views) == 1 else several
+        shown = [view for view in views if not view.folded]
+        several = f"{len(shown)} studies and reports" if views else "nothing to show"
+        title = shown[0].heading if len(shown) == 1 else several
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
     return PageView(title, stamp, views)
+
+
+def _details(view: StudyView, study: Study, found: Sequence[Study]) -> StudyView:
+    """A study of inference below the view of all models: folded, unless it is the only one and was profiled."""
+    if not answered(study):
+        return view
+    alone = len(found) == 1 and any(run.profiler != "none" for run in study.runs)
+    return replace(view, heading=f"Details: {view.heading}", folded=not alone)
 
 
 def _told_apart(views: Sequence[StudyView]) -> tuple[StudyView, ...]:
@@ -92,6 +103,8 @@ def _ranks(found: Sequence[Study]) -> dict[int, tuple[Table, ...]]:
 def _study(found: Analysis, key: str, ranks: tuple[Table, ...] = ()) -> StudyView:
     """``ranks``: of the jobs whose first rank this study is."""
     study, said = found.study, findings(found)
+    if answered(study):  # they are in the view of all models
+        said = tuple(item for item in said if item.evidence != "inference")
     origins = about.origins(study.runs)
     origin = None if {name for name, _ in origins} <= {"measured"} else " and ".join(name for name, _ in origins)
     sections = tuple(
@@ -127,12 +140,11 @@ def _parts(
     """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
-    if drawn := (*counts_charts(key, found), *chart_views(key, entries, batch_points)):
+    answers = answered(study)
+    if drawn := (*counts_charts(key, found), *chart_views(key, entries, () if answers else batch_points)):
         if origin:
             drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
-    answers = inference_tables(some)
-    yield from _tables("inference", "Inference", *answers)
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
     if parts := icicles(found, colours):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
+from perfctl.orchestrator.analyse.statistics import interval_too_wide
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell, word
@@ -65,8 +66,11 @@ def _samples(point: BatchPoint) -> Cell:
 def _over_repeats(point: BatchPoint) -> Cell:
     if not point.repeats:
         return nothing("the sweep was not repeated (--repeat)")
+    wide = interval_too_wide(point.repeats) if point.interval else None
     ends = point.interval or (min(point.repeats), max(point.repeats))
     seen = f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
+    if wide is not None:
+        return Cell(f"unknown: needs {wide.further}", f"{wide.reason}; {seen}", "no", value="unknown")
     return text_cell(f"{time(ends[0])} to {time(ends[1])}", seen)
 
 
