@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
 from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
-from perfctl.orchestrator.report.charts.study import chart_views, counts_charts, label, layer_colours
+from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
 from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
@@ -27,8 +27,8 @@ from perfctl.orchestrator.report.page.icicle import icicles
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
-from perfctl.orchestrator.report.page.ranks import ranks_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
+from perfctl.orchestrator.report.page.several import overview, ranks_table
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
@@ -53,20 +53,24 @@ def page_view(
     whole, bench = apart(studies(runs))
     found = sorted(whole, key=lambda study: study.foreign)
     ranks = _ranks(found)
-    drawn = []
-    for number, one in enumerate(analyse_all(found, peaks), 1):
+    drawn, analysed = [], analyse_all(found, peaks)
+    for number, one in enumerate(analysed, 1):
         begun(label(one.study), number - 1, len(found))
         drawn.append(_study(one, f"s{number}", ranks.get(number, ())))
     views = tuple(drawn)
     views = (*bench_views(bench, len(found) + 1), *_told_apart(views))
     if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
-        title = f"{label(found[0])}, {len(found)} parts of a study"
+        models = dict.fromkeys(
+            study.runs[0].report.environment.get("option:model") or study.workload for study in found
+        )
+        title = f"{' and '.join(filter(None, models))}, {len(found)} parts of a study"
     if title is None:
         several = f"{len(views)} studies and reports" if views else "nothing to show"
         title = views[0].heading if len(views) == 1 else several
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
-    return PageView(title, stamp, views)
+    together = overview([(f"s{number}", one) for number, one in enumerate(analysed, 1)])
+    return PageView(title, stamp, views, overview=together)
 
 
 def _told_apart(views: Sequence[StudyView]) -> tuple[StudyView, ...]:
@@ -127,9 +131,13 @@ def _parts(
     """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
-    if drawn := (*counts_charts(key, found), *chart_views(key, entries, batch_points)):
-        if origin:
-            drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
+    drawn = chart_views(key, found)
+    if origin:
+        drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
+    entries_view = _ledger(found, said)
+    if entries_view is not None and entries_view.matrix is not None:
+        yield entries_view
+    if drawn:
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
     answers = inference_tables(some)
     yield from _tables("inference", "Inference", *answers)
@@ -137,17 +145,8 @@ def _parts(
     yield from _tables("times", "Host clock", times_table(found))
     if parts := icicles(found, colours):
         yield Section("breakdown", "Where the time goes", icicles=parts)
-    if view := ledger_view(found):
-        minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
-        whole = {short: name[:1000] for name, short in found.names.items() if name != short}
-        ways = packed(trails(found)) | {"names": whole}
-        yield Section(
-            "ledger",
-            "Ledger",
-            ledger=replace(view, sweep=_told_above(view.sweep, said)),
-            matrix=matrix(found, minor),
-            trails=ways,
-        )
+    if entries_view is not None and entries_view.matrix is None:
+        yield entries_view
     yield from _tables(
         "derived", "Derived counts", derived_table(found.prepared, found.names), folded=found.ledger.any_counted
     )
@@ -198,6 +197,19 @@ def _parts(
     yield from _tables("gaps", "Gaps", about.gaps(found.prepared, entries), about.diagnostics(some))
     if again := about.commands(study):
         yield Section("repeat", "Repeat", commands=again)
+
+
+def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
+    """The ledger as matrix and table, with the trails of its figures."""
+    view = ledger_view(found)
+    if view is None:
+        return None
+    minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
+    whole = {short: name[:1000] for name, short in found.names.items() if name != short}
+    return Section(
+        "ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)), matrix=matrix(found, minor),
+        trails=packed(trails(found)) | {"names": whole},
+    )  # fmt: skip
 
 
 def _absent(key: str, title: str, why: str | None) -> Iterable[Section]:
