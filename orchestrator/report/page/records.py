@@ -72,6 +72,8 @@ class Section:
     tables: tuple[Table, ...] = ()
     ledger: LedgerView | None = None
     matrix: Matrix | None = None
+    small: tuple[str, ...] = ()
+    """Rows of the matrix that print leaves out, "conv1 forward", the largest of them first."""
     trails: Mapping[str, Any] = field(default_factory=dict)
     """As ``trail.packed`` makes them; "names": short kernel name -> whole name."""
     note: str | None = None

@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
-from perfctl.orchestrator.report.ledger.matrix import matrix
+from perfctl.orchestrator.report.ledger.matrix import Matrix, matrix
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
@@ -39,6 +39,8 @@ NUMBERS = (
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
 """Charts on the first screen; the others are in the batch sweep."""
+PRINTED = 40
+"""Rows of the matrix on paper, those with the most time."""
 
 
 def page_view(
@@ -206,10 +208,22 @@ def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
         return None
     minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
     whole = {short: name[:1000] for name, short in found.names.items() if name != short}
+    drawn = matrix(found, minor)
     return Section(
-        "ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)), matrix=matrix(found, minor),
-        trails=packed(trails(found)) | {"names": whole},
+        "ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)), matrix=drawn,
+        small=_small(found, drawn) if drawn else (), trails=packed(trails(found)) | {"names": whole},
     )  # fmt: skip
+
+
+def _small(found: Analysis, drawn: Matrix) -> tuple[str, ...]:
+    """Names of the rows beyond the PRINTED that take the most time, or have the most FLOPs on paper where none is timed."""
+    weight: dict[str, tuple[float, float]] = {}
+    for row in found.ledger.rows:
+        name = f"{row.place} {'' if row.place == row.direction else row.direction}".strip()
+        time, work = weight.get(name, (0.0, 0.0))
+        weight[name] = max(time, row.share or 0.0), max(work, float(row.paper.value or 0))
+    names = [f"{row.layer} {row.direction}".strip() for row in drawn.rows]
+    return tuple(sorted(names, key=lambda name: weight.get(name, (0.0, 0.0)), reverse=True)[PRINTED:])
 
 
 def _absent(key: str, title: str, why: str | None) -> Iterable[Section]:
