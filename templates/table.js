@@ -78,7 +78,7 @@ document.querySelectorAll("figure.launches").forEach((figure) => {
     if (column.kind === "start") { column.from = Infinity; for (let n = 0; n < rows; n++) { const v = column.get(n); if (v !== null && v < column.from) column.from = v; } }
   }
   let order = Uint32Array.from({ length: rows }, (_, n) => n), shown = order, wanted = "";
-  const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": figure.dataset.name });
+  const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": figure.dataset.name });
   const table = make("table", { "aria-rowcount": rows + 1 }), group = make("colgroup"), head = make("thead"), line = make("tr"), body = make("tbody");
   const widths = columns.map((c) => (c.label === "kernel" ? 420 : c.label === "counter" ? 400 : c.label.length > 14 ? 176 : WIDTH[c.kind]));
   columns.forEach((column, place) => { const col = make("col"); col.style.width = `${widths[place]}px`; group.append(col); line.append(headOf(column)); });

@@ -80,6 +80,8 @@ class Section:
     tables: tuple[Table, ...] = ()
     ledger: LedgerView | None = None
     matrix: Matrix | None = None
+    small: tuple[str, ...] = ()
+    """Rows of the matrix that print leaves out, "conv1 forward", the largest of them first."""
     trails: Mapping[str, Any] = field(default_factory=dict)
     """As ``trail.packed`` makes them; "names": short kernel name -> whole name."""
     note: str | None = None
@@ -114,6 +116,19 @@ class StudyView:
 
 
 @dataclass(frozen=True, slots=True)
+class Overview:
+    """All studies of a page at a glance."""
+
+    table: Table
+    """A row a study; its first cell leads there."""
+    keys: tuple[str, ...]
+    """Of the study of each row."""
+    charts: tuple[Chart, ...] = ()
+    lines: tuple[tuple[str, int, str], ...] = ()
+    """(name, colour number, key of the study) of the curves."""
+
+
+@dataclass(frozen=True, slots=True)
 class PageView:
     """The whole page."""
 
@@ -122,3 +137,5 @@ class PageView:
     studies: tuple[StudyView, ...]
     left_out: str | None = None
     """A sentence about runs of the store that are not on the page; None where there are none."""
+    overview: Overview | None = None
+    """Above the studies; None for one."""
