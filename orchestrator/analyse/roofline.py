@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from perfctl.orchestrator.analyse.counters.caches import ASK, LEVELS, bytes_per_cycle
+from perfctl.orchestrator.analyse.counters.caches import LEVELS, bytes_per_cycle
 from perfctl.orchestrator.analyse.counters.work import NOTHING, ON_A_CPU, CountedWork
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
@@ -18,7 +18,6 @@ from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS, covers_capt
 from perfctl.orchestrator.analyse.usage.latency import latency
 from perfctl.records.run import Run
 
-_ASKED = {level: (name,) for level, name in ASK.items()} | {"DRAM": ("dram__bytes_read.sum", "dram__bytes_write.sum")}
 LAUNCH_NS = 5_000
 """About what it takes to launch a kernel; work whose launches are shorter than this on average waits for the host."""
 FAR = 0.3
@@ -278,14 +277,20 @@ class Roofline:
 
     @property
     def lacking(self) -> str | None:
-        """Which memory levels are not drawn, and what would collect them, in one sentence; None where all are."""
+        """Which memory levels are not drawn, and what would collect them, in one sentence; None where all are.
+
+        None, too, where no FLOPs were counted.
+        """
+        if not any(point.traffic.counted.value is not None for point in self.points):
+            return None
         missing = [level for level in LEVELS if level not in self.levels]
         known = {one.level for point in self.points for one in point.levels if one.bandwidth}
         unknown = [level for level in self.levels if level not in known]
         said = []
         if missing:
-            names = ",".join(name for level in missing for name in _ASKED[level])
-            said.append(f"{' and '.join(missing)} bytes were not collected: 'ncu --metrics {names}' counts them")
+            said.append(
+                f"{' and '.join(missing)} bytes were not collected: --set roofline of ncu and of perfctl ncu does"
+            )
         if unknown:
             said.append(f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is not known")
         text = "; ".join(said)

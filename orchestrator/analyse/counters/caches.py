@@ -19,8 +19,6 @@ LEVELS = ("L1", "L2", "DRAM")
 CACHES = LEVELS[:2]
 SECTOR = 32
 """Bytes of a sector."""
-ASK = {"L1": "l1tex__t_bytes.sum", "L2": "lts__t_bytes.sum"}
-"""Level -> the counter to ask ncu for, which every version since 2020 has for every chip since Volta."""
 
 
 @dataclass(frozen=True, slots=True)

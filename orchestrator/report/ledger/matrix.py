@@ -10,8 +10,8 @@ from math import log2
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
 from perfctl.orchestrator.report.cells import Cell, share_cell
+from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.ledger.page import ratio_cell
-from perfctl.orchestrator.report.ledger.trail import row_key
 
 FAR = 2.0
 """log2 of the ratio with the fullest colour: a quarter, or four times."""

@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.analyse.ledger.timing import Key
-from perfctl.orchestrator.report.ledger.trail import row_key
+from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.records.report import Kernel
 
