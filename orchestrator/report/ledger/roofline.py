@@ -22,7 +22,7 @@ from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
 from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
 from perfctl.orchestrator.report.ledger.keys import row_key
-from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, short, si, significant, time
+from perfctl.orchestrator.report.numbers import full, percent, rounded, short, si, significant, time
 from perfctl.orchestrator.report.tables import Column, Table, table
 
 KERNELS_SHOWN = 20
@@ -301,9 +301,9 @@ def _chart(
     note += f"; {unknown} whose peak is not known are not drawn" if unknown else ""
     note += f"; the first {DRAWN} of {len(points)} by time" if len(points) > DRAWN else ""
     at = f" at batch {batch}" if batch else ""
-    ridges = " and ".join(f"{ratio((first.peak or 0) / width)} ({level})" for level, width in bandwidths.items())
+    ridges = ", ".join(f"{significant((first.peak or 0) / width)} ({level})" for level, width in bandwidths.items())
     what = "Layers" if kind == "layer" else "Kernels"
-    return Chart(f"{what} under the {path} roofs{at}; ridge at {ridges} FLOP per byte", svg, note)
+    return Chart(f"{what} under the {path} roofs{at}; ridge at {ridges}, FLOP per byte", svg, note)
 
 
 def _spot(
