@@ -289,7 +289,7 @@ class Roofline:
         said = []
         if missing:
             said.append(
-                f"{' and '.join(missing)} bytes were not collected: --set roofline of ncu and of perfctl ncu does"
+                f"{' and '.join(missing)} bytes were not collected; --set roofline of ncu and of perfctl ncu collects them"
             )
         if unknown:
             said.append(f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is not known")

@@ -34,6 +34,17 @@ def test_a_column_has_one_unit_chosen_for_its_median_and_three_digits() -> None:
     assert cells.in_one_unit([cells.rate(0.5, "samples/s")])[0].text == "0.500"
 
 
+def test_a_value_below_a_tenth_of_the_columns_unit_has_its_own_and_larger_ones_keep_the_columns() -> None:
+    rates = cells.in_one_unit(
+        [cells.amount(value, "FLOP/s") for value in (34.2e9, 88.3e6, 100e6, 5.6e12, 3.4e9, 0, None)]
+    )
+    shown = [(cell.text, cell.unit) for cell in rates]
+    assert shown[:5] == [("34.2", "G"), ("88.3", "M"), ("0.100", "G"), ("5,600", "G"), ("3.40", "G")]
+    assert shown[5:] == [("0", "G"), (numbers.DASH, None)]
+    slow = cells.in_one_unit([cells.rate(value, "images/s") for value in (4_000.0, 5_000.0, 0.107)])
+    assert (slow[2].text, slow[2].unit) == ("0.107", ""), "a rate has no prefix below 1"
+
+
 def test_the_full_value_keeps_every_digit_and_a_rate_no_more_than_it_has() -> None:
     assert numbers.full(1_358_954_496, "FLOP") == "1,358,954,496 FLOP"
     assert numbers.full(279720279720279.75) == "279,720,000,000,000"

@@ -110,7 +110,7 @@ def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
 def _beside(axes: Axes, label: str, at: tuple[float, float], occupied: list[tuple[float, float, float]]) -> None:
     x, y = at
     width, high = 0.0165 * len(label), 0.052
-    for side, height in [(side, y + step * high) for step in (0, 1, -1, 2, -2) for side in (1, -1)]:
+    for side, height in [(side, y + step * high) for step in (0, 1, -1) for side in (1, -1)]:
         left, right = (x + 0.02, x + 0.02 + width) if side > 0 else (x - 0.02 - width, x - 0.02)
         if left <= 0 or right >= 1.02:
             continue
