@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import atan2, degrees
-from typing import TYPE_CHECKING, Any
+from math import atan2, degrees, log10
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.report.charts.charts import as_svg, new_axes
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
@@ -57,9 +57,6 @@ def roofline(
     high_x = max([peak / slowest * 10, *(spot.x * 3 for spot in spots)])
     axes.set_xlim(low_x, high_x)
     axes.set_ylim(min([slowest * low_x, *(spot.y / 2 for spot in spots)]), peak * 2.5)
-    layout = figure.get_layout_engine()
-    if layout is not None:
-        layout.execute(figure)  # names along the slopes need their angle
     for level, bandwidth in bandwidths.items():
         colour = SERIES[MARKERS[level][3]] if several else INK
         corner = peak / bandwidth
@@ -93,13 +90,17 @@ def roofline(
 
 
 def _along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
-    """The name of a slope, on it, from its lower end."""
-    bottom = axes.get_ylim()[0]
+    """The name of a slope, on it, from its lower end; it keeps to the slope when the drawing changes its shape."""
+    from matplotlib.transforms import ScaledTranslation
+
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     start = max(low_x, bottom / bandwidth) * 1.25
-    first, second = (axes.transData.transform((x, x * bandwidth)) for x in (start, start * 10))
-    angle = degrees(atan2(second[1] - first[1], second[0] - first[0]))
-    fixed: dict[str, Any] = {"textcoords": "offset points", "rotation_mode": "anchor", "parse_math": False}
-    axes.annotate(label, (start, start * bandwidth), xytext=(-3, 3), rotation=angle, fontsize=9, color=INK, **fixed)
+    angle = degrees(atan2(log10(right / left), log10(top / bottom)))  # in fractions of the axes
+    away = ScaledTranslation(-3 / 72, 3 / 72, axes.get_figure(root=True).dpi_scale_trans)  # type: ignore[union-attr]
+    axes.text(
+        *_fraction(axes, start, start * bandwidth), label, transform=axes.transAxes + away, rotation=angle,
+        rotation_mode="anchor", transform_rotates_text=True, fontsize=9, color=INK, parse_math=False,
+    )  # fmt: skip
 
 
 def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
