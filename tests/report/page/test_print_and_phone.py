@@ -95,7 +95,7 @@ def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_t
             (float(re.sub(r"[^0-9.]", "", text)), PREFIX.get("".join(unit)[:1], 1.0) if unit != ["B"] else 1.0)
             for text, *unit in cells
         ]
-        largest = max(factor for value, factor in numbers if value)
+        largest = max((factor for value, factor in numbers if value), default=0.0)
         small = [value * factor for value, factor in numbers if value and factor < largest]
         assert all(value < 0.1 * largest for value in small), (label, cells)
 
