@@ -22,7 +22,7 @@ from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.report.cells import count
-from perfctl.orchestrator.report.ledger.trail import row_key, sweep_key
+from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label

@@ -64,6 +64,8 @@ class Table:
     """Offer filter and CSV."""
     notes: tuple[str, ...] = ()
     """Above the table: why columns are left out."""
+    marks: tuple[tuple[str, str], ...] = ()
+    """(layer, direction) of each row, to light up with; empty where rows are of no layer."""
 
     @property
     def total(self) -> int:

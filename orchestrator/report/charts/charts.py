@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.charts.files import INK, MUTED, ON_DEEP, PAPER, RULE, SERIES, Hit, drawable
-from perfctl.orchestrator.report.numbers import percent, short, si, significant
+from perfctl.orchestrator.report.numbers import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,80 +125,6 @@ def shares(
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return as_svg(figure, name, description, hits)
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """One point under the roofs."""
-
-    label: str
-    x: float
-    """FLOP per byte."""
-    y: float
-    """FLOP/s."""
-    colour: int = 0
-    named: bool = True
-    sure: bool = True
-    """Drawn full; else as a ring."""
-
-
-def roofline(name: str, description: str, spots: Sequence[Spot], roofs: Mapping[str, float], bandwidth: float) -> str:
-    """log-log: the memory's slope up to each roof, named on the lines; points with their names beside them."""
-    figure, axes = new_axes(
-        3.9, "FLOP per byte of DRAM", "FLOP/s", (lambda x: f"{x:g}", lambda y: short(si(y))), log=True
-    )
-    top = max(roofs.values())
-    corner = top / bandwidth
-    low_x = min([0.1, *(spot.x / 2 for spot in spots)])
-    high_x = max([corner * 10, *(spot.x * 3 for spot in spots)])
-    axes.set_xlim(low_x, high_x)
-    axes.set_ylim(min([bandwidth * low_x, *(spot.y / 2 for spot in spots)]), top * 2.5)
-    axes.plot([low_x, corner], [low_x * bandwidth, top], color=INK, linewidth=1.2)
-    note: dict[str, Any] = {
-        "textcoords": "offset points", "ha": "right", "fontsize": 9, "color": INK, "parse_math": False,
-    }  # fmt: skip
-    middle = (low_x * corner) ** 0.5
-    axes.annotate(f"memory {short(si(bandwidth, 'B/s'))}", (middle, middle * bandwidth), xytext=(-7, 4), **note)
-    labels = {path: f"{path} {short(si(peak, 'FLOP/s'))}" for path, peak in roofs.items()}
-    for path, peak in roofs.items():
-        axes.plot([peak / bandwidth, high_x], [peak, peak], color=INK, linewidth=1.2)
-        axes.annotate(labels[path], (high_x, peak), xytext=(-2, 3), **note)
-    for spot in spots:
-        colour = SERIES[spot.colour % len(SERIES)]
-        fill = colour if spot.sure else PAPER
-        axes.plot([spot.x], [spot.y], "o", markersize=6, color=colour, markerfacecolor=fill, markeredgewidth=1.4)
-    places = [_fraction(axes, spot.x, spot.y) for spot in spots]
-    occupied = [(x - 0.015, x + 0.015, y) for x, y in places]
-    for path, peak in roofs.items():
-        occupied.append((1 - 0.0165 * len(labels[path]), 1.0, _fraction(axes, high_x, peak)[1] + 0.03))
-    for spot, at in zip(spots, places, strict=True):
-        if spot.named:
-            _beside(axes, drawable(spot.label), at, occupied)
-    axes.minorticks_off()
-    hits = [Hit(f"{s.label}: {significant(float(s.x))} FLOP/B, {si(s.y, 'FLOP/s')}", s.x, s.y) for s in spots]
-    return as_svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
-
-
-def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
-    return float(x), float(y)
-
-
-def _beside(axes: Axes, label: str, at: tuple[float, float], occupied: list[tuple[float, float, float]]) -> None:
-    x, y = at
-    width, high = 0.0165 * len(label), 0.052
-    for side, height in [(side, y + step * high) for step in (0, 1, -1, 2, -2) for side in (1, -1)]:
-        left, right = (x + 0.02, x + 0.02 + width) if side > 0 else (x - 0.02 - width, x - 0.02)
-        if left <= 0 or right >= 1.02:
-            continue
-        if any(abs(height - other) < high and start < right and left < end for start, end, other in occupied):
-            continue
-        occupied.append((left, right, height))
-        axes.annotate(
-            label, (x, height), xycoords="axes fraction", xytext=(7 * side, 0), textcoords="offset points", va="center",
-            ha="left" if side > 0 else "right", fontsize=9, color=INK, parse_math=False,
-        )  # fmt: skip
-        return
 
 
 def new_axes(

@@ -17,6 +17,7 @@ from perfctl.orchestrator.analyse.ledger.timing import Key
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, kernels_by_key
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import mark
+from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.page import formulas, reason
 from perfctl.orchestrator.report.numbers import full, ratio, significant, time
 from perfctl.records.run import Run
@@ -73,16 +74,6 @@ def packed(found: Iterable[Trail]) -> dict[str, object]:
 
     trails_of = {one.key: [place(one.title), [step(part) for part in one.steps]] for one in found}
     return {"text": list(pool), "trails": trails_of}
-
-
-def row_key(place: str, direction: str, batch: int | None) -> str:
-    """Key of a ledger row's trail: "conv2/forward/64"."""
-    return "/".join((place, direction, "" if batch is None else str(batch)))
-
-
-def sweep_key(rule: str) -> str:
-    """Key of the trail of a verdict about the sweep: "sweep/wrong-window"."""
-    return f"sweep/{rule.replace(' ', '-')}"
 
 
 def trails(found: Analysis) -> tuple[Trail, ...]:

@@ -17,7 +17,7 @@ from perfctl.orchestrator.report.findings import SHOWN, findings
 from perfctl.orchestrator.report.ledger.matrix import Matrix, matrix
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
-from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
+from perfctl.orchestrator.report.ledger.roofline import roofline_charts, roofline_tables, roofs_note
 from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
@@ -163,9 +163,8 @@ def _parts(
     yield from _tables(
         "derived", "Derived counts", derived_table(found.prepared, found.names), folded=found.ledger.any_counted
     )
-    if tables := roofline_tables(found.roofline):
-        chart = roofline_chart(key, found.roofline, colours)
-        drawn_roof = (chart,) if chart else ()
+    if tables := roofline_tables(found.roofline, found.names):
+        drawn_roof = roofline_charts(key, found.roofline, colours, found.names)
         yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
     swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answered(study)))
     steps = _some(page_study.steps(some))
