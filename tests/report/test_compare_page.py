@@ -11,8 +11,8 @@ import pytest
 
 from perfctl.orchestrator.analyse.compare.compare import compare
 from perfctl.orchestrator.analyse.compare.records import MEANING, Comparison, Side
-from perfctl.orchestrator.report import compare as compare_text
-from perfctl.orchestrator.report.compare import around, findings, percent_change
+from perfctl.orchestrator.report.compare import output as compare_text
+from perfctl.orchestrator.report.compare.words import around, findings, percent_change
 from perfctl.orchestrator.report.page import page
 from perfctl.records.run import Run
 from tests.analyse import synthetic

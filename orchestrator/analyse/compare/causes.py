@@ -14,6 +14,7 @@ from functools import cached_property
 from perfctl.orchestrator.analyse.compare.records import Key, Number, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, PER_REPORT, UNATTRIBUTED
 from perfctl.orchestrator.analyse.kernels.names import arithmetic, family
+from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 
 ALGORITHM, ARITHMETIC, OTHER_KERNELS = "another algorithm", "other arithmetic", "other kernels"
 LAUNCHES, GRIDS, SAME = "launches", "other grids", "same kernels"
@@ -73,8 +74,13 @@ class Part:
     b: Executed | None
     row: Row | None = None
     """Its time and its verdict; None where kernels of no layer were added up."""
-    flops: float | None = None
-    """FLOPs of B over those of A, both exact; None where one is not known."""
+    counted: tuple[float, float] | None = None
+    """Exact FLOPs of A and of B in a step (1 multiply-add = 2); None where one is not known."""
+
+    @property
+    def flops(self) -> float | None:
+        """FLOPs of B over those of A."""
+        return self.counted[1] / self.counted[0] if self.counted else None
 
     @property
     def change(self) -> float | None:
@@ -98,6 +104,12 @@ class Cause:
     def change(self) -> float:
         """ns a step, of the places whose time is known."""
         return sum(part.change or 0.0 for part in self.parts)
+
+    @property
+    def flops(self) -> float | None:
+        """FLOPs of B over those of A, of all places together; None unless all are known."""
+        known = [part.counted for part in self.parts if part.counted is not None]
+        return sum(b for _, b in known) / sum(a for a, _ in known) if len(known) == len(self.parts) else None
 
     @property
     def libraries(self) -> frozenset[str]:
@@ -137,6 +149,18 @@ class Why:
     @property
     def has_kernels(self) -> bool:
         return any(side is not None and side.kernels for part in self.parts for side in (part.a, part.b))
+
+    @property
+    def timed(self) -> bool:
+        """False where all times are ncu's, at locked clocks."""
+        rows = [row for row in (self.step, self.kernels, *(part.row for part in self.parts)) if row is not None]
+        return not rows or any(row.basis != KERNEL_BASIS["ncu"] for row in rows)
+
+    @property
+    def verdict(self) -> str | None:
+        """On the step, else on its kernels; None without either."""
+        row = self.step or self.kernels
+        return None if row is None else row.verdict
 
     @property
     def total(self) -> tuple[float, float] | None:
@@ -216,10 +240,10 @@ def _place(key: Key, by_layer: bool) -> Place:
     )
 
 
-def _part(place: Place, kernels: Sequence[Row], row: Row | None, flops: float | None) -> Part:
+def _part(place: Place, kernels: Sequence[Row], row: Row | None, counted: tuple[float, float] | None) -> Part:
     a, b = (_side(kernels, row, side) for side in ("a", "b"))
     name = row.name if row is not None else f"{place[1]} kernels"
-    return Part(*place, name, _kind(a, b), a, b, row, flops)
+    return Part(*place, name, _kind(a, b), a, b, row, counted)
 
 
 def _side(kernels: Sequence[Row], row: Row | None, which: str) -> Executed | None:
@@ -270,8 +294,8 @@ def _ran(part: Part) -> bool:
     return any(side is not None and side.kernels for side in (part.a, part.b))
 
 
-def _exact(row: Row) -> float | None:
-    """B over A of a count whose verdict says that both are exact."""
+def _exact(row: Row) -> tuple[float, float] | None:
+    """A count of both sides whose verdict says that both are exact."""
     if row.a is None or row.b is None or not row.a.median or row.verdict not in ("equal", "differs"):
         return None
-    return row.b.median / row.a.median
+    return row.a.median, row.b.median

@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.compare.causes import (
     Part,
     Why,
 )
-from perfctl.orchestrator.analyse.compare.records import Difference, Pair
+from perfctl.orchestrator.analyse.compare.records import BETTER, NOT_SHOWN, WITHIN, WORSE, Difference, Pair
 
 LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
 LEVELS = (LIKELY, POSSIBLE, UNLIKELY)
@@ -48,6 +48,8 @@ def between_kernels(why: Why) -> bool:
     """True where the step changed, and its kernels by less than half of that."""
     step, kernels = why.step, why.kernels
     if step is None or kernels is None or not (step.a and step.b and kernels.a and kernels.b):
+        return False
+    if step.verdict in (NOT_SHOWN, WITHIN):
         return False
     whole, inside = step.b.median - step.a.median, kernels.b.median - kernels.a.median
     return abs(whole) > SLOWED * step.a.median and inside / whole < BETWEEN
@@ -86,6 +88,8 @@ def _moved(why: Why, reason: str) -> _Judged:
     factor = why.unchanged
     if factor is None:
         return POSSIBLE, reason
+    if why.verdict not in WORSE + BETTER and abs(factor - 1) > SLOWED:
+        return POSSIBLE, f"{reason}, and no change of the step is shown"
     if abs(factor - 1) <= SLOWED:
         return UNLIKELY, f"kernels that are the same took {factor:.2f} times as long"
     return LIKELY, f"{reason}: those that are the same took {factor:.2f} times as long"
@@ -102,13 +106,16 @@ def _types(why: Why) -> _Judged:
 
 def _cudnn(why: Why) -> _Judged:
     return _library(
-        why, "cuDNN chooses the kernels of convolutions", "convolution", lambda side: "cudnn" in side.libraries
+        why, "convolutions run the kernels that cuDNN chooses", "convolution", lambda side: "cudnn" in side.libraries
     )
 
 
 def _cuda(why: Why) -> _Judged:
     return _library(
-        why, "cuBLAS comes with CUDA and chooses the kernels of GEMMs", "GEMM", lambda side: "cublas" in side.libraries
+        why,
+        "GEMMs run the kernels that cuBLAS chooses, which comes with CUDA",
+        "GEMM",
+        lambda side: "cublas" in side.libraries,
     )
 
 

@@ -35,7 +35,7 @@ from perfctl.orchestrator.report.tables import Column, Table, dash_notes, with_v
 
 ROWS_SHOWN, SENTENCES = 400, 7
 """Rows of one table, those that count first; findings before "more"."""
-BAR_REACH = 0.25
+BAR_REACH = 1.0
 """The bar beside a change ends at this change, or at the largest one of the table where that is less."""
 EDGE = 4.0
 """Percent of a bar's width that a mark keeps from its ends."""
@@ -63,7 +63,7 @@ class Bar:
     style: str
     """worse, better, news or plain."""
     over: str = ""
-    """ "left", "right" or "left right": where it goes on beyond the scale."""
+    """ "left", "right" or both: where it goes on beyond the scale; with "far" the change itself is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,8 @@ def _bar(row: Row, reach: float, style: str) -> Bar | None:
         return None
     low, high = row.interval or (row.change, row.change)
     left, right, middle = (50 + (50 - EDGE) * min(max(end / reach, -1), 1) for end in (low, high, row.change))
-    over = " ".join(side for side, beyond in (("left", low < -reach), ("right", high > reach)) if beyond)
+    beyond = {"left": low < -reach, "right": high > reach, "far": abs(row.change) > reach}
+    over = " ".join(side for side, is_beyond in beyond.items() if is_beyond)
     return Bar(round(left, 2), round(max(right - left, 0), 2), round(middle, 2), style or "plain", over)
 
 

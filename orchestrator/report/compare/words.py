@@ -18,14 +18,16 @@ from perfctl.orchestrator.analyse.compare.causes import (
     SAME,
     TIMED,
     Cause,
+    Part,
     Why,
     explain,
 )
 from perfctl.orchestrator.analyse.compare.records import Comparison, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS
 from perfctl.orchestrator.analyse.compare.suspects import LIKELY, Suspect, between_kernels, suspects
+from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.statistics import values_for
-from perfctl.orchestrator.report.numbers import full, si, size, time
+from perfctl.orchestrator.report.numbers import full, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
 
 MINUS = "−"
@@ -72,15 +74,26 @@ def explained(pair: Pair) -> Explained:
 def findings(found: Comparison) -> Said:
     """How the step changed and why; regressions, improvements, new and gone; then everything that could not be compared."""
     several = len({pair.heading for pair in found.pairs}) > 1
+    pairs = [explained(pair) for pair in found.pairs]
     heads = list(_heads(found, several))
     parts = {"step": "steps", "layer": "layers"}
     rest = []
-    for group in _groups([*found.regressions, *found.improvements, *found.news]):
+    aligned = [(one, part) for one in pairs for part in one.why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)]
+    told = {(id(one.pair), part.layer, part.direction) for one, part in aligned if part.layer}
+    news = [
+        item for item in found.news if item[1].key.level != "kernel" or (id(item[0]), *item[1].key[3:5]) not in told
+    ]
+    for group in _groups([*found.regressions, *found.improvements, *news]):
         key = group[0][1].key
         if (key.quantity, key.what) == ("time", "step") and len(found.pairs) == 1:
             continue  # the first sentence
         evidence = key.quantity if key.quantity in ("memory", "flops") else parts.get(key.level, "kernels")
-        rest.append(Finding(sentence(group, several), evidence))
+        text = sentence(group, several)
+        moved = next((words for one, part in aligned if part.row is group[0][1] and (words := moved_to(part))), None)
+        rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
+    judged = (*records.WORSE, *records.BETTER)
+    free = [(one, part) for one, part in aligned if part.layer and (found.forced or not one.pair.blocked)]
+    rest += _realigned([item for item in free if item[1].row is None or item[1].row.verdict not in judged], several)
     blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
     banner = f"Not comparable, and compared by force: {'; '.join(blocked)}." if found.forced and blocked else None
     return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(found)))
@@ -108,12 +121,38 @@ def _heads(found: Comparison, several: bool) -> Iterator[Finding]:
         yield Finding(said, "differences")
 
 
+def _realigned(aligned: Sequence[tuple[Explained, Part]], several: bool) -> Iterator[Finding]:
+    """Layers that run other kernels, each once for all batch sizes that changed alike."""
+    groups: dict[tuple[str, ...], list[tuple[Explained, Part]]] = {}
+    for one, part in aligned:
+        groups.setdefault((one.pair.heading, part.name, moved_to(part)), []).append((one, part))
+    for (_, name, changed), found in groups.items():
+        one, part = max(found, key=lambda item: abs(item[1].change or 0.0))
+        flops = f", {significant(part.flops)} times the FLOPs" if part.flops is not None else ""
+        took = ""
+        if part.a and part.b and part.a.ns and part.b.ns is not None:
+            took = (
+                f", {percent_change(part.b.ns / part.a.ns - 1)} time ({time(part.a.ns)} in A, {time(part.b.ns)} in B)"
+            )
+        yield Finding(f"{name}: {changed}{flops}{took}{_places_of([item.pair for item, _ in found], several)}.", "why")
+
+
+def moved_to(part: Part) -> str:
+    """ "Winograd F(2x2,3x3) → implicit GEMM"."""
+    sides = [side for side in (part.a, part.b) if side is not None]
+    if part.kind == OTHER_KERNELS:
+        return f"other kernels of {' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
+    words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
+    return " → ".join(" + ".join(map(algorithm_words, one)) for one in words)
+
+
 _CHANGED = (records.SLOWER, records.FASTER)
 
 
 def whole_of(pair: Pair) -> Row | None:
     """The time of a step on both sides; where it was not timed, of its kernels. None without either."""
-    rows = {row.key.what: row for row in pair.rows if row.key[:2] == ("step", "time") and row.a and row.b}
+    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.a and row.b)
+    rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
 
 
@@ -191,7 +230,8 @@ def _briefly(pair: Pair, row: Row, several: bool) -> str:
 
 
 def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}." if words else ""
+    first = words.partition(" ")[0]
+    return f"{words[:1].upper() if first.islower() else words[:1]}{words[1:]}." if words else ""
 
 
 def repeats_for(row: Row, gate: float) -> int | None:
@@ -218,12 +258,18 @@ def because(found: Why) -> str | None:
     same = found.of(SAME)
     if found.has_kernels and len(same) == len(found.parts):
         text = f"Both sides run the same kernels as often on the same grids{_launches(found)}"
-        if (factor := found.unchanged) is not None and abs(factor - 1) > 0.02:
+        if found.verdict in _CHANGED and (factor := found.unchanged) is not None:
             return f"{text}; they took {factor:.2f} times as long"
         return text
     changed = [cause for cause in found.causes if cause.kind not in (SAME,)]
     algorithms = [cause for cause in changed if cause.kind in (ALGORITHM, ARITHMETIC)]
     lead = next(iter(found.causes))
+    if (
+        lead.kind in (SAME, TIMED)
+        and not algorithms
+        and (not found.whole or found.verdict in (records.NOT_SHOWN, records.WITHIN))
+    ):
+        return None  # what moved most of what did not move
     weight = abs(lead.change)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
     told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), None) or lead
@@ -232,6 +278,8 @@ def because(found: Why) -> str | None:
 
 def _much_of(change: float, found: Why) -> str:
     """ "+0.48 ms of the +0.50 ms of kernel time"."""
+    if not found.timed:
+        return f"{_signed(change)} at ncu's clocks"
     whole, of = found.whole, "of kernel time" if found.has_kernels else "of the step"
     if not whole:
         return _signed(change)
@@ -242,6 +290,8 @@ def _much_of(change: float, found: Why) -> str:
 
 def _cause(cause: Cause, found: Why) -> str:
     where, much = _where(cause), _much_of(cause.change, found)
+    if cause.flops is not None and cause.kind == ALGORITHM:
+        much = f"{significant(cause.flops)} times the FLOPs, {much}"
     if cause.kind in (ALGORITHM, ARITHMETIC):
         before, after = (" + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after))
         who = next(iter(cause.libraries)) if len(cause.libraries) == 1 else ""
@@ -348,7 +398,8 @@ def sentence(group: list[Counts], several: bool = False) -> str:
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
     rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
-    return f"{row.name} is {_much(row)} {row.verdict}{_places_of([pair], several)} ({spread}; {both}){rest}."
+    name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(row.key.what, f"{row.name} is")
+    return f"{name} {_much(row)} {row.verdict}{_places_of([pair], several)} ({spread}; {both}){rest}."
 
 
 def _much(row: Row) -> str:
