@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.compare import records
-from perfctl.orchestrator.analyse.compare.causes import KINDS, TIMED, Executed, Part
+from perfctl.orchestrator.analyse.compare.causes import KINDS, SAME, TIMED, Executed, Part
 from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
 from perfctl.orchestrator.report.cells import (
     Cell,
@@ -132,8 +132,8 @@ def _why(pairs: Sequence[Explained]) -> Iterator[Table]:
     """One table of all pairs that are aligned: what stands behind the change of each place, the largest change first."""
     every = [(one, part) for one in pairs for part in one.why.parts]
     every.sort(key=lambda item: -abs(item[1].change or 0.0))
-    if not every or not any(part.change is not None for _, part in every):
-        return
+    if not any(part.change or part.kind not in (SAME, TIMED) for _, part in every):
+        return  # nothing changed
     columns = (
         Column("workload", style="text"), Column("batch"), Column("what", style="text"),
         Column("behind it", style="text", note="what the kernels' names, launches and grids say"), Column("algorithm", style="text"),

@@ -23,7 +23,7 @@ from perfctl.orchestrator.analyse.compare.causes import (
     explain,
 )
 from perfctl.orchestrator.analyse.compare.records import Comparison, Pair, Row
-from perfctl.orchestrator.analyse.compare.rows import KERNELS
+from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
 from perfctl.orchestrator.analyse.compare.suspects import LIKELY, Suspect, between_kernels, suspects
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.statistics import values_for
@@ -34,7 +34,7 @@ MINUS = "−"
 REPEATS = 5
 """Runs a side that are advised where no spread is known."""
 MOST_REPEATS = 100
-"""More are not advised: the noise itself is then the problem."""
+"""More are not advised: the noise itself is then what to look at."""
 _WORDS = {"winograd": "Winograd", "gemm": "GEMM", "fft": "FFT", "gemv": "GEMV", "cudnn": "cuDNN", "cublas": "cuBLAS"}
 Counts = tuple[Pair, Row]
 """A row that counts, and its pair."""
@@ -166,7 +166,8 @@ def _untimed(found: Comparison, several: bool) -> Finding:
                 f"All kernels of the report took {_longer(b / a - 1)}{_places_of([pair], several)}: {time(a)} in A, {time(b)} in B. "
                 "Not judged: how many steps these are is unknown.", "why",
             )  # fmt: skip
-    rows = [row for pair in found.pairs for row in pair.rows if row.key[:2] == ("layer", "flops") and row.a and row.b]
+    every = (row for pair in found.pairs for row in pair.rows if row.key[:2] == ("layer", "flops") and row.a and row.b)
+    rows = [row for row in every if row.key.layer != UNATTRIBUTED]
     if not rows:
         return Finding("Nothing was compared." if not any(pair.rows for pair in found.pairs) else "No step was timed on both sides.",
                        "differences")  # fmt: skip
@@ -190,11 +191,10 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
     if row.verdict == records.NOT_SHOWN and row.interval is not None:
         if max(-row.interval[0], row.interval[1]) <= found.gate:
             return f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
-        advice = (
-            f"about {count} repeats a side would do"
-            if (count := repeats_for(row, found.gate))
-            else "no repeats would help"
-        )
+        count = repeats_for(row, found.gate)
+        advice = "more repeats narrow it" if count is None else f"about {count} repeats a side would do"
+        if count is not None and count > MOST_REPEATS:
+            advice = f"even {MOST_REPEATS} repeats a side would not do"
         return f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
     if row.change is None:
         return f"{what} {took} {both}{at}; {row.why}."
@@ -206,7 +206,7 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
         reasons = "; ".join(f"{one.sentence} ({one.why})" for one in pair.blocked)
         return f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. {_sentence(reasons)} --force judges all the same."
     if row.why.startswith("one run each"):
-        return f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side would do. {_sentence(row.why)}"
+        return f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side would do."
     return f"{what} {took} {moved}{at} ({both}), not judged. {_sentence(row.why)}"
 
 
@@ -235,15 +235,14 @@ def _sentence(words: str) -> str:
 
 
 def repeats_for(row: Row, gate: float) -> int | None:
-    """Runs a side until a change as large as the gate would show, at the spread seen; None where too many, or not known."""
+    """Runs a side until a change as large as the gate would show, at the spread seen; None where that is not known."""
     if row.ratio is None or row.a is None or row.b is None or not gate or row.ratio.high <= row.ratio.low:
         return None
     runs = min(row.a.of_runs, row.b.of_runs)
     if runs < 2:
         return REPEATS if max(row.a.of_runs, row.b.of_runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
-    count = max(values_for((1 + gate) ** 2, row.ratio, runs), runs + 1)
-    return count if count <= MOST_REPEATS else None
+    return max(values_for((1 + gate) ** 2, row.ratio, runs), runs + 1)
 
 
 def because(found: Why) -> str | None:
