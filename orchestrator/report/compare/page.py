@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from perfctl.orchestrator.analyse.compare import records
 from perfctl.orchestrator.analyse.compare.causes import KINDS, SAME, TIMED, Executed, Part
 from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
+from perfctl.orchestrator.analyse.compare.rows import PER_REPORT
 from perfctl.orchestrator.report.cells import (
     Cell,
     Scale,
@@ -137,7 +138,7 @@ def _why(pairs: Sequence[Explained]) -> Iterator[Table]:
     columns = (
         Column("workload", style="text"), Column("batch"), Column("what", style="text"),
         Column("behind it", style="text", note="what the kernels' names, launches and grids say"), Column("algorithm", style="text"),
-        Column("launches", style="text", note="in a step"), Column("A", base="ns"), Column("B", base="ns"),
+        Column("launches", style="text", note="in a step, or in a whole report whose steps are unknown"), Column("A", base="ns"), Column("B", base="ns"),
         Column("change", base="ns"), Column("FLOPs, B/A", note="counted; 1 multiply-add = 2"),
     )  # fmt: skip
     rows = [_aligned(one, part) for one, part in every[:ROWS_SHOWN]]
@@ -145,11 +146,13 @@ def _why(pairs: Sequence[Explained]) -> Iterator[Table]:
     kept = [place for place in with_values(rows) if place or len({one.pair.heading for one in pairs}) > 1]
     notes = [] if all(one.why.by_layer for one in pairs) else [NO_LAYERS]
     notes += [note for note in dash_notes(columns, rows) if not note.startswith(("batch", "workload"))]
+    span = "per step" if all(one.why.per_step for one in pairs) else "in the whole report"
+    by = "layer, direction and algorithm" if any(one.why.by_layer for one in pairs) else "kernel family and algorithm"
     if len(every) > ROWS_SHOWN:
         notes.append(f"The first {ROWS_SHOWN} of {len(every)} rows.")
     yield Table(
         tuple(columns[place] for place in kept), tuple(tuple(row[place] for place in kept) for row in rows),
-        "Time per step, both sides aligned by layer, direction and algorithm", tools=len(rows) > 8, notes=tuple(notes),
+        f"Time {span}, both sides aligned by {by}", tools=len(rows) > 8, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -252,6 +255,8 @@ def _table(key: str, title: str, caption: str, chosen: Sequence[Counts], gate: f
     ends = [abs(end) for _, row in shown for end in (row.change, *(row.interval or ())) if end is not None]
     reach = min(max([*ends, gate * 1.5, 0.001]), max(BAR_REACH, gate * 1.5))
     sized = any(pair.batch for pair, _ in chosen)
+    if any(PER_REPORT in (row.basis or "") for _, row in chosen):
+        caption = caption.replace("per step", "in the whole report")
     base = "B" if key == "memory" else "FLOP" if key == "flops" else "ns"
     heads = [
         *([Column("workload", style="text")] if several else []), *([Column("batch")] if sized else []),
