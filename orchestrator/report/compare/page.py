@@ -138,7 +138,7 @@ def _why(pairs: Sequence[Explained]) -> Iterator[Table]:
     columns = (
         Column("workload", style="text"), Column("batch"), Column("what", style="text"),
         Column("behind it", style="text", note="what the kernels' names, launches and grids say"), Column("algorithm", style="text"),
-        Column("launches", style="text", note="in a step, or in a whole report whose steps are unknown"), Column("A", base="ns"), Column("B", base="ns"),
+        Column("launches", style="text", note="a step, where its steps are known"), Column("A", base="ns"), Column("B", base="ns"),
         Column("change", base="ns"), Column("FLOPs, B/A", note="counted; 1 multiply-add = 2"),
     )  # fmt: skip
     rows = [_aligned(one, part) for one, part in every[:ROWS_SHOWN]]
