@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TICKS = 8
+LABEL = 0.075
+"""Height of the name of a line, as a share of the axes' height."""
 SIZE = (6.0, 3.3)
 """Inches at 72 units an inch: 432 x 238 in the drawing's own units."""
 
@@ -83,7 +85,7 @@ def against_batch(
         axes.yaxis.set_major_formatter(formatter(show))
     named = len(lines) > 1 or log
     if named:
-        label_ends(axes, lines, log2 if log or decades else float)
+        label_ends(axes, lines, log2 if log or decades else float, led=True)
     hits = []
     for line in lines:
         for place, (batch, value) in enumerate(zip(line.batches, line.values, strict=True)):
@@ -187,17 +189,41 @@ def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
     axes.annotate("paper", (first_batch / 1.25, 1), xytext=(3, 3), textcoords="offset points", fontsize=9, color=INK)
 
 
-def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float]) -> None:
-    """A name at the last point of each line, moved apart where names would overlap."""
+def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float], *, led: bool = False) -> None:
+    """A name at the last point of each line, moved apart where names would overlap, and kept beside the axes.
+
+    ``led``: where a name does not stand beside its last point, a thin line leads there, so that no mark stands at another value.
+    """
     low, high = (scale(end) for end in axes.get_ylim())
-    spots = [((scale(line.values[-1]) - low) / (high - low), line) for line in lines[:8]]
-    place = -1.0
+    spots = sorted(((scale(line.values[-1]) - low) / (high - low), place) for place, line in enumerate(lines[:8]))
+    places: list[float] = []
+    for height, _ in spots:
+        places.append(max(height, places[-1] + LABEL if places else -1.0))
+    above = 1.0
+    for at in reversed(range(len(places))):  # as far down as the top needs
+        places[at] = min(places[at], above)
+        above = places[at] - LABEL
+    last = max(line.batches[-1] for line in lines)
     fixed: dict[str, Any] = {
         "xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "annotation_clip": False,
     }  # fmt: skip
-    for height, line in sorted(spots, key=lambda spot: spot[0]):
-        place = max(height, place + 0.075)
-        axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=SERIES[line.colour % len(SERIES)], **fixed)
+    for (height, number), place in zip(spots, places, strict=True):
+        line = lines[number]
+        colour = SERIES[line.colour % len(SERIES)]
+        if led and (line.batches[-1] != last or abs(place - height) > LABEL / 5):
+            x, y = _fraction(axes, line.batches[-1], line.values[-1])
+            axes.plot(
+                (x, 1.025),
+                (y, place),
+                transform=axes.transAxes,
+                clip_on=False,
+                color=colour,
+                linestyle=":",
+                linewidth=1,
+                zorder=1.5,
+            )
+        else:
+            axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=colour, **fixed)
         name = drawable(line.label)
         axes.annotate(name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed)
 
