@@ -188,7 +188,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
     if (cell.count === 1 && !cell.carried && track.things(cell.n) === 1) { alone(track, cell.n, colours); return; }
     const left = cell.place * CELL, width = CELL - 1, full = ROW - 2, top = track.top + row * ROW, ns = (CELL / wide) * (to - from);
     if (!cell.count && !cell.busy) return;
-    const high = Math.max(2, full * Math.min(1, cell.busy / ns)), out = track.out ? (high * cell.out) / (cell.busy || 1) : 0;
+    const high = Math.max(2, Math.round(full * Math.min(1, cell.busy / ns))), out = track.out ? (high * cell.out) / (cell.busy || 1) : 0;
     pen.globalAlpha = 0.9; pen.fillStyle = colours.wash; pen.fillRect(left, top, width, full);
     pen.globalAlpha = track.out ? 0.15 : 0.6; pen.fillStyle = colours.series[track.colour(cell.n)]; pen.fillRect(left, top + full - high, width, high);
     if (out > 0) { pen.globalAlpha = 0.9; pen.fillRect(left, top + full - Math.max(out, 2), width, Math.max(out, 2)); }

@@ -118,6 +118,7 @@ def _view(
     if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
         opened, words = (begin, end), "all of it"
     of_place = [NO_LAYER if place is None else _colour(place, colours) for place in places]
+    legend: list[tuple[int, str, str | None]]
     if hues:
         legend = [(number, name, None) for name, number in hues.items() if name in names]
         others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
@@ -192,11 +193,13 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
     for kernel in run.report.kernels:
         if not _timed(kernel):
             continue
-        sides = kernel[_GRID : _GRID + 6]
+        sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z, kernel.block_x, kernel.block_y, kernel.block_z)
         if (shape := shapes.get(sides)) is None:
             shape = shapes[sides] = _shape(sides)
         name = short.get(kernel.name, kernel.name)[:1000]
-        bar = Bar(kernel.start_ns or 0, round(kernel.duration_ns or 0), name, _place(kernel), shape, kernel.range_number)
+        bar = Bar(
+            kernel.start_ns or 0, round(kernel.duration_ns or 0), name, _place(kernel), shape, kernel.range_number
+        )
         streams["kernel", kernel.device_index or 0, _stream(kernel.stream)].append(bar)
     for copy in run.report.copies:
         if copy.start_ns is not None and copy.duration_ns is not None:
@@ -207,9 +210,6 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
     for (kind, device, stream), bars in sorted(streams.items(), key=lambda item: (item[0][0] == "copy", *item[0][1:])):
         what, gpu = "kernels" if kind == "kernel" else "copies", f"GPU {device} " if several else ""
         yield _Track(f"{what}, {gpu}stream {stream if stream >= 0 else 'not recorded'}", kind, device, bars)
-
-
-_GRID = Kernel._fields.index("grid_x")
 
 
 def _shape(sides: Sequence[int | None]) -> str:
@@ -299,7 +299,8 @@ def _neighbours(rows: Integers, cell: int) -> Integers:
 
 def _replace(track: _Track, group: Integers) -> None:
     """The bars of one number become one, without name, from the first start to the last end."""
-    bars, lanes, counts, busy = [], [], [], []
+    bars: list[Bar] = []
+    lanes, counts, busy = list[int](), list[int](), list[int]()
     for bar, lane, number in zip(track.bars, track.lanes, group.tolist(), strict=True):
         if number == len(bars):
             bars.append(bar)
