@@ -453,7 +453,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
   press("+", "Zoom in", () => zoom(0.6));
   press("−", "Zoom out", () => zoom(1 / 0.6));
   press("all", "Show all of it", all);
-  twin.append(make("summary", {}, "The same as a table"), make("div", { class: "scroll" }));
+  twin.append(make("summary", {}, "The same as a table"), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The timeline as a table" }));
   twin.addEventListener("toggle", () => twin.open && tellTwin());
   figure.querySelector("figcaption").append(box);
   figure.append(legend, canvas, total, said, twin, note);

@@ -158,7 +158,9 @@ def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel() -> None:
     kernels = {event["name"]: event for event in of_kind(content, "kernel")}
     for number, name in ((1, "a"), (2, "b")):
         assert [starts[number][key] for key in ("pid", "tid", "ts")] == [0, 11, 0.1], "where conv1:forward begins"
-        assert [ends[number][key] for key in ("pid", "tid", "ts")] == [kernels[name][key] for key in ("pid", "tid", "ts")]
+        assert [ends[number][key] for key in ("pid", "tid", "ts")] == [
+            kernels[name][key] for key in ("pid", "tid", "ts")
+        ]
         assert ends[number]["bp"] == "e"
     assert kernels["a"]["args"]["correlation"] == 4
 
@@ -176,10 +178,16 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(perfctl: Perfc
     answer = perfctl("trace", 1, "--whole", "--out", "t.json.gz", "--json").json
     content = json.loads(gzip.decompress(Path("t.json.gz").read_bytes()))
     zero = int(content["otherData"]["zero_ns"])
-    tables = (("kernel", "kernel", "kernels"), ("op_call", "cpu_op", "operators"), ("range", "user_annotation", "ranges"))
+    tables = (
+        ("kernel", "kernel", "kernels"),
+        ("op_call", "cpu_op", "operators"),
+        ("range", "user_annotation", "ranges"),
+    )
     with closing(sqlite3.connect("perfctl.db")) as db:
         for table, kind, said in tables:
-            stored = sorted(db.execute(f"SELECT name, start_ns, duration_ns FROM {table} WHERE duration_ns IS NOT NULL"))
+            stored = sorted(
+                db.execute(f"SELECT name, start_ns, duration_ns FROM {table} WHERE duration_ns IS NOT NULL")
+            )
             written = [(event["name"], round(event["ts"] * 1000) + zero, round(event["dur"] * 1000))
                        for event in of_kind(content, kind) if event["ph"] == "X"]  # fmt: skip
             assert sorted(written) == stored, table

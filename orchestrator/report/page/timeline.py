@@ -224,7 +224,9 @@ def _stream(number: int | None) -> int:
 
 
 def _name(item: Range) -> str:
-    return item.name.removeprefix("perfctl:").replace(":", " ")[:1000]
+    """perfctl's own names in words ("conv1 forward", "step 3"), those of others as they are ("aten::add")."""
+    own = item.name.startswith("perfctl:") or item.name == f"{item.layer}:{item.direction}"
+    return (item.name.removeprefix("perfctl:").replace(":", " ") if own else item.name)[:1000]
 
 
 def _place(item: Kernel | Range) -> _Place | None:

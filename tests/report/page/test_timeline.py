@@ -91,7 +91,7 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
     ranges = [
         Range(0, "outer", None, -40, 100, 7, 0, None, gpu_ns=70),
         Range(1, "inner", None, 0, 20, 7, 1, 0),
-        Range(2, "no kernels", None, 30, 20, 7, 1, 0),
+        Range(2, "aten::empty", None, 30, 20, 7, 1, 0),
     ]
     kernels = [
         Kernel(0, "a", range_number=1, stream=7, start_ns=100, duration_ns=30),
@@ -99,7 +99,7 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
         Kernel(2, "c", stream=7, start_ns=300, duration_ns=40),
     ]
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=ranges)], {})
-    assert [name for _, _, name, _ in bars(view, "host ranges")] == ["outer", "inner", "no kernels"]
+    assert [name for _, _, name, _ in bars(view, "host ranges")] == ["outer", "inner", "aten::empty"]
     assert of_range(track_of(view, "kernels, stream 7")) == [1, 0, -1]
     first = ranges[0].start_ns
     projected = bars(view, "ranges projected to the GPU: first to last kernel launched inside")

@@ -14,7 +14,7 @@ from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
 from tests.analyse import synthetic
-from tests.report.visit import Visit
+from tests.report.visit import Visit, serious
 
 STEPS, EACH, GAP = 40, 50, 1_000
 """Kernels of a step, one each GAP ns; every second one belongs to conv1."""
@@ -203,6 +203,17 @@ def test_the_table_says_of_every_track_what_the_drawing_shows(timeline: Timeline
     assert counts["host ranges"] == f"{3 * STEPS}"
     assert counts["kernels, stream 7"] == f"{STEPS * EACH:,}"
     assert counts["copies, stream 7"] == "1"
+
+
+@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}])
+def test_axe_finds_nothing_serious_with_the_table_open(browser: Any, file: Path, options: dict[str, Any]) -> None:
+    with Visit(browser, file, **options) as visit:
+        Timeline(visit).figure.locator("summary").click()
+        assert (
+            visit.page.evaluate("document.documentElement.scrollWidth")
+            <= options.get("viewport", {"width": 1280})["width"]
+        )
+        assert serious(visit) == []
 
 
 def test_a_link_that_names_nothing_changes_nothing(browser: Any, file: Path) -> None:
