@@ -175,7 +175,7 @@ class TooWide:
 
 
 def too_wide(width: Callable[[int], float], now: int, unit: str, limit: float, bound: str) -> TooWide | None:
-    """Judge an interval: None where it is narrow enough to be shown. Every interval that perfctl prints goes through here.
+    """Judge an interval: None where it is narrow enough to be shown. Speed-ups, repeats and shares go through here.
 
     width: how wide it is with so many values, ``now`` of which there are. limit: the widest that is shown, ``bound`` in words.
     """
@@ -192,15 +192,18 @@ def too_wide(width: Callable[[int], float], now: int, unit: str, limit: float, b
     return TooWide(bound, high - now, unit)
 
 
-def ratio_too_wide(found: Ratio, now: int, unit: str) -> TooWide | None:
-    """Of a comparison whose sides have ``now`` values: error and degrees of freedom change with their number alone."""
+def ratio_too_wide(found: Ratio, now: int, unit: str, factor: float = WIDEST) -> TooWide | None:
+    """Of a comparison whose sides have ``now`` values: error and degrees of freedom change with their number alone.
+
+    factor: how far apart the interval's ends may be.
+    """
     error = (math.log(found.high) - math.log(found.low)) / t_quantile(CONFIDENCE, found.freedom)
 
     def width(count: int) -> float:
         more = count / now
         return t_quantile(CONFIDENCE, found.freedom * more) * error / math.sqrt(more)
 
-    return too_wide(width, now, unit, math.log(WIDEST), f"a factor of {WIDEST:g}")
+    return too_wide(width, now, unit, math.log(factor), f"a factor of {factor:g}")
 
 
 def interval_too_wide(values: Sequence[float], unit: str = "runs") -> TooWide | None:

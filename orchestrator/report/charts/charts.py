@@ -211,7 +211,7 @@ def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], flo
         line = lines[number]
         colour = SERIES[line.colour % len(SERIES)]
         if led and (line.batches[-1] != last or abs(place - height) > LABEL / 5):
-            x, y = _fraction(axes, line.batches[-1], line.values[-1])
+            x, y = fraction(axes, line.batches[-1], line.values[-1])
             axes.plot(
                 (x, 1.025),
                 (y, place),
@@ -226,6 +226,12 @@ def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], flo
             axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=colour, **fixed)
         name = drawable(line.label)
         axes.annotate(name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed)
+
+
+def fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
+    """A point of the data in shares of the drawing's width and height."""
+    x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+    return float(x), float(y)
 
 
 def log_ticks(low: float, high: float) -> list[float]:

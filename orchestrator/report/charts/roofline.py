@@ -8,7 +8,7 @@ from itertools import groupby
 from math import atan2, degrees, log10
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.report.charts.charts import as_svg, new_axes
+from perfctl.orchestrator.report.charts.charts import as_svg, fraction, new_axes
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
 from perfctl.orchestrator.report.numbers import short, si
 
@@ -77,9 +77,9 @@ def roofline(
         fill = colour if spot.sure else PAPER
         axes.plot([spot.x], [spot.y], MARKERS[spot.level][0], markersize=6, color=colour, markerfacecolor=fill,
                   markeredgewidth=1.4)  # fmt: skip
-    places = [_fraction(axes, spot.x, spot.y) for spot in spots]
+    places = [fraction(axes, spot.x, spot.y) for spot in spots]
     occupied = [(x - 0.015, x + 0.015, y) for x, y in places]
-    occupied.append((1 - 0.0165 * len(roof), 1.0, _fraction(axes, high_x, peak)[1] + 0.03))
+    occupied.append((1 - 0.0165 * len(roof), 1.0, fraction(axes, high_x, peak)[1] + 0.03))
     rightmost = {spot.label: max(one.x for one in spots if one.label == spot.label) for spot in spots}
     for spot, at in zip(spots, places, strict=True):
         if spot.named and spot.x == rightmost[spot.label]:
@@ -98,14 +98,9 @@ def _along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
     angle = degrees(atan2(log10(right / left), log10(top / bottom)))  # in fractions of the axes
     away = ScaledTranslation(-3 / 72, 3 / 72, axes.get_figure(root=True).dpi_scale_trans)  # type: ignore[union-attr]
     axes.text(
-        *_fraction(axes, start, start * bandwidth), label, transform=axes.transAxes + away, rotation=angle,
+        *fraction(axes, start, start * bandwidth), label, transform=axes.transAxes + away, rotation=angle,
         rotation_mode="anchor", transform_rotates_text=True, fontsize=9, color=INK, parse_math=False,
     )  # fmt: skip
-
-
-def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
-    return float(x), float(y)
 
 
 def _beside(axes: Axes, label: str, at: tuple[float, float], occupied: list[tuple[float, float, float]]) -> None:

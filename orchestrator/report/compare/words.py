@@ -26,7 +26,7 @@ from perfctl.orchestrator.analyse.compare.records import Comparison, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
 from perfctl.orchestrator.analyse.compare.suspects import LIKELY, Suspect, between_kernels, suspects
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
-from perfctl.orchestrator.analyse.statistics import values_for
+from perfctl.orchestrator.analyse.statistics import ratio_too_wide
 from perfctl.orchestrator.report.numbers import full, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
 
@@ -242,7 +242,8 @@ def repeats_for(row: Row, gate: float) -> int | None:
     if runs < 2:
         return REPEATS if max(row.a.of_runs, row.b.of_runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
-    return max(values_for((1 + gate) ** 2, row.ratio, runs), runs + 1)
+    wide = ratio_too_wide(row.ratio, runs, "runs", (1 + gate) ** 2)
+    return runs + (wide.more if wide else 1)
 
 
 def because(found: Why) -> str | None:
