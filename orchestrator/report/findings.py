@@ -466,7 +466,19 @@ def _copies(run: Run) -> Iterator[Finding]:
         often = "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
         share = percent(took / (took + kernels))
         text = f"{often} took {time(took)}{bytes_}: {share} of the time of copies and kernels, both summed."
-        yield Finding(text, "ranges")
+        yield Finding(f"{text}{_before_kernels(run, took)}", "ranges")
+
+
+def _before_kernels(run: Run, took: int) -> str:
+    """How much of the copies' time is outside of the span of kernels, which what the GPU did with the time is of."""
+    starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
+    placed = [copy for copy in run.report.copies if copy.start_ns is not None]
+    if not starts or len(placed) < len(run.report.copies):
+        return ""
+    before = sum(copy.duration_ns or 0 for copy in placed if copy.start_ns < min(starts))
+    if before < took / 10:
+        return ""
+    return f" {'All' if before == took else time(before)} of it came before the first kernel."
 
 
 def _missing(prepared: PreparedRun, *, derived: bool) -> Iterator[Finding]:
