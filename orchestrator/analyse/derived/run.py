@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -39,16 +40,15 @@ def derived_counts(
     """
     works = _works(ops)
     tensors = parameters_of(ops)
-    known: dict[tuple[_Facts, Key | None], Derived | None] = {}
-    found = {}
-    for number, facts, key in _in_order(launches):
-        if (facts, key) not in known:
-            launch = _launch(facts)
-            of_layer = _one(launch, works.get(_side(key), NOTHING_KNOWN), capability)
-            known[facts, key] = of_layer or over_parameters(launch, tensors, capability)
-        if (counts := known[facts, key]) is not None:
-            found[number] = counts
-    return found
+
+    @cache
+    def counts_of(facts: _Facts, key: Key | None) -> Derived | None:
+        launch = _launch(facts)
+        of_layer = _one(launch, works.get(_side(key), NOTHING_KNOWN), capability)
+        return of_layer or over_parameters(launch, tensors, capability)
+
+    found = ((number, counts_of(facts, key)) for number, facts, key in _in_order(launches))
+    return {number: counts for number, counts in found if counts is not None}
 
 
 _Own = tuple[Any, ...]
