@@ -8,7 +8,7 @@ import os
 import sqlite3
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
@@ -52,7 +52,7 @@ class Database:
         columns = defaultdict[str, set[str]](set)
         for table, column in connection.execute(_COLUMNS):
             columns[table].add(column)
-        self.tables: Mapping[str, Set[str]] = dict(columns)
+        self.tables = {table: frozenset(names) for table, names in columns.items()}
 
     def has(self, table: str, *columns: str) -> bool:
         """Return whether there is such a table, with all of these columns."""
