@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit, percent, rounded, unit_of
@@ -44,7 +44,8 @@ class Scale:
 
 def scaled(title: str | None, value: float, scale: Scale, style: str = "") -> Cell:
     """ "24.7 ms" as a cell of a number and its unit, which suits this number alone until a table chooses one."""
-    return in_one_unit([Cell("", title, style, rounded(value), "", scale)])[0]
+    divisor, unit = column_unit((scale.value,), scale.unit, down=scale.down)
+    return Cell(scale.mark + in_unit(scale.value, divisor), title, style, rounded(value), unit, scale)
 
 
 def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
@@ -59,7 +60,7 @@ def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
 
 def _written(cell: Cell, scale: Scale, column: tuple[float, str]) -> Cell:
     divisor, unit = unit_of(scale.value, column, scale.unit, down=scale.down)
-    return replace(cell, text=scale.mark + in_unit(scale.value, divisor), unit=unit)
+    return Cell(scale.mark + in_unit(scale.value, divisor), cell.title, cell.style, cell.value, unit, scale)
 
 
 def text_cell(text: object, title: str | None = None) -> Cell:
