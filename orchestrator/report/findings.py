@@ -472,10 +472,10 @@ def _copies(run: Run) -> Iterator[Finding]:
 def _before_kernels(run: Run, took: int) -> str:
     """How much of the copies' time is outside of the span of kernels, which what the GPU did with the time is of."""
     starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
-    placed = [(copy.start_ns, copy.duration_ns or 0) for copy in run.report.copies if copy.start_ns is not None]
-    if not starts or len(placed) < len(run.report.copies):
+    if not starts or any(copy.start_ns is None for copy in run.report.copies):
         return ""
-    before = sum(length for start, length in placed if start < min(starts))
+    first = min(starts)
+    before = sum(copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first)
     if before < took / 10:
         return ""
     return f" {'All' if before == took else time(before)} of it came before the first kernel."
