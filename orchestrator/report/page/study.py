@@ -119,20 +119,22 @@ def ranges(runs: Sequence[Run]) -> Table | None:
 
 
 def api_calls(runs: Sequence[Run]) -> Table | None:
-    """Calls of the CUDA API, the operating system and libraries, summed over each run. NVTX ranges have a table of their
-    own."""
+    """Calls of the CUDA API, then of the operating system and libraries, summed over each run, the longest of each first.
+
+    A thread that waits (``poll``) is no answer to a question about the GPU. NVTX ranges have a table of their own.
+    """
     found = [(run, item) for run in runs for item in run.report.api_calls if item.domain != "nvtx"]
     totals: dict[tuple[str, str], int] = defaultdict(int)
     for run, item in found:
         totals[run_label(run), item.domain] += item.total_ns or 0
     columns = [
         RUN, Column("domain", style="text"), Column("name", style="code"), Column("calls"),
-        Column("total", base="ns", note="time on the host, calls of all threads added up", order="descending"),
+        Column("total", base="ns", note="time on the host, calls of all threads added up"),
         Column("share", note="of its domain's total"),
         Column("mean", base="ns"), Column("shortest", base="ns"), Column("longest", base="ns"),
     ]  # fmt: skip
     rows = []
-    for run, item in sorted(found, key=lambda pair: -(pair[1].total_ns or 0)):
+    for run, item in sorted(found, key=lambda pair: (pair[1].domain != "cuda", pair[1].domain, -(pair[1].total_ns or 0))):
         whole = totals[run_label(run), item.domain]
         share = item.total_ns / whole if item.total_ns is not None and whole else None
         mean = item.total_ns / item.calls if item.total_ns is not None and item.calls else None

@@ -93,14 +93,14 @@ def test_every_table_sorts_both_ways_filters_and_gives_a_file(browser: Any, writ
             "heads => heads.map(head => [0, 1].map(() => { head.click(); return head.getAttribute('aria-sort'); }))"
         )
         assert len(ways) > 50 and all(sorted(way) == ["ascending", "descending"] for way in ways)
-        filters = page.locator("input[type=search]")
+        filters = page.locator("figure.table input[type=search]")
         assert filters.count() > 5
         filters.evaluate_all(
             "all => all.forEach(one => { one.value = 'no such name'; one.dispatchEvent(new Event('input')); })"
         )
-        expect(page.locator(".controls [role=status]")).to_have_text(["0 shown"] * filters.count())
+        expect(page.locator("figure.table .controls [role=status]")).to_have_text(["0 shown"] * filters.count())
         filters.evaluate_all("all => all.forEach(one => { one.value = ''; one.dispatchEvent(new Event('input')); })")
-        expect(page.locator(".controls [role=status]")).to_have_text([""] * filters.count())
+        expect(page.locator("figure.table .controls [role=status]")).to_have_text([""] * filters.count())
         buttons = page.locator("button", has_text="CSV")
         for place in range(buttons.count()):
             if place % 8 == 0:
