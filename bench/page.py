@@ -83,7 +83,7 @@ def pages() -> list[tuple[str, int, str]]:
     return [
         ("4 layers, 5 batches, 2 profilers", 2, render(sweep, generated_at=when)),
         ("160 layers, 5 batches, 2 profilers", 2, render([deep(run) for run in sweep], generated_at=when)),
-        ("100,000 kernels", 8, render([large], generated_at=when)),
+        ("100,000 kernels", 6, render([large], generated_at=when)),
     ]
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
 from perfctl.parsers.text.json import peek, read_whole
-from perfctl.parsers.text.plain_pickle import read_plain
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, MemoryFigure, Report, Summary
 
@@ -43,7 +42,12 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError for one that holds more than plain data, is damaged, or is no snapshot."""
     with path.open("rb") as file:
         is_pickle = file.read(1) == b"\x80"
-    content, steps = read_plain(path, TOOL, _REMEDY) if is_pickle else (read_whole(path, TOOL, _REMEDY), None)
+    if is_pickle:
+        from perfctl.parsers.text.plain_pickle import read_plain  # few files are one, and every file is asked
+
+        content, steps = read_plain(path, TOOL, _REMEDY)
+    else:
+        content, steps = read_whole(path, TOOL, _REMEDY), None
     snapshot = {"segments": content} if isinstance(content, list) else content
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise ReportError(path, TOOL, "it holds no segments of PyTorch's allocator", _REMEDY)

@@ -68,7 +68,7 @@ def take(browser: Any, page: Path, name: str, out: Path) -> Path:
     with Image.open(file) as image:
         drawn = image.convert("RGB").crop((0, 0, image.width, min(image.height, HIGHEST if part else image.height)))
         drawn = ImageOps.expand(drawn, MARGIN, "white") if media == "print" else drawn
-        drawn.quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+        drawn.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(file, optimize=True)
     return file
 
 

@@ -28,9 +28,9 @@ fi
 failed=0
 # Word splitting is intended: each variable holds options, or nothing.
 # shellcheck disable=SC2086
-"$perfctl" speedup --workload unet --batches 8 --epochs 5 --out "$out" $unet || failed=1
+"$perfctl" speedup --workload unet --batches 8 --epochs 5 --out "$out/speedup" $unet || failed=1
 # shellcheck disable=SC2086
-"$perfctl" speedup --workload lstm --batches 32 --epochs 5 --out "$out" $lstm || failed=1
+"$perfctl" speedup --workload lstm --batches 32 --epochs 5 --out "$out/speedup" $lstm || failed=1
 "$perfctl" infer --models resnet18 --batches 1,5 --images 50 --weights none --out "$out/inference" || failed=1
 if [ -f "$out/perfctl.db" ]; then
     "$perfctl" report --store "$out/perfctl.db" --out "$out/report.html" || failed=1

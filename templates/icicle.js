@@ -6,12 +6,15 @@ document.querySelectorAll("figure.icicle").forEach((figure) => {
   const path = (n) => (n < 0 ? [] : [...path(view.parent[n]), n]);
   const share = (n, of) => `${((100 * view.value[n]) / view.value[of]).toPrecision(3)} %`;
   const said = (n) => `${path(n).slice(1).map((one) => view.name[one]).join(" › ") || view.name[0]}: ${exact(view.value[n])}, ${share(n, 0)} of the ${view.name[0]}`;
+  const layerOf = (n) => (n < 0 ? null : view.layer[n] || layerOf(view.parent[n])), wayOf = (n) => (n < 0 ? null : view.direction[n] || wayOf(view.parent[n]));
+  const belongs = (node, n) => { if (layerOf(n)) { node.dataset.layer = layerOf(n); if (wayOf(n)) node.dataset.direction = wayOf(n); layers.mark(node); } };
   const enter = (n, focus) => { at = n; address.put(`icicle.${key}`, n ? `${views.indexOf(view)}:${path(n).slice(1).map((one) => view.name[one]).join("›")}` : null); draw(focus); };
   const part = (n, left, width, row) => {
     if (width < 0.12) return;
     const node = make("button", { type: "button", class: `c${view.colour[n]}`, title: said(n), style: `left:${left}%;width:${width}%;top:${row * 1.6}rem` }, width > 2 ? view.name[n] : "");
     node.dataset.n = n;
     node.setAttribute("aria-label", said(n));
+    belongs(node, n);
     field.append(node);
     let x = left;
     below[n].forEach((child) => { const wide = (width * view.value[child]) / view.value[n]; part(child, x, wide, row + 1); x += wide; });
@@ -46,9 +49,14 @@ document.querySelectorAll("figure.icicle").forEach((figure) => {
     box.addEventListener("change", () => { show(Number(box.value)); address.put(`icicle.${key}`, `${box.value}:`); });
     label.append(box);
   } else label.append(make("span", { class: "more" }, views[0].label));
-  field.addEventListener("click", (event) => { const n = event.target.dataset?.n; if (n !== undefined) enter(Number(n) === at && at ? view.parent[at] : Number(n), true); });
+  field.addEventListener("click", (event) => {
+    const n = event.target.dataset?.n;
+    if (n === undefined) return;
+    enter(Number(n) === at && at ? view.parent[at] : Number(n), true);
+    layers.light(layerOf(at), wayOf(at));
+  });
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && at) { event.stopPropagation(); enter(view.parent[at], true); return; }
+    if (event.key === "Escape" && at) { event.stopPropagation(); enter(view.parent[at], true); layers.light(layerOf(at), wayOf(at)); return; }
     const nodes = [...field.children], here = nodes.indexOf(event.target), by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!by || here < 0) return;
     event.preventDefault();

@@ -128,13 +128,15 @@ const showTip = (text, box) => {
 const hideTip = () => { tip.hidden = true; };
 // The pointer and the arrow keys point at a point; where points can be chosen, Enter and a click choose it.
 const liveChart = (svg, take) => {
-  const spots = [...svg.querySelectorAll(".hit")];
+  const spots = [...svg.querySelectorAll(".hit")], linkOf = (spot) => spot?.closest("a");
   let at = -1;
-  const go = (place) => {
+  spots.forEach((spot) => { if (linkOf(spot)) linkOf(spot).setAttribute("tabindex", "-1"); }); // the drawing is one tab stop
+  const go = (place, focus) => {
     spots[at]?.classList.remove("on");
     at = place;
     if (at < 0) { hideTip(); return; }
     spots[at].classList.add("on");
+    if (focus) linkOf(spots[at])?.focus();
     showTip(spots[at].dataset.tip, spots[at].getBoundingClientRect());
   };
   spots.forEach((spot, place) => {
@@ -144,11 +146,11 @@ const liveChart = (svg, take) => {
   });
   svg.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (step) { event.preventDefault(); go((at + step + spots.length) % spots.length); }
+    if (step) { event.preventDefault(); go((at + step + spots.length) % spots.length, true); }
     if (take && event.key === "Enter" && at >= 0) take(Number(spots[at].dataset.x));
     if (event.key === "Escape") go(-1);
   });
-  svg.addEventListener("blur", () => go(-1));
+  svg.addEventListener("focusout", (event) => { if (!svg.contains(event.relatedTarget)) go(-1); });
 };
 document.querySelectorAll("svg.chart:has(.hit)").forEach((svg) => {
   svg.querySelectorAll(".hit").forEach((spot) => {

@@ -1,5 +1,10 @@
 // Long tables: compact columns, of which only the rows on the screen are drawn.
-const scaled = (v, { scale }) => [three(v / scale[0]), scale[1]];
+// The column's unit, or its own for a value below a tenth of it: numbers.py has the rule.
+const scaled = (v, { scale, kind, unit }) => {
+  if (!v || Math.abs(v) >= scale[0] / 10) return [three(v / scale[0]), scale[1]];
+  const [number, prefix = ""] = (kind === "si" ? si(v) : time(v)).split(" ");
+  return [number, kind === "si" ? `${prefix}${prefix && !/^[FB]/.test(unit) ? " " : ""}${unit}` : prefix];
+};
 const FORMAT = { time: scaled, start: (ns, column) => scaled(ns - column.from, column), si: scaled, int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
 const WIDTH = { code: 170, text: 124, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24, SCREEN = 480;
 const wordy = (column) => column.kind === "code" || column.kind === "text";
@@ -78,7 +83,7 @@ document.querySelectorAll("figure.launches").forEach((figure) => {
     if (column.kind === "start") { column.from = Infinity; for (let n = 0; n < rows; n++) { const v = column.get(n); if (v !== null && v < column.from) column.from = v; } }
   }
   let order = Uint32Array.from({ length: rows }, (_, n) => n), shown = order, wanted = "";
-  const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": figure.dataset.name });
+  const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": figure.dataset.name });
   const table = make("table", { "aria-rowcount": rows + 1 }), group = make("colgroup"), head = make("thead"), line = make("tr"), body = make("tbody");
   const widths = columns.map((c) => (c.label === "kernel" ? 420 : c.label === "counter" ? 400 : c.label.length > 14 ? 176 : WIDTH[c.kind]));
   columns.forEach((column, place) => { const col = make("col"); col.style.width = `${widths[place]}px`; group.append(col); line.append(headOf(column)); });

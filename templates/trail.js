@@ -12,7 +12,6 @@ const trailOf = (() => {
   const panel = make("aside", { class: "trail", role: "dialog", "aria-label": "Where the figure comes from", tabindex: "-1", hidden: "" });
   document.body.append(panel);
   let opener = null, shown = "";
-  const light = (study, layer) => document.querySelectorAll(`[id="${study}"] [data-layer]`).forEach((node) => node.classList.toggle("lit", node.dataset.layer === layer));
   const whole = (text) => { const name = known.get(shown.split("/")[0])?.names?.[text.split(" <<<")[0]]; return name ? { title: name } : {}; };
   const table = (step) => {
     const node = make("table"), head = node.createTHead().insertRow(), body = node.createTBody();
@@ -34,7 +33,6 @@ const trailOf = (() => {
     if (panel.hidden) return;
     panel.hidden = true;
     shown = "";
-    document.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.removeAttribute("aria-current"));
     address.put("trail", null);
     opener?.focus();
@@ -48,11 +46,13 @@ const trailOf = (() => {
     const steps = make("ol"), head = make("header");
     shown = `${study}/${key}`;
     found.steps.forEach((step) => steps.append(part(step)));
-    head.append(make("h2", {}, found.title), shut);
+    const [direction, layer] = [key.split("/").at(-2), key.split("/").slice(0, -2).join("/")];
+    head.append(make("h2", layer ? { "data-layer": layer, "data-direction": direction } : {}, found.title), shut);
     panel.replaceChildren(head, steps);
     panel.hidden = false;
     panel.scrollTop = 0;
-    light(study, key.split("/").slice(0, -2).join("/"));
+    if (layer && (layers.current.layer !== layer || layers.current.direction !== direction)) layers.light(layer, direction);
+    else panel.querySelectorAll("[data-layer]").forEach(layers.mark);
     document.querySelectorAll("[data-trail]").forEach((node) => node.toggleAttribute("aria-current", node.dataset.trail === key && node.closest("article")?.id === study));
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.setAttribute("aria-current", "true"));
     address.put("trail", `${study}/${key}`, from ? `${study}-ledger` : undefined);
@@ -63,7 +63,11 @@ const trailOf = (() => {
     const link = event.target.closest("a[data-trail]");
     if (link && open(link.closest("article").id, link.dataset.trail, link)) event.preventDefault();
   });
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
+  document.addEventListener("keydown", (event) => { // the first Escape closes the panel, the next ends the light
+    if (event.key !== "Escape" || panel.hidden) return;
+    event.preventDefault();
+    close();
+  }, true);
   const fromAddress = () => {
     const asked = address.get("trail") ?? "", [study, ...key] = asked.split("/");
     if (asked && asked !== shown) open(study, key.join("/"));
@@ -72,6 +76,29 @@ const trailOf = (() => {
   fromAddress();
   return open;
 })();
+
+// Names of layers light up all that is of the layer: buttons, in one tab stop a table, with arrow keys from name to name.
+const namesOf = (table) => {
+  const names = [...table.querySelectorAll("tbody [data-layer] > th > b, tbody > tr > th[data-layer] > b")];
+  names.forEach((name, place) => {
+    name.setAttribute("role", "button");
+    name.dataset.namesLayer = "";
+    name.tabIndex = place ? -1 : 0;
+    name.title = "Light up this layer in every view";
+  });
+  table.addEventListener("keydown", (event) => {
+    const place = names.indexOf(event.target), by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (place < 0) return;
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.target.click(); }
+    const next = by && names.slice(by > 0 ? place + 1 : 0, by > 0 ? undefined : place).filter((name) => name.checkVisibility()).at(by > 0 ? 0 : -1);
+    if (!next) return;
+    event.preventDefault();
+    event.target.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+};
+document.querySelectorAll("figure.matrix table, table.ledger").forEach(namesOf);
 
 // The matrix: one tab stop, arrow keys from cell to cell, and a switch of what its cells show.
 document.querySelectorAll("figure.matrix").forEach((figure) => {

@@ -272,6 +272,12 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     pages = {path.relative_to(tmp_path / "site").with_suffix(".md") for path in (tmp_path / "site").rglob("*.html")}
     assert {path.relative_to(DOCS) for path in DOCS.rglob("*.md")} <= pages
+    linked = set(re.findall(r'href="gallery/([\w-]+)\.html"', (DOCS / "gallery.md").read_text(encoding="utf-8")))
+    assert (
+        linked
+        == {path.stem for path in (tmp_path / "site" / "gallery").glob("*.html")}
+        == set(_script("gallery").PAGES)
+    )
 
 
 def test_pages_name_few_other_hosts() -> None:

@@ -156,6 +156,8 @@ class Trace:
     step: int | None
     """None: everything that was captured."""
     events: int
+    counted: dict[str, int]
+    """Events by what they are of: kernels, copies, ranges, operators, readings, arrows."""
 
 
 def trace(
@@ -168,7 +170,7 @@ def trace(
     store: Path = DEFAULT,
     messages: Messages = SILENT,
 ) -> Trace:
-    """Write one step of a run as a trace for Perfetto or chrome://tracing: kernels, copies, ranges.
+    """Write one step of a run as a trace for Perfetto or chrome://tracing: kernels, copies, ranges, operators, readings.
 
     run: its number. step: the measured step; None for the last one. whole: everything that was captured.
     out: FILE.json or FILE.json.gz; None for trace-runN.json.gz. The same run gives the same bytes.
@@ -185,16 +187,17 @@ def trace(
     check_free(target, force=force)
     with database.reading(store) as connection:
         (found,) = read.load(connection, [run])
-    known = files_trace.steps(found)
-    if step is None and not whole:
-        step = known[-1] if known else None
-        if step is None:
-            messages.note(f"run {run} has no measured steps: everything that was captured is written")
-    content = files_trace.trace(found, step)
+        known = files_trace.steps(found)
+        if step is None and not whole:
+            step = known[-1] if known else None
+            if step is None:
+                messages.note(f"run {run} has no measured steps: everything that was captured is written")
+        content, counted = files_trace.trace(found, step, read.op_calls(connection, run))
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
     with replacing(target, force=force) as partial:
         partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
-    return Trace(target, run, step, sum(event["ph"] != "M" for event in content["traceEvents"]))
+    events = sum(event["ph"] != "M" for event in content["traceEvents"])
+    return Trace(target, run, step, events, counted._asdict())
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,8 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
             studies_flops.draw(networks)
     with charts_files.drawn(later=True) as answers:
         all_charts(inference_points(runs))
+    joint = {chart.name for chart in answers}  # the page's part of all models has the same
+    found = [chart for chart in found if chart.name not in joint]
     several = len({chart.name.partition("-")[0] for chart in found}) > 1
     named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
     named |= {chart.name: chart for chart in (*answers, *compared)}

@@ -164,8 +164,12 @@ def write_speedup(result: SpeedupResult, page: Path | None = None, charts: Path 
 
 
 def store_of(options: SweepOptions) -> Path:
-    """The store of a study: the one that was named, else perfctl.db inside ``out``."""
-    return options.store or options.out / DEFAULT
+    """The store of a study: the one that was named, else perfctl.db beside ``out``, as of every sweep.
+
+    A folder of an earlier version holds its store, and keeps it.
+    """
+    inside = options.out / DEFAULT
+    return options.store or (inside if inside.is_file() else options.out.parent / DEFAULT)
 
 
 def allowed_facts(names: Iterable[str]) -> frozenset[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 
+from perfctl.orchestrator.analyse.counters.caches import LEVELS, bytes_per_cycle
 from perfctl.orchestrator.analyse.counters.work import NOTHING, ON_A_CPU, CountedWork
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
+from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.analyse.kernels.pairing import match
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
@@ -51,6 +52,44 @@ class Traffic:
     """Why ``paper`` is None though some of it is known; None otherwise."""
     busy: float | None = None
     """Whole steps: kernel time / time of the step; over 1 when kernels overlap. None when one was not timed."""
+    caches: Mapping[str, Figure] = field(default_factory=dict)
+    """"L1" and "L2" -> bytes, for levels that were counted."""
+    kernels: tuple[str, ...] = ()
+    """Names of its kernels, those with most launches first; empty for whole steps."""
+
+    def moved(self, level: str) -> Figure | None:
+        """Bytes of a level; None where nothing counted them."""
+        figure = self.dram if level == "DRAM" else self.caches.get(level)
+        return None if figure is None or figure.value is None else figure
+
+
+@dataclass(frozen=True, slots=True)
+class LevelPoint:
+    """Work set against the roof of one memory level and its precision."""
+
+    level: str
+    """L1, L2 or DRAM."""
+    moved: Figure
+    """Bytes."""
+    intensity: float | None
+    """Counted FLOPs per byte of this level; None without FLOPs or bytes."""
+    bytes_per_second: float | None
+    bandwidth: float | None
+    """None where it is not known."""
+    attainable: float | None
+    """The smaller of the peak and FLOPs per byte x bandwidth, FLOP/s."""
+    reached: float | None
+    """achieved / attainable, 0..1."""
+    bound: str | None
+    """compute, or the level: whose roof is lower at this intensity."""
+    refused: str | None = None
+    """Why its share is not shown: a rate over its roof, with the likely cause."""
+
+    @property
+    def busy(self) -> float | None:
+        """Bytes/s / bandwidth, 0..1; None when either is missing or the rate is refused."""
+        known = self.bytes_per_second is not None and self.bandwidth and not self.refused
+        return (self.bytes_per_second or 0) / (self.bandwidth or 1) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +123,8 @@ class RooflinePoint:
     """Why there is no model utilisation although the counted rate is sound: it would be over 100 %."""
     over: str | None = None
     """What is over 100 %: peak (then no rate is shown) or bandwidth (then only what rests on the bytes is not)."""
+    levels: tuple[LevelPoint, ...] = ()
+    """One for each memory level whose bytes were counted, from the SMs outwards."""
 
 
 def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
@@ -111,7 +152,41 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
         stream, attainable, reached,
         None if refused else _bound(traffic, intensity, ridge, reached, stream, peaks.bandwidth),
         None if over == "peak" or mfu_refused else mfu, None if over == "peak" else hfu, refused, mfu_refused, over,
+        tuple(_levels(traffic, peaks, path, peak, achieved if counted is not None else None, refused if over == "peak" else None)),
     )  # fmt: skip
+
+
+def _levels(
+    traffic: Traffic, peaks: Peaks, path: str | None, peak: float | None, achieved: float | None, over_peak: str | None
+) -> Iterator[LevelPoint]:
+    """``achieved``: counted FLOP/s. ``over_peak``: why the rate itself is refused."""
+    seconds, counted = traffic.time_ns / 1e9 if traffic.time_ns else None, traffic.counted.value
+    for level in LEVELS:
+        if (moved := traffic.moved(level)) is None:
+            continue
+        roof_of = peaks.cache(level, moved.rule) if level != "DRAM" else None
+        bandwidth = roof_of.bandwidth if roof_of else peaks.bandwidth if level == "DRAM" else None
+        intensity = counted / moved.value if counted and moved.value else None
+        stream = moved.value / seconds if moved.value is not None and seconds else None
+        attainable = min(peak, intensity * bandwidth) if peak and intensity and bandwidth else None
+        refused = over_peak
+        if refused is None and stream and bandwidth and stream > bandwidth:
+            share = f"{stream / bandwidth * 100:.0f} % of the {level} bandwidth of the {peaks.device}"
+            refused = f"{share}: {_mismatch(traffic) or _MORE_BYTES[level]}"
+        bound = None
+        if intensity and peak and bandwidth and not refused:
+            bound = "compute" if intensity >= peak / bandwidth else level
+        reached = achieved / attainable if achieved and attainable and not refused else None
+        yield LevelPoint(level, moved, intensity, stream, bandwidth, attainable, reached, bound, refused)
+
+
+_COLD = "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
+_MORE_BYTES = {
+    "L1": "the counter also has traffic that the roof's figure leaves out (shared memory, stores)",
+    "L2": "the white paper's figure is for reads by the SMs; the counter also has writes and fills",
+    "DRAM": _COLD,
+}
+"""Level -> the likely cause of more bytes than it can move."""
 
 
 def roof(traffic: Traffic) -> str | None:
@@ -149,9 +224,8 @@ def _refused(
         share = f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}"
         return f"{share}: {_why(traffic, peaks, achieved)}", "peak"
     if stream and peaks.bandwidth and stream > peaks.bandwidth:
-        cold = "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache when it runs alone"
         share = f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}"
-        return f"{share}: {_mismatch(traffic) or cold}", "bandwidth"
+        return f"{share}: {_mismatch(traffic) or _COLD}", "bandwidth"
     return None, None
 
 
@@ -195,6 +269,33 @@ class Roofline:
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
         return tuple(point for point in self.points if point.traffic.level == level)
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Memory levels whose bytes were counted, from the SMs outwards."""
+        seen = {one.level for point in self.points for one in point.levels}
+        return tuple(level for level in LEVELS if level in seen)
+
+    @property
+    def lacking(self) -> str | None:
+        """Which memory levels are not drawn, and what would collect them, in one sentence; None where all are.
+
+        None, too, where no FLOPs were counted.
+        """
+        if not any(point.traffic.counted.value is not None for point in self.points):
+            return None
+        missing = [level for level in LEVELS if level not in self.levels]
+        known = {one.level for point in self.points for one in point.levels if one.bandwidth}
+        unknown = [level for level in self.levels if level not in known]
+        said = []
+        if missing:
+            said.append(
+                f"{' and '.join(missing)} bytes were not collected; --set roofline of ncu and of perfctl ncu collects them"
+            )
+        if unknown:
+            said.append(f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is not known")
+        text = "; ".join(said)
+        return f"{text[:1].upper()}{text[1:]}." if text else None
+
     def of(self, batch: int | None, layer: str, direction: str) -> RooflinePoint | None:
         return self.by_row.get((batch, layer, direction))
 
@@ -203,7 +304,10 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
     """The points of a study; ``measured`` peaks take the place of published ones for devices of the same name."""
     runs = study.study.runs
     device = next((run.device for run in runs if run.device), next(iter(runs[0].devices), None) if runs else None)
-    peaks = peaks_of(device, measured)
+    per_cycle = bytes_per_cycle(
+        values for item in study.runs if item.run.profiler == "ncu" for values in item.values.values()
+    )
+    peaks = with_caches(peaks_of(device, measured), device, per_cycle)
     if not study.study.on_paper:
         works = [traffic for item in study.runs for traffic in _kernels(item, item, None, None)]
     else:
@@ -225,7 +329,7 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
         found.append(Traffic(
             "layer", row.name, batch, row.layer, row.direction, mine.paths, row.counted, row.whole_paper, mine.dram,
             row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
-            _partly([row]),
+            _partly([row]), caches=mine.caches, kernels=tuple(use.name for use in row.kernels),
         ))  # fmt: skip
     return [*found, *_kernels(counting, prepared.timing, batch, precision)]
 
@@ -269,6 +373,7 @@ def _step(batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork,
     return Traffic(
         "run", _whole(batch), batch.batch, None, None, whole.paths, whole.total, paper,
         whole.dram, time_ns, basis, True, precision=precision, paper_why=partly, busy=busy,
+        caches=whole.caches,
     )  # fmt: skip
 
 
@@ -291,7 +396,7 @@ def _kernels(
         found.append(Traffic(
             "kernel", name, batch, None, None, mine.paths, mine.total, None, mine.dram,
             each * mine.launches if each else None, KERNEL_BASIS.get(source, source) if each else None,
-            source != "ncu", mine.launches, mine.launches, precision,
+            source != "ncu", mine.launches, mine.launches, precision, caches=mine.caches, kernels=(name,),
         ))  # fmt: skip
     return found
 

@@ -25,7 +25,7 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import device_kind, device_label
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS
-from perfctl.orchestrator.analyse.statistics import ratio, values_for
+from perfctl.orchestrator.analyse.statistics import WIDEST, TooWide, ratio, ratio_too_wide
 from perfctl.orchestrator.analyse.usage.busy import joined
 from perfctl.records.run import Run
 
@@ -58,16 +58,9 @@ class Unsettled(NamedTuple):
     """What these are: steps, epochs or runs."""
 
     @property
-    def reason(self) -> str:
-        return (
-            f"not known: {self.found.low:.3g} to {self.found.high:.3g} at 95 %, wider than a factor of {WIDEST:g}; "
-            f"about {self.further} would settle it"
-        )
-
-    @property
-    def further(self) -> str:
-        """ "40 more steps"."""
-        return f"{self.more:,} more {self.unit if self.more > 1 else self.unit.removesuffix('s')}"
+    def judged(self) -> TooWide:
+        """The same in words."""
+        return TooWide(f"a factor of {WIDEST:g}", self.more, self.unit)
 
 
 class GainLine(NamedTuple):
@@ -199,8 +192,6 @@ class Speedup:
 
 
 DICE = "dice:epoch:"
-WIDEST = 3.0
-"""An interval whose ends are further apart than this factor says nothing."""
 APART = 1.1
 """Speed-ups of steps and of epochs that differ by less than this factor are taken for the same."""
 
@@ -413,7 +404,7 @@ def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float,
     if isinstance(found, Gain):
         return GainLine(*key, base, ns, found, None)
     if isinstance(found, Unsettled):
-        return GainLine(*key, base, ns, None, found.reason, found)
+        return GainLine(*key, base, ns, None, found.judged.reason, found)
     return GainLine(*key, base, ns, None, found)
 
 
@@ -435,12 +426,10 @@ def gain(level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]])
         return found
     low, high = 1 / found.high, 1 / found.low
     known = Gain(math.sqrt(low * high), low, high, basis or found.basis)
-    if high <= WIDEST * low:
-        return known
     one_run = len(a) == len(b) == 1
     now = min(len(a[0]), len(b[0])) if one_run else min(max(len(a), 2), max(len(b), 2))
-    unit = "runs" if not one_run else "epochs" if level == "epoch" else "steps"
-    return Unsettled(known, max(values_for(WIDEST, found, now) - now, 1), unit)
+    wide = ratio_too_wide(found, now, "runs" if not one_run else "epochs" if level == "epoch" else "steps")
+    return known if wide is None else Unsettled(known, wide.more, wide.unit)
 
 
 def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TypeVar
@@ -22,6 +22,10 @@ NORMAL = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """So many standard errors to each side."""
 FEWEST_STEPS = 10
 """Of one run: fewer do not show its spread and autocorrelation."""
+WIDEST, WIDEST_SHARE = 3.0, 0.5
+"""An interval whose ends are further apart says nothing: as a factor, and of a share (0..1) as a difference."""
+MANY = 1000
+"""More further values than this are not counted: what spreads so far has a cause that repeating does not mend."""
 SAME = "every repeat gave the same figure"
 K = TypeVar("K", bound=Hashable)
 
@@ -147,24 +151,79 @@ def _student(a: _Mean, b: _Mean, freedom: float, basis: str) -> Ratio:
     return Ratio(low, high, t_two_sided(change / error, freedom), basis, freedom)
 
 
-def values_for(factor: float, found: Ratio, now: int) -> int:
-    """How many values a side needs, of which it has ``now``, until the interval's ends are ``factor`` apart at most.
+@dataclass(frozen=True, slots=True)
+class TooWide:
+    """Why an interval says nothing, and how many further values would settle it, if their spread stays as it is."""
 
-    The spread is taken to stay as it is: error and degrees of freedom change with the number of values alone.
+    bound: str
+    """What it is wider than: "a factor of 3"."""
+    more: int
+    """Further values (of each side, where two are compared); more than ``MANY`` stands for any such number."""
+    unit: str
+    """What they are: steps, epochs, runs, images."""
+
+    @property
+    def further(self) -> str:
+        """ "about 40 more steps"."""
+        if self.more > MANY:
+            return f"more than {MANY:,} more {self.unit}"
+        return f"about {self.more:,} more {self.unit if self.more > 1 else self.unit.removesuffix('s')}"
+
+    @property
+    def reason(self) -> str:
+        return f"unknown: its 95 % interval is wider than {self.bound}; {self.further} would settle it"
+
+
+def too_wide(width: Callable[[int], float], now: int, unit: str, limit: float, bound: str) -> TooWide | None:
+    """Judge an interval: None where it is narrow enough to be shown. Speed-ups, repeats and shares go through here.
+
+    width: how wide it is with so many values, ``now`` of which there are. limit: the widest that is shown, ``bound`` in words.
     """
-    error = math.log(found.high / found.low) / 2 / t_quantile(CONFIDENCE, found.freedom)
-
-    def narrow(count: int) -> bool:
-        more = count / now
-        return t_quantile(CONFIDENCE, found.freedom * more) * error / math.sqrt(more) <= math.log(factor) / 2
-
-    low, high = 0, max(now, 1)
-    while not narrow(high):
+    if width(now) <= limit:
+        return None
+    low, high = now, 2 * now
+    while width(high) > limit:
         low, high = high, high * 2
+        if low - now > MANY:
+            return TooWide(bound, low - now, unit)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if narrow(middle) else (middle, high)
-    return high
+        low, high = (low, middle) if width(middle) <= limit else (middle, high)
+    return TooWide(bound, high - now, unit)
+
+
+def ratio_too_wide(found: Ratio, now: int, unit: str, factor: float = WIDEST) -> TooWide | None:
+    """Of a comparison whose sides have ``now`` values: error and degrees of freedom change with their number alone.
+
+    factor: how far apart the interval's ends may be.
+    """
+    error = (math.log(found.high) - math.log(found.low)) / t_quantile(CONFIDENCE, found.freedom)
+
+    def width(count: int) -> float:
+        more = count / now
+        return t_quantile(CONFIDENCE, found.freedom * more) * error / math.sqrt(more)
+
+    return too_wide(width, now, unit, math.log(factor), f"a factor of {factor:g}")
+
+
+def interval_too_wide(values: Sequence[float], unit: str = "runs") -> TooWide | None:
+    """Of the typical value of several runs, as ``interval`` gives it."""
+    deviation = math.sqrt(_of_runs(values).variance * len(values))
+
+    def width(count: int) -> float:
+        return 2 * t_quantile(CONFIDENCE, count - 1) * deviation / math.sqrt(count)
+
+    return too_wide(width, len(values), unit, math.log(WIDEST), f"a factor of {WIDEST:g}")
+
+
+def share_too_wide(share: float, count: int, unit: str = "images") -> TooWide | None:
+    """Of a share (0..1) of ``count``, as ``wilson`` gives it."""
+
+    def width(number: int) -> float:
+        low, high = wilson(share, number)
+        return high - low
+
+    return too_wide(width, count, unit, WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points")
 
 
 def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:

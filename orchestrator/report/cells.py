@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.figure import Figure
-from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit, percent, rounded
+from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit, percent, rounded, unit_of
 
 NAME = 90
 """Characters of a name that has no short form."""
@@ -44,21 +44,23 @@ class Scale:
 
 def scaled(title: str | None, value: float, scale: Scale, style: str = "") -> Cell:
     """ "24.7 ms" as a cell of a number and its unit, which suits this number alone until a table chooses one."""
-    return in_one_unit([Cell("", title, style, rounded(value), "", scale)])[0]
+    divisor, unit = column_unit((scale.value,), scale.unit, down=scale.down)
+    return Cell(scale.mark + in_unit(scale.value, divisor), title, style, rounded(value), unit, scale)
 
 
 def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
-    """A column with one unit, chosen for its median; cells without a :class:`Scale` stay."""
+    """A column with one unit, chosen for its median; far smaller values have their own, other cells stay as they are."""
     scales = [cell.scale for cell in cells if cell.scale is not None]
     if not scales:
         return list(cells)
     first = scales[0]
-    divisor, unit = column_unit((scale.value for scale in scales), first.unit, down=first.down)
-    return [
-        cell if cell.scale is None
-        else replace(cell, text=cell.scale.mark + in_unit(cell.scale.value, divisor), unit=unit)
-        for cell in cells
-    ]  # fmt: skip
+    column = column_unit((scale.value for scale in scales), first.unit, down=first.down)
+    return [cell if cell.scale is None else _written(cell, cell.scale, column) for cell in cells]
+
+
+def _written(cell: Cell, scale: Scale, column: tuple[float, str]) -> Cell:
+    divisor, unit = unit_of(scale.value, column, scale.unit, down=scale.down)
+    return Cell(scale.mark + in_unit(scale.value, divisor), cell.title, cell.style, cell.value, unit, scale)
 
 
 def text_cell(text: object, title: str | None = None) -> Cell:

@@ -22,7 +22,7 @@ from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.report.cells import count
-from perfctl.orchestrator.report.ledger.trail import row_key, sweep_key
+from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
@@ -466,7 +466,19 @@ def _copies(run: Run) -> Iterator[Finding]:
         often = "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
         share = percent(took / (took + kernels))
         text = f"{often} took {time(took)}{bytes_}: {share} of the time of copies and kernels, both summed."
-        yield Finding(text, "ranges")
+        yield Finding(f"{text}{_before_kernels(run, took)}", "ranges")
+
+
+def _before_kernels(run: Run, took: int) -> str:
+    """How much of the copies' time is outside of the span of kernels, which what the GPU did with the time is of."""
+    starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
+    if not starts or any(copy.start_ns is None for copy in run.report.copies):
+        return ""
+    first = min(starts)
+    before = sum(copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first)
+    if before < took / 10:
+        return ""
+    return f" {'All' if before == took else time(before)} of it came before the first kernel."
 
 
 def _missing(prepared: PreparedRun, *, derived: bool) -> Iterator[Finding]:

@@ -67,6 +67,20 @@ def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -
     return 1000.0**-step, _DOWN[step] + unit
 
 
+LEAST = 0.1
+"""Of a column's unit: a smaller value would begin with zeros, and has its own unit."""
+
+
+def unit_of(value: float, column: tuple[float, str], unit: str = "", *, down: bool = True) -> tuple[float, str]:
+    """(divisor, prefix and unit) of one value in a column: the column's, or its own below LEAST of it.
+
+    "88.3 M" stands below "34.2 G", and 1,230 µs below 4.56 µs: large values keep the column's unit. ``unit`` and ``down``
+    as for :func:`column_unit`.
+    """
+    small = value and abs(value) < LEAST * column[0]
+    return column_unit([value], unit, down=down) if small else column
+
+
 def in_unit(value: float, divisor: float) -> str:
     """``value / divisor`` with three significant digits, thousands grouped: 0.0123, 1.36, 24.7, 105, 12,300."""
     if not value:

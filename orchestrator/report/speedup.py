@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup import WIDEST, ArmFacts, Gain, GainLine, Speedup, disagreement
+from perfctl.orchestrator.analyse.speedup import Against, ArmFacts, Gain, GainLine, Speedup, disagreement
+from perfctl.orchestrator.analyse.statistics import WIDEST
 from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report import terminal as terminals
 from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.numbers import ratio, time
+from perfctl.orchestrator.report.numbers import percent, ratio, time
+from perfctl.orchestrator.report.page.records import Finding, shortened
 from perfctl.orchestrator.report.tables import Column, Table, table
 
 if TYPE_CHECKING:
@@ -23,6 +25,22 @@ TEXT, CODE = "text", "code"
 UNSTEADY = 2.0
 """Steps of one run that differ by more than this factor are said to be unsteady."""
 NOT_TRAINED = "no epochs were asked for (--epochs)"
+NAMES = {"unet": "U-Net", "lstm": "BiLSTM"}
+DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+PHASES = {"data": "data loading", "copy": "copying to the device", "optimizer": "the optimizer"}
+LOADING = 0.1
+"""From this share of a step on, waiting for data is what a headline says of the rest."""
+GAINS, SAME_RESULT = "Speed-up", "Training time to the same result"
+FIRST = (GAINS, SAME_RESULT)
+"""Tables that stand open on the page."""
+WHICH = (
+    "Whole epochs answer how much sooner training ends: every sample is loaded and trained on once, without a profiler. Steps "
+    "answer where in a step the time goes; they run under the profiler, which slows them, so their speed-up is another figure."
+)
+UNKNOWN = (
+    f"Unknown: the ends of a 95 % interval are more than a factor of {WIDEST:g} apart. Beside it stands about how many more "
+    "values a side would settle it, if their spread stays as it is (NIST/SEMATECH e-Handbook, 7.2.2.2)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +52,8 @@ class SpeedupPart:
     notes: tuple[str, ...]
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
+    folded: tuple[Table, ...]
+    """What the charts show, and the shares of operations: closed until they are asked for, and not printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +61,153 @@ class SpeedupView:
     """The record of templates/speedup.html."""
 
     title: str
+    findings: tuple[Finding, ...]
+    """One a batch size and device: how many times faster."""
+    notes: tuple[str, ...]
+    """Sentences that hold for all batch sizes."""
+    overview: Table | None
+    """All batch sizes; None where there is one."""
+    charts: tuple[Chart, ...]
     parts: tuple[SpeedupPart, ...]
 
 
 def page_view(studies: Sequence[Speedup]) -> SpeedupView:
-    """All batch sizes of a study, one after the other."""
-    parts = []
-    for place, one in enumerate(studies, 1):
+    """One page: the answer, all batch sizes side by side where there are several, then each of them."""
+    parts, said_of = [], [notes(one) for one in studies]
+    common = tuple(note for note in said_of[0] if all(note in others for others in said_of))
+    for place, (one, own) in enumerate(zip(studies, said_of, strict=True), 1):
         key, (first, *others) = f"s{place}", tables(one)
         title = f"Batch {one.batch}" if one.batch else "Batch size not known"
         charts = tuple(speedup.charts(one, key))
-        parts.append(SpeedupPart(key, title, tuple(notes(one)), charts, (upright(first, explained=True), *others)))
+        shown = [upright(first, explained=True), *(each for each in others if each.caption in FIRST)]
+        folded = tuple(each for each in others if each.caption not in FIRST)
+        alone = tuple(note for note in own if note not in common)
+        parts.append(SpeedupPart(key, title, alone, charts, tuple(shown), folded))
     names = ", ".join(arm.label for arm in studies[0].arms)
-    return SpeedupView(f"{studies[0].workload or 'a program'}: {names}", tuple(parts))
+    several = len({one.batch for one in studies}) > 1
+    said = tuple(
+        headline(one, other, part.key, several=several)
+        for one, part in zip(studies, parts, strict=True)
+        for other in one.against
+    )
+    across = tuple(speedup.across(studies)) if several else ()
+    title = f"{studies[0].workload or 'a program'}: {names}"
+    return SpeedupView(title, said, common, overview(studies) if several else None, across, tuple(parts))
+
+
+def name_of(one: Speedup) -> str:
+    return NAMES.get(one.workload or "", one.workload or "a program")
+
+
+def device_of(label: str) -> str:
+    """ "cuda:bf16" -> "GPU:bf16"."""
+    kind = label.partition(":")[0]
+    return label.replace(kind, DEVICES.get(kind, kind), 1)
+
+
+def headline(one: Speedup, other: Against, key: str, *, several: bool = False) -> Finding:
+    """ "U-Net: GPU 11.30 times faster than CPU by whole epochs (9.80 to 12.90); data loading then takes 41 % of a step."
+
+    By whole epochs where they are known, else by steps; where the steps say otherwise, that follows. ``several``: with the
+    batch size.
+    """
+    at = f", batch {one.batch}" if several else ""
+    start, base = f"{name_of(one)}{at}: {device_of(other.label)}", device_of(one.base)
+    if other.refused:
+        return Finding(shortened(f"{start} has no speed-up: {other.refused[0]}."), key, True)
+    lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
+    whole, steps = (lines[level].gain if level in lines else None for level in ("epoch", "step"))
+    if whole is not None:
+        text = f"{start} {_times(whole, base)} by whole epochs ({span(_turned(whole))})"
+        if (steps is not None and _verdict(steps) != _verdict(whole)) or disagreement(other.lines):
+            assert steps is not None
+            text += f"; steps under the profiler say {ratio(steps.value)} ({span(steps)})"
+            return Finding(shortened(f"{text}."), key, disagreement(other.lines) is not None)
+        rest = _rest(other)
+        return Finding(shortened(f"{text}{f'; {rest}' if rest else ''}."), key)
+    if steps is not None:
+        rest = _rest(other)
+        text = f"{start} {_times(steps, base)} by steps ({span(_turned(steps))})"
+        return Finding(shortened(f"{text}{f'; {rest}' if rest else ''}."), key)
+    ordered = [lines[level] for level in ("epoch", "step") if level in lines]
+    wide = next((line.unsettled for line in ordered if line.unsettled), None)
+    if wide is not None:
+        bound, further = wide.judged.bound, wide.judged.further
+        text = f"{start} against {base} is unknown: the 95 % interval is wider than {bound}; {further} would settle it."
+        return Finding(shortened(text), key, True)
+    why = next((line.reason for line in ordered if line.reason), "neither steps nor epochs were timed")
+    return Finding(shortened(f"{start} against {base} is unknown: {why}."), key, True)
+
+
+def _verdict(gain: Gain) -> int:
+    """1 where it is faster, -1 where it is slower, 0 where the interval holds 1."""
+    return (gain.low > 1) - (gain.high < 1)
+
+
+def _times(gain: Gain, base: str) -> str:
+    return {
+        0: f"shows no difference from {base}",
+        1: f"is {ratio(gain.value)} times faster than {base}",
+        -1: f"is {ratio(1 / gain.value)} times slower than {base}",
+    }[_verdict(gain)]
+
+
+def _turned(gain: Gain) -> Gain:
+    """As times slower, where it is slower."""
+    return Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis) if _verdict(gain) < 0 else gain
+
+
+def _rest(other: Against) -> str:
+    """What a step's time goes to on the other device: waiting for data where that matters, else its largest phase."""
+    known = phases(other)
+    if not known:
+        return ""
+    chosen = "data" if known.get("data", 0.0) >= LOADING else max(known, key=lambda name: known[name])
+    return f"{PHASES.get(chosen, chosen)} then takes {percent(known[chosen])} of a step"
+
+
+def phases(other: Against) -> dict[str, float]:
+    """Phase -> its share of the other device's step, medians."""
+    step = next((line.ns for line in other.lines if line.level == "step"), None)
+    return (
+        {line.name: line.ns / step for line in other.lines if line.level == "phase" and line.ns is not None}
+        if step
+        else {}
+    )
+
+
+def overview(found: Sequence[Speedup]) -> Table | None:
+    """A row a network, batch size and device: how many times faster by whole epochs and by steps, and what a step waits for."""
+    heads = [
+        Column("network", style=TEXT), Column("device", style=TEXT),
+        Column("by whole epochs", "times faster"), Column("95 % interval", style=TEXT),
+        Column("by steps", "times faster"), Column("95 % interval", style=TEXT),
+        Column("do they agree?", style=TEXT, note="no: the intervals do not meet, and the figures are over 10 % apart"),
+        Column("loading then", "of a step", note="waiting for data"), Column("largest phase then", style=TEXT),
+    ]  # fmt: skip
+    rows = []
+    for one in found:
+        for other in one.against:
+            known = phases(other)
+            largest = max(known, key=lambda name: known[name]) if known else None
+            lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
+            cells = [cell for level in ("epoch", "step") for cell in gain_cells(lines.get(level))[1:]]
+            both = all(level in lines and lines[level].gain for level in ("step", "epoch"))
+            agree = "no" if disagreement(other.lines) else "yes"
+            rows.append([
+                f"{name_of(one)}, batch {one.batch}", f"{other.label} against {one.base}", *cells,
+                text_cell(agree) if both else nothing("one of them is unknown"),
+                share_cell(known.get("data"), "phases were not timed"),
+                text_cell(f"{largest} {percent(known[largest])}") if largest else nothing("phases were not timed"),
+            ])  # fmt: skip
+    return table("Times faster", heads, rows)
 
 
 def notes(one: Speedup) -> list[str]:
     """Sentences that a reader of the tables needs."""
-    said = [f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time."]
+    both = any({"step", "epoch"} <= {line.level for line in other.lines} for other in one.against)
+    said = [WHICH] if both else []
+    said.append(f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no time.")
     for other in one.against:
         said += [f"{other.label} has no speed-up: {why}." for why in other.refused]
         unknown = [item.fact for item in other.differences if item.a == item.b]
@@ -69,17 +218,11 @@ def notes(one: Speedup) -> list[str]:
             said.append(f"{one.base} and {other.label} differ in {', '.join(differ)}.")
     said += [f"{label} failed: {why}." for label, why in one.failed]
     if any(line.unsettled for other in one.against for line in other.lines):
-        said.append(
-            f"Not known: the ends of the 95 % interval are more than a factor of {WIDEST:g} apart; beside it stands about how "
-            "many more values a side would settle it, if their spread stays as it is."
-        )
+        said.append(UNKNOWN)
     for other in one.against:
         if apart := disagreement(other.lines):
             steps, whole = (f"{ratio(one.value)} ({span(one)})" for one in apart)
-            said.append(
-                f"{other.label}: steps and epochs disagree, {steps} and {whole}. Steps run under the profiler, which takes time "
-                "of its own; epochs do not, and they read all the data."
-            )
+            said.append(f"{other.label}: steps and epochs disagree, {steps} and {whole}: the epochs are the answer.")
     said += [
         f"The steps of {arm.label} took between {time(arm.step_range[0])} and {time(arm.step_range[1])}: something else "
         "used the machine, or the device was not warm yet; run it again when it is quiet (--again)."
@@ -91,7 +234,7 @@ def notes(one: Speedup) -> list[str]:
 
 def tables(one: Speedup) -> list[Table]:
     """In the order of reading, without empty ones."""
-    found = [_arms(one), _gains(one, ("epoch", "step", "phase"), "Speed-up"), _reached(one), _course(one)]
+    found = [_arms(one), _gains(one, ("epoch", "step", "phase"), GAINS), _reached(one), _course(one)]
     found += [_gains(one, ("layer",), "Speed-up by layer"), *_if_only(one), _categories(one)]
     found += [_top(arm) for arm in one.arms]
     return [item for item in found if item is not None]
@@ -164,9 +307,8 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
     if line is None:
         return [nothing("on one side only")] * 3
     if line.unsettled is not None:
-        wide = line.unsettled
-        said = f"{span(wide.found)}; about {wide.further}"
-        return [time_cell(line.ns), Cell("not known", line.reason, "no"), text_cell(said, line.reason)]
+        needs = f"needs {line.unsettled.judged.further}"
+        return [time_cell(line.ns), Cell("unknown", line.reason, "no"), Cell(needs, line.reason, "no", value=needs)]
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
         return [time_cell(line.ns, "on the other side only"), why, why]
@@ -190,7 +332,7 @@ def _reached(one: Speedup) -> Table | None:
     for item in one.reached:
         target = f"{item.what} {'of at most' if item.what == 'test loss' else 'of at least'} {item.target:.4g}"
         rows.append([target, *(time_cell(item.times[arm.label], "never reached") for arm in one.arms)])
-    return table("Training time to the same result", heads, rows)
+    return table(SAME_RESULT, heads, rows)
 
 
 def _course(one: Speedup) -> Table | None:
@@ -248,7 +390,8 @@ def _top(arm: ArmFacts) -> Table | None:
 def terminal(one: Speedup) -> list[RenderableType]:
     """Heading, notes, tables."""
     names = ", ".join(arm.label for arm in one.arms)
-    lines = [f"{one.workload or 'a program'}, batch {one.batch or 'not known'}: {names}", *notes(one)]
+    said = [headline(one, other, "").text for other in one.against]
+    lines = [f"{one.workload or 'a program'}, batch {one.batch or 'not known'}: {names}", *said, *notes(one)]
     first, *others = tables(one)
     figures = upright(first)
     return [

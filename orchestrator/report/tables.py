@@ -43,6 +43,8 @@ class Column:
     """Unit of the full values where the cells carry their own ("ns" beside 41.2 µs); for the exported file."""
     carried: bool = False
     """The cells show ``unit`` behind their prefixes, so that the head need not."""
+    order: str = ""
+    """"ascending" or "descending": the rows are made in the order of this column. :func:`table` drops it where they are not."""
 
 
 RUN = Column("run", style="text")
@@ -62,6 +64,8 @@ class Table:
     """Offer filter and CSV."""
     notes: tuple[str, ...] = ()
     """Above the table: why columns are left out."""
+    marks: tuple[tuple[str, str], ...] = ()
+    """(layer, direction) of each row, to light up with; empty where rows are of no layer."""
 
     @property
     def total(self) -> int:
@@ -86,7 +90,8 @@ def table(
     if not cells:
         return None
     kept = list(range(len(columns))) if whole else with_values(cells)
-    heads = tuple(with_carried(columns[place], [row[place] for row in cells]) for place in kept)
+    by_column = {place: [row[place] for row in cells] for place in kept}
+    heads = in_order([(with_carried(columns[place], found), found) for place, found in by_column.items()])
     shown = tuple(tuple(row[place] for place in kept) for row in cells[:limit])
     notes = () if whole else tuple(dash_notes(columns, cells))
     return Table(heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes)
@@ -111,6 +116,25 @@ def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ite
 def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
     """The column, marked where its cells show its unit."""
     return replace(column, carried=bool(column.unit) and any(cell.scale is not None for cell in cells))
+
+
+def in_order(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> tuple[Column, ...]:
+    """The columns, with ``order`` at the first one only whose cells are in it; those without a value come last."""
+    heads: list[Column] = []
+    for column, cells in columns:
+        values = [_number(cell) for cell in cells]
+        known = [value for value in values if value is not None]
+        kept = len(known) > 1 and known == sorted(known, reverse=column.order == "descending") == values[: len(known)]
+        first = kept and not any(head.order for head in heads)
+        heads.append(column if first else replace(column, order=""))
+    return tuple(heads)
+
+
+def _number(cell: Cell) -> float | None:
+    try:
+        return None if cell.style == "no" or cell.value is None else float(cell.value)
+    except ValueError:
+        return None
 
 
 def one_unit_each(rows: Sequence[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:

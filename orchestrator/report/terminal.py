@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table, source_table
-from perfctl.orchestrator.report.page.ranks import ranks_tables
+from perfctl.orchestrator.report.page.several import ranks_tables
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.text_tables import add_rows
 from perfctl.orchestrator.report.text_tables import grid as _grid

@@ -125,6 +125,8 @@ def _insert_rows(connection: sqlite3.Connection, insert_into: str, row: str, col
     whole = rows - rows % together
     for first, last, number in ((0, whole, together), (whole, rows, 1)):
         places = range(first * width, last * width, number * width)
+        if not places:  # to make a statement of many rows takes longer than to insert a few
+            continue
         parts = (values[place : place + number * width] for place in places)
         connection.executemany(insert_into + ", ".join([row] * number), parts)
 

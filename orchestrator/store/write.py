@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ _NEVER_NEGATIVE = {
 }
 """Times, sizes and counts by table."""
 _LARGEST = 2**63 - 1
+_SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
 _VIEWED = {"kernel_launch": "kernel", "op_instance": "op_call", "derived_value": "derived_count"}
 """Table -> the view through which it is read."""
 
@@ -260,7 +261,7 @@ def _tables_of_report(
 
 
 def _shape_json(op: OpShape) -> str:
-    return json.dumps({name: value for name, value in asdict(op).items() if name not in SHAPE_COLUMNS}, sort_keys=True)
+    return json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True)
 
 
 def _large_tables(

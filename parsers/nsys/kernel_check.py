@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from perfctl.parsers.nsys.tables import KERNEL
+from perfctl.parsers.nsys.tables import KERNEL, STRINGS
 from perfctl.parsers.text.sqlite import Database
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class KernelCheck:
         self._least = dict.fromkeys(self.columns, 0)
         self._shortest = 0
         self._has_names = set(NAMES) <= set(self.columns)
-        self._short = np.zeros(MOST_NAMES, np.int64)  # one more than the short name's number; 0: not seen
+        last = database.ends(STRINGS)[1] if database.has(STRINGS, "id", "value") else None
+        most = min(MOST_NAMES, last + 1 if isinstance(last, int) else 0)
+        self._short = np.zeros(max(most, 0), np.int64)  # one more than the short name's number; 0: not seen
         self._is_whole = True
 
     def add(self, columns: Sequence[Column], start: Column, end: Column, length: Integers) -> None:
@@ -58,7 +60,7 @@ class KernelCheck:
     def _add_names(self, names: Column, shorts: Column) -> bool:
         """Whether each name goes with one short name alone, so far."""
         has_gaps = names.known is not None or shorts.known is not None
-        if has_gaps or min(self._least[name] for name in NAMES) < 0 or names.values.max() >= MOST_NAMES:
+        if has_gaps or min(self._least[name] for name in NAMES) < 0 or names.values.max() >= len(self._short):
             return False
         is_new = self._short[names.values] == 0
         self._short[names.values[is_new]] = shorts.values[is_new] + 1

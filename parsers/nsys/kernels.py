@@ -326,8 +326,9 @@ def _expressions(database: Database, process: int | None = None) -> tuple[list[s
 
 def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
     with opened(path) as database:
-        strings = Strings(database)
-        return {key: strings[key] for key in keys}
+        wanted, strings = list(keys), Strings(database)
+        strings.look_up(wanted)
+        return {key: strings[key] for key in wanted}
 
 
 def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:

@@ -4,6 +4,7 @@ that would be empty, and adds columns from version to version (2020.3 to 2026.1 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,27 @@ COPY_LABELS = {
 """Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
 
 
+_TOGETHER = 500
+"""Strings that one statement asks for; SQLite before 3.32 takes at most 999."""
+
+
 class Strings(dict[object, str | None]):
-    """StringIds, read one by one on demand: the table also holds the whole process environment."""
+    """StringIds, read on demand: the table also holds the whole process environment."""
 
     def __init__(self, database: Database, null: str | None = None) -> None:
         """``null`` stands for a name whose number is NULL, or whose column is not there."""
         super().__init__({None: null})
         self._connection = database.connection
         self._known = database.has(STRINGS, "id", "value")
+
+    def look_up(self, keys: Iterable[object]) -> None:
+        """Read many at once."""
+        numbers = [key for key in set(keys) if isinstance(key, int)] if self._known else []
+        for first in range(0, len(numbers), _TOGETHER):
+            some = numbers[first : first + _TOGETHER]
+            marks = ", ".join("?" * len(some))
+            rows = self._connection.execute(f"SELECT id, value FROM {STRINGS} WHERE id IN ({marks})", some)
+            self.update((number, str(text)) for number, text in rows if text is not None)
 
     def __missing__(self, key: object) -> str | None:
         row = None

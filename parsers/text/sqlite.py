@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
     Integers = npt.NDArray[np.int64]
 
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+_COLUMNS = (
+    "SELECT t.name, c.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c"
+    " WHERE t.type = 'table' AND t.sql NOT LIKE 'CREATE VIRTUAL%'"
+)
 """Without virtual tables: they run code, and no profiler writes one."""
 _LONGEST = 256 << 20
 """Bytes of one value; the largest that profilers write, nsys's own messages, have a few thousand."""
@@ -45,10 +49,10 @@ class Database:
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self.connection = connection
         self._path = path
-        self.tables = {
-            table: frozenset(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
-            for (table,) in connection.execute(_TABLES).fetchall()
-        }
+        columns = defaultdict[str, set[str]](set)
+        for table, column in connection.execute(_COLUMNS):
+            columns[table].add(column)
+        self.tables = {table: frozenset(names) for table, names in columns.items()}
 
     def has(self, table: str, *columns: str) -> bool:
         """Return whether there is such a table, with all of these columns."""

@@ -12,9 +12,13 @@ from perfctl.orchestrator.analyse.statistics import (
     autocorrelation,
     holm,
     interval,
+    interval_too_wide,
     ratio,
+    ratio_too_wide,
+    share_too_wide,
     t_quantile,
     t_two_sided,
+    wilson,
 )
 
 
@@ -205,3 +209,41 @@ def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow() -> None:
     found = ratio([[1e-200], [1e200]], [[1.0], [1.5]])
     assert isinstance(found, Ratio)
     assert (found.low, found.high) == pytest.approx((math.exp(-700), math.exp(700)))
+
+
+def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_settle_it() -> None:
+    """Two runs have t = 12.7: 1 s and 1.5 s give an interval over more than a factor of 100."""
+    low, high = interval([1.0, 1.5]) or (0.0, 0.0)
+    assert high / low > 100
+    wide = interval_too_wide([1.0, 1.5])
+    assert wide is not None
+    deviation = math.log(1.5) / math.sqrt(2)
+
+    def apart(runs: int) -> float:
+        return math.exp(2 * t_quantile(0.95, runs - 1) * deviation / math.sqrt(runs))
+
+    assert apart(2 + wide.more) <= 3 < apart(1 + wide.more)
+    settle = f"about {wide.more} more runs would settle it"
+    assert wide.reason == f"unknown: its 95 % interval is wider than a factor of 3; {settle}"
+    assert interval_too_wide([1.0, 1.01]) is None, "two runs that agree have a narrow one"
+
+
+def test_more_than_a_thousand_further_values_are_not_counted() -> None:
+    found = Ratio(1e-3, 1e8, 0.9, "", 9.0)
+    wide = ratio_too_wide(found, 10, "steps")
+    assert wide is not None
+    assert wide.further == "more than 1,000 more steps"
+    assert ratio_too_wide(Ratio(1.0, 2.9, 0.1, "", 9.0), 10, "steps") is None
+
+
+def test_a_share_of_a_few_images_has_an_interval_only_once_it_is_narrower_than_half() -> None:
+    wide = share_too_wide(0.5, 4)
+    assert wide is not None
+
+    def width(images: int) -> float:
+        low, high = wilson(0.5, images)
+        return high - low
+
+    assert width(4 + wide.more) <= 0.5 < width(3 + wide.more)
+    assert wide.unit == "images"
+    assert share_too_wide(0.7, 200) is None

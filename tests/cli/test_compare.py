@@ -75,16 +75,30 @@ def test_a_recording_against_itself_is_not_judged_and_says_what_would_help(perfc
     assert all(len(line) <= 80 for line in said.out.splitlines())
 
 
-def test_other_software_is_not_comparable_until_it_is_forced(perfctl: Perfctl, repeated: Repeated) -> None:
+def test_an_upgrade_is_compared_and_named_as_the_likely_cause(perfctl: Perfctl, repeated: Repeated) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], torch="2.99.0")
+    said = perfctl("compare", a, b, "--json")
+    assert said.code == 3
+    assert said.json["findings"][0].startswith("The step is 30.0 % slower at batch 16: ")
+    assert any(
+        "torch 2.15.0+cu132 in A, 2.99.0 in B is the only version that changed." in text
+        for text in said.json["findings"]
+    )
+    (pair,) = said.json["pairs"]
+    assert next(one["as_cause"] for one in pair["differences"] if one["fact"] == "torch") == "likely"
+
+
+def test_other_precision_is_shown_and_judged_by_force_alone(perfctl: Perfctl, repeated: Repeated) -> None:
+    a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], tf32_conv="on")
     said = perfctl("compare", a, b)
     assert said.code == 1
-    assert "torch: 2.15.0+cu132 in A, 2.99.0 in B" in said.err
+    assert "tf32_conv: off in A, on in B" in said.err
     assert "--force" in said.err
+    assert "Not comparable (tf32_conv off in A, on in B): the step took 30.0 % longer" in " ".join(said.out.split())
     forced = perfctl("compare", a, b, "--force", "--out", "c.html", "--markdown", "c.md")
     assert forced.code == 3
     for text in (forced.out, Path("c.html").read_text(), Path("c.md").read_text()):
-        assert "compared by force" in " ".join(text.split())
+        assert "compared by force" in " ".join(text.split()).replace("\\", "")
 
 
 def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> None:

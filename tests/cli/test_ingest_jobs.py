@@ -77,14 +77,21 @@ def test_what_is_in_the_store_is_not_read_again_by_any_process(perfctl: Perfctl,
     assert len(rows(Path("perfctl.db"))["run"]) == 2 * len(before["run"]) + 1, "the copy is taken in, too"
 
 
-def test_few_small_files_and_a_single_one_are_read_by_this_process_and_many_by_one_a_core(tmp_path: Path) -> None:
+def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_a_core(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("x")
-    source = Source(tmp_path / "r.csv", tmp_path / "r.csv")
+    (tmp_path / "large.csv").touch()
+    os.truncate(tmp_path / "large.csv", parallel.WORTH_BYTES)
+    (tmp_path / "b1").mkdir()
+    (tmp_path / "b1" / "report.sqlite").write_bytes(bytes(100_000))
+    small, large, folder = (Source(tmp_path / name, tmp_path / name) for name in ("r.csv", "large.csv", "b1"))
     cores = len(os.sched_getaffinity(0))
-    assert parallel.number_of_jobs(None, [source] * 3) == 1
-    assert parallel.number_of_jobs(None, [source] * 1000) == cores
-    assert parallel.number_of_jobs(8, [source]) == 1
-    assert parallel.number_of_jobs(8, [source] * 9) == 8
+    assert parallel.number_of_jobs(None, [small] * 1000) == 1
+    assert parallel.number_of_jobs(None, [folder] * (parallel.WORTH_BYTES // 100_000)) == 1
+    assert parallel.number_of_jobs(None, [folder] * (parallel.WORTH_BYTES // 100_000 + 1)) == cores
+    assert parallel.number_of_jobs(None, [large, small]) == 1
+    assert parallel.number_of_jobs(None, [large] * 2) == min(2, cores)
+    assert parallel.number_of_jobs(8, [small]) == 1
+    assert parallel.number_of_jobs(8, [small] * 9) == 8
 
 
 def children(pid: int) -> Iterator[int]:

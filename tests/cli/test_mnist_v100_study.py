@@ -153,9 +153,10 @@ def test_each_finding_stands_once_and_begins_with_a_short_sentence(study: Path) 
     listed = re.search(r'<section class="findings".*?</section>', text, flags=re.DOTALL)
     assert listed is not None
     items = re.findall(
-        r'<li><span>(.*?)</span> <span class="proof">.*?<a href="#([^"]*)">[^<]*</a></span>', listed[0], flags=re.DOTALL
-    )
-    firsts = [html.unescape(item.partition(" <small>")[0]) for item, _ in items]
+        r'<li>(?:<details><summary>|<span>)(.*?)</.*? <span class="proof">.*?<a href="#([^"]*)">[^<]*</a></span>',
+        listed[0], flags=re.DOTALL,
+    )  # fmt: skip
+    firsts = [html.unescape(item) for item, _ in items]
     assert len(firsts) == len(set(firsts)) == 7  # six errors and a warning
     assert max(map(len, firsts)) <= 140
     assert all(f'id="{link}"' in text for _, link in items)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.speedup import Way, distinct_labels, own_options, request_of, ways_of
+from perfctl.orchestrator.actions.speedup import Way, distinct_labels, own_options, request_of, store_of, ways_of
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.errors import UsageError
 
@@ -27,15 +27,15 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
     said = perfctl(*CALL, "--charts", "charts")
     assert said.code == 0, said.err
     for name, precision in (("lstm_cpu", "fp32"), ("lstm_cpu_bf16", "bf16")):
-        (trace,) = Path("runs", name).rglob("*.pt.trace.json.gz")
+        (trace,) = Path("perfctl-runs", name).rglob("*.pt.trace.json.gz")
         with gzip.open(trace, "rt") as opened:
             assert "traceEvents" in json.load(opened)
-        (run,) = json.loads(Path("runs", name, "results.json").read_text())["runs"]
+        (run,) = json.loads(Path("perfctl-runs", name, "results.json").read_text())["runs"]
         assert (run["status"], run["precision"], run["batch_size"]) == ("ok", precision, 8)
         assert len(run["epochs"]) == 2
         assert run["total_ns"] == sum(epoch["ns"] for epoch in run["epochs"])
     assert Path("charts/s1-speedup.pdf").read_bytes().startswith(b"%PDF")
-    page = Path("runs/lstm_speedup.html").read_text()
+    page = Path("lstm_speedup.html").read_text()
     for words in ("Speed-up by layer", "95 % interval", "Accuracy by training time", "Kinds of work", "Peak memory"):
         assert words in page, words
     assert "cpu and cpu:bf16 differ in precision (fp32; bf16)" in " ".join(said.out.split())
@@ -62,7 +62,7 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
     assert "faster" not in refused.out.partition("Each alone")[2]
     assert perfctl("speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision").code == 0
 
-    store = ("--store", "runs/perfctl.db")
+    store = ("--store", "perfctl.db")
     named = [chart["name"] for chart in perfctl("plot", "--list", "--json", *store).json]
     for chart in ("training-loss-by-epoch", "test-loss-by-time", "accuracy-by-epoch", "epoch-time", "speedup", "work",
                   "operations-cpu", "operations-cpu-bf16", "memory"):  # fmt: skip
@@ -84,7 +84,7 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
 
     other = perfctl(*CALL[:-1], "3")
     assert other.code == 2
-    assert "runs/lstm_cpu holds runs of another request" in other.err
+    assert "perfctl-runs/lstm_cpu holds runs of another request" in other.err
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,16 @@ def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, 
     said = perfctl("speedup", "--devices", devices)
     assert said.code == 2
     assert what in said.err
-    assert not Path("runs").exists()
+    assert not Path("perfctl-runs").exists()
+
+
+def test_a_folder_of_an_earlier_version_keeps_the_store_inside_it(tmp_path: Path) -> None:
+    asked = SweepOptions(out=tmp_path / "runs")
+    assert store_of(asked) == tmp_path / "perfctl.db", "beside the runs, as of every sweep"
+    asked.out.mkdir()
+    (asked.out / "perfctl.db").touch()
+    assert store_of(asked) == tmp_path / "runs" / "perfctl.db"
+    assert store_of(SweepOptions(out=asked.out, store=Path("mine.db"))) == Path("mine.db")
 
 
 def test_a_list_of_devices_is_read() -> None:
@@ -159,7 +168,7 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(
     said = perfctl("speedup", "--devices", "cpu,cpu:compile")
     assert said.code == 2
     assert "cpu:compile needs a C++ compiler" in said.err
-    assert not Path("runs").exists()
+    assert not Path("perfctl-runs").exists()
 
 
 def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.report.files.trace import trace
 from perfctl.parsers import parse
+from perfctl.records.report import Kernel, OpCall, Range, Sample
+from perfctl.records.run import Run
+from tests.analyse import synthetic
 
 Perfctl = Callable[..., Any]
 
@@ -86,6 +92,109 @@ def test_the_same_step_gives_the_same_bytes(perfctl: Perfctl, store: Path) -> No
     assert Path("a.json.gz").read_bytes() == Path("b.json.gz").read_bytes()
 
 
+def with_everything() -> Run:
+    """Two steps with a range, operators, kernels of which two overlap on a stream, and readings of the GPU and the host."""
+    ranges = [
+        Range(0, "perfctl:step:0", None, 0, 1000, 11, 0, None, step=0),
+        Range(1, "conv1:forward", None, 100, 300, 11, 1, 0, layer="conv1", direction="forward", step=0),
+        Range(2, "perfctl:step:1", None, 2000, 1000, 11, 0, None, step=1),
+    ]
+    kernels = [
+        Kernel(0, "a", layer="conv1", step=0, range_number=1, stream=7, start_ns=500, duration_ns=200, correlation=4),
+        Kernel(1, "b", layer="conv1", step=0, range_number=1, stream=7, start_ns=600, duration_ns=300),
+        Kernel(2, "c", step=1, range_number=2, stream=7, start_ns=2500, duration_ns=300),
+    ]
+    samples = [
+        Sample(400, 0.5, 1_000_000, 2_000_000, 120.5, 60, 1_400_000_000, 0),
+        Sample(2400, 1.0, 1_000_000, 2_000_000, 130.5, 60, 1_400_000_000, 0),
+        Sample(450, None, None, None, None, None, None, host_cpu=1.5),
+    ]
+    return synthetic.foreign_run(1, kernels=kernels, ranges=ranges, samples=samples)
+
+
+OPERATORS = (
+    OpCall("aten::conv2d", 110, 200, 500, "[[1]]", step=0, thread=11),
+    OpCall("aten::add", 2100, 200, step=1, thread=11),
+    OpCall("aten::copy_", 120, 20, thread=11),
+)
+
+
+def of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [event for event in content["traceEvents"] if event.get("cat") == kind or event["ph"] == kind]
+
+
+def test_operators_of_the_step_stand_on_the_thread_of_its_ranges() -> None:
+    content, counted = trace(with_everything(), 0, OPERATORS)
+    found = [(event["name"], event["ts"], event["dur"], event["tid"]) for event in of_kind(content, "cpu_op")]
+    assert found == [("aten::conv2d", 0.11, 0.2, 11), ("aten::copy_", 0.12, 0.02, 11)]
+    assert (counted.operators, counted.kernels, counted.ranges, counted.arrows) == (2, 2, 2, 2)
+    assert {event["tid"] for event in of_kind(content, "user_annotation")} == {11}
+
+
+def test_readings_of_the_steps_time_are_counters_with_their_unit() -> None:
+    content, counted = trace(with_everything(), 0)
+    found = {(event["pid"], event["name"]): (event["ts"], *event["args"].values()) for event in of_kind(content, "C")}
+    assert found[1, "GPU utilisation (%)"] == (0.4, 50)
+    assert found[1, "power (W)"] == (0.4, 120.5)
+    assert found[1, "SM clock (Hz)"] == (0.4, 1_400_000_000)
+    assert found[1, "memory used (bytes)"] == (0.4, 1_000_000)
+    assert found[0, "CPU of the processes (cores)"] == (0.45, 1.5)
+    assert counted.readings == 2, "the third is of the next step"
+
+
+def test_readings_on_another_clock_are_left_out_and_the_file_says_so() -> None:
+    run = with_everything()
+    run = replace(run, report=replace(run.report, samples=[run.report.samples[0]._replace(at_ns=10**18)]))  # type: ignore[index]
+    content, counted = trace(run, None)
+    assert counted.readings == 0
+    assert "none of 1 readings lies in this time" in content["otherData"]["missing"]
+
+
+def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel() -> None:
+    content, _ = trace(with_everything(), 0)
+    starts = {event["id"]: event for event in of_kind(content, "s")}
+    ends = {event["id"]: event for event in of_kind(content, "f")}
+    assert starts.keys() == ends.keys() == {1, 2}
+    kernels = {event["name"]: event for event in of_kind(content, "kernel")}
+    for number, name in ((1, "a"), (2, "b")):
+        assert [starts[number][key] for key in ("pid", "tid", "ts")] == [0, 11, 0.1], "where conv1:forward begins"
+        assert [ends[number][key] for key in ("pid", "tid", "ts")] == [
+            kernels[name][key] for key in ("pid", "tid", "ts")
+        ]
+        assert ends[number]["bp"] == "e"
+    assert kernels["a"]["args"]["correlation"] == 4
+
+
+def test_kernels_that_overlap_on_a_stream_stand_on_two_lines_because_perfetto_drops_what_does_not_nest() -> None:
+    content, _ = trace(with_everything(), 0)
+    lines = {event["name"]: event["tid"] for event in of_kind(content, "kernel")}
+    assert lines["a"] != lines["b"]
+    names = {event["tid"]: event["args"]["name"] for event in of_kind(content, "M") if event["name"] == "thread_name"}
+    assert (names[lines["a"]], names[lines["b"]]) == ("stream 7", "stream 7, overlapping 1")
+
+
+def test_names_and_times_of_a_real_trace_equal_the_store_by_query(perfctl: Perfctl, reports: Path) -> None:
+    perfctl("ingest", reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz")
+    answer = perfctl("trace", 1, "--whole", "--out", "t.json.gz", "--json").json
+    content = json.loads(gzip.decompress(Path("t.json.gz").read_bytes()))
+    zero = int(content["otherData"]["zero_ns"])
+    tables = (
+        ("kernel", "kernel", "kernels"),
+        ("op_call", "cpu_op", "operators"),
+        ("range", "user_annotation", "ranges"),
+    )
+    with closing(sqlite3.connect("perfctl.db")) as db:
+        for table, kind, said in tables:
+            stored = sorted(
+                db.execute(f"SELECT name, start_ns, duration_ns FROM {table} WHERE duration_ns IS NOT NULL")
+            )
+            written = [(event["name"], round(event["ts"] * 1000) + zero, round(event["dur"] * 1000))
+                       for event in of_kind(content, kind) if event["ph"] == "X"]  # fmt: skip
+            assert sorted(written) == stored, table
+            assert answer[said] == len(stored)
+    assert answer["operators"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -107,8 +216,6 @@ def test_a_request_that_makes_no_sense_is_refused(
 
 
 def test_a_run_without_times_says_which_profiler_has_them(perfctl: Perfctl, store: Path) -> None:
-    import sqlite3
-
     with closing(sqlite3.connect(store)) as db, db:
         db.execute("UPDATE kernel_launch SET start_ns = NULL")
         db.execute("DELETE FROM range")

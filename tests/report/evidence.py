@@ -13,6 +13,7 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
+from perfctl.orchestrator.analyse.usage.latency import PAYS
 from perfctl.orchestrator.report.cells import Cell
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import Column, Table
@@ -210,8 +211,24 @@ def _executed(study: StudyView) -> Iterator[Fact]:
 
 def _tail(study: StudyView) -> Iterator[Fact]:
     """p95 over the median."""
-    low, high = (cells(study, "inference", "Latency", label) for label in ("p50", "p95"))
+    low, high = (cells(study, "latency", "Latency", label) for label in ("p50", "p95"))
     yield from (Fact("", end / middle) for middle, end in zip(low, high, strict=True) if middle)
+
+
+def _as_many(study: StudyView) -> Iterator[Fact]:
+    """Images/s of one row over those of another."""
+    rates = cells(study, "throughput", "Images per second", "images/s")
+    yield from (Fact("", one / other) for one in rates for other in rates)
+
+
+def _timed(study: StudyView) -> Iterator[Fact]:
+    """Batches that were timed."""
+    yield from (Fact("", count) for count in cells(study, "latency", "Latency", "batches"))
+
+
+def _pays(study: StudyView) -> Iterator[Fact]:
+    """The bound, where no larger batch has that many more images/s than the one that the sentence names."""
+    yield Fact("%", 100 * PAYS)
 
 
 def _clock(study: StudyView) -> Iterator[Fact]:
@@ -251,6 +268,9 @@ RULES: tuple[tuple[str, Callable[[StudyView], Iterator[Fact]]], ...] = (
     (" executed .* of it is ", _executed),
     ("times the median", _tail),
     ("of the kernel time", _top),
+    ("times as many as", _as_many),
+    ("timed batches", _timed),
+    ("more images/s", _pays),
     ("a batch of [0-9]", _seen),
     ("hand estimate of conv2", _by_hand),
     ("times of .* do not follow the batch", _clock),

@@ -131,6 +131,18 @@ def test_a_foreign_report_sets_copies_beside_kernels() -> None:
     assert text in texts(synthetic.foreign_run(1, copies=copies))
 
 
+def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_not_hold_them() -> None:
+    run = synthetic.foreign_run(1)
+    first = min(kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None)
+    before, after = Copy("HtoD", 4096, first - 1000, 900), Copy("DtoH", 4096, first, 100)
+    (text,) = (text for text in texts(synthetic.foreign_run(1, copies=[before, after])) if "memsets took" in text)
+    assert text.endswith("both summed. 900 ns of it came before the first kernel.")
+    (text,) = (text for text in texts(synthetic.foreign_run(1, copies=[before])) if "memset took" in text)
+    assert text.endswith("both summed. All of it came before the first kernel.")
+    (text,) = (text for text in texts(synthetic.foreign_run(1, copies=[after])) if "memset took" in text)
+    assert text.endswith("both summed.")
+
+
 def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500),
                 *synthetic.fp_counters(2, 7, 0, 0)]  # fmt: skip

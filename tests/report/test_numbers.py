@@ -27,11 +27,22 @@ def test_times_have_their_unit(ns: float, text: str) -> None:
 
 def test_a_column_has_one_unit_chosen_for_its_median_and_three_digits() -> None:
     column = cells.in_one_unit([cells.time_cell(ns) for ns in (12_345_678, 24_700, 1_360, 12.3, 0)])
-    assert [f"{cell.text} {cell.unit}" for cell in column] == ["12,300 µs", "24.7 µs", "1.36 µs", "0.0123 µs", "0 µs"]
+    assert [f"{cell.text} {cell.unit}" for cell in column] == ["12,300 µs", "24.7 µs", "1.36 µs", "12.3 ns", "0 µs"]
     counts = cells.in_one_unit([cells.amount(value, "FLOP") for value in (512, 7, None, 12_345)])
     assert [(cell.text, cell.unit) for cell in counts] == [("512", ""), ("7", ""), (numbers.DASH, None), ("12,300", "")]
     assert counts[3].title == "12,345 FLOP" and counts[3].value == 12_345
     assert cells.in_one_unit([cells.rate(0.5, "samples/s")])[0].text == "0.500"
+
+
+def test_a_value_below_a_tenth_of_the_columns_unit_has_its_own_and_larger_ones_keep_the_columns() -> None:
+    rates = cells.in_one_unit(
+        [cells.amount(value, "FLOP/s") for value in (34.2e9, 88.3e6, 100e6, 5.6e12, 3.4e9, 0, None)]
+    )
+    shown = [(cell.text, cell.unit) for cell in rates]
+    assert shown[:5] == [("34.2", "G"), ("88.3", "M"), ("0.100", "G"), ("5,600", "G"), ("3.40", "G")]
+    assert shown[5:] == [("0", "G"), (numbers.DASH, None)]
+    slow = cells.in_one_unit([cells.rate(value, "images/s") for value in (4_000.0, 5_000.0, 0.107)])
+    assert (slow[2].text, slow[2].unit) == ("0.107", ""), "a rate has no prefix below 1"
 
 
 def test_the_full_value_keeps_every_digit_and_a_rate_no_more_than_it_has() -> None:

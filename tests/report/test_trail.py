@@ -123,5 +123,36 @@ def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_s
             assert not tile.side and (tile.cell.style == "no" or row.ratio == 0)
 
 
+def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_others() -> None:
+    found = swept()
+    view = matrix(found)
+    assert view is not None and len(view.totals) == len(view.batches)
+    for batch, total in zip((16, 64), view.totals, strict=True):
+        rows = [row for row in found.ledger.rows if row.batch == batch and row.ratio is not None]
+        counted, paper = sum(row.counted.value or 0 for row in rows), sum(row.paper.value or 0 for row in rows)
+        at = [name for name, _ in view.measures].index("ratio")
+        assert abs(float(total.cells[at].value or 0) - counted / paper) < 1e-5
+        assert f"over {len(rows)} of " in (total.cells[at].title or "")
+        times = found.prepared.at(batch).times
+        assert times is not None and total.cells[1 - at].value == times.total.median
+
+
+def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_dash() -> None:
+    found = swept()
+    row = next(row for row in found.ledger.rows if row.ratio)
+    part = replace(row, counted=replace(row.counted, launches=1, of_launches=2))
+    rows = tuple(part if one is row else one for one in found.ledger.rows)
+    view = matrix(replace(found, ledger=replace(found.ledger, rows=rows)))
+    assert view is not None and [total.cells[0].text[:1] for total in view.totals] == [
+        "≥",
+        view.totals[1].cells[0].text[:1],
+    ]
+    assert f"at least, for the counts of {row.name} are lower bounds" in view.total_note
+    without = tuple(replace(one, ratio=None) if one.batch == 16 else one for one in found.ledger.rows)
+    view = matrix(replace(found, ledger=replace(found.ledger, rows=without)))
+    assert view is not None and view.totals[0].cells[0].style == "no" and view.totals[1].cells[0].value
+    assert "without conv1 forward, " in view.total_note and " more" in view.total_note
+
+
 def test_no_matrix_is_drawn_where_nothing_was_counted_or_timed() -> None:
     assert matrix(analysed([synthetic.make_run(1, layer_calls=synthetic.layer_calls(64))])) is None

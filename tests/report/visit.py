@@ -53,6 +53,15 @@ TWO_OF_EACH = """() => {
 
 def serious(visit: Visit) -> list[tuple[str, list[str]]]:
     """What axe finds serious or critical in the open page: (rule, first places). Skips without axe-core."""
+    return [(rule, places) for rule, impact, places in _found(visit) if impact in ("serious", "critical")]
+
+
+def violations(visit: Visit) -> list[tuple[str, list[str]]]:
+    """Whatever axe finds wrong in the open page: (rule, first places). Skips without axe-core."""
+    return [(rule, places) for rule, _, places in _found(visit)]
+
+
+def _found(visit: Visit) -> list[tuple[str, str, list[str]]]:
     found = importlib.util.find_spec("axe_playwright_python")
     if found is None or not found.submodule_search_locations:
         pytest.skip("axe-playwright-python, which carries axe-core, is not installed")
@@ -61,5 +70,5 @@ def serious(visit: Visit) -> list[tuple[str, list[str]]]:
     visit.page.evaluate(TWO_OF_EACH)
     visit.page.evaluate(source.read_text(encoding="utf-8"))
     result = visit.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-    return [(item["id"], [node["html"][:200] for node in item["nodes"][:3]])
-            for item in result["violations"] if item["impact"] in ("serious", "critical")]  # fmt: skip
+    return [(item["id"], item["impact"], [node["html"][:200] for node in item["nodes"][:3]])
+            for item in result["violations"]]  # fmt: skip

@@ -14,7 +14,8 @@ from perfctl.orchestrator.actions.sweep import sweep as sweeps
 from perfctl.orchestrator.cli.main import run as run_command
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.sweep.request import RunResult
-from perfctl.orchestrator.report.studies.inference import SENTENCE, InferenceRequest, inference_page
+from perfctl.orchestrator.report.page.records import LONGEST
+from perfctl.orchestrator.report.studies.inference import InferenceRequest, inference_page
 from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.orchestrator.report.studies.written import markdown
 from perfctl.records.report import Gap, Step, Summary
@@ -73,7 +74,7 @@ def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:
     study = page(*(answers(batch, 30, "a_model_with_a_very_long_name" * 4) for batch in (1, 20)))
     keys = {chapter.key for chapter in study.chapters}
     assert study.findings
-    assert all(len(one.text) <= SENTENCE and one.evidence in keys for one in study.findings)
+    assert all(len(one.text) <= LONGEST and one.evidence in keys for one in study.findings)
     names = re.findall(r"charts/(\S+)-", markdown(study, [f"{key}-x.png" for key in keys]))
     assert set(names) == keys
 

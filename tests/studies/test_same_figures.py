@@ -73,6 +73,8 @@ def recorded(kind: str, folder: Path) -> list[str]:
     """Words that make a study of recorded data."""
     if kind == "flops":
         return ["--from", str(EXAMPLE), "--hand", "conv2=141557760,514112"]
+    if kind == "flops on a CPU":
+        return ["--from", str(DATA / "recorded-cpu" / "torch")]
     if kind == "inference":
         return ["--from", str(DATA / "inference-reports")]
     if kind == "cost":
@@ -110,12 +112,12 @@ def same_rows(rows: list[list[str]], lines: list[list[str]]) -> int | None:
     return compared
 
 
-@pytest.mark.parametrize("kind", ["flops", "inference", "speedup", "cost"])
+@pytest.mark.parametrize("kind", ["flops", "flops on a CPU", "inference", "speedup", "cost"])
 def test_page_summary_csv_and_terminal_have_the_same_figures(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "study"
-    assert run(["study", kind, *recorded(kind, tmp_path), "--out", str(out)]) == 0
+    assert run(["study", kind.split()[0], *recorded(kind, tmp_path), "--out", str(out)]) == 0
     printed = re.findall(r"^\d+  (.+)$", capsys.readouterr().out, re.MULTILINE)
     summary, page = (out / "summary.md").read_text(), (out / "study.html").read_text()
     section = summary.partition("## Findings")[2].partition("\n## ")[0]
@@ -124,6 +126,10 @@ def test_page_summary_csv_and_terminal_have_the_same_figures(
     assert all(len(one) <= 140 for one in printed)
     alike = Counter(re.sub(r"[\d.,]+|\b(?:densenet201|resnet152)\b", "#", one) for one in printed)
     assert max(alike.values()) <= 2, "two findings at most about the same thing"
+
+    assert all(len(re.sub(r"^\d+\. ", "", line)) <= 140 for line in re.findall(r"^\d+\. .+$", section, re.MULTILINE)), (
+        "as written"
+    )
 
     files = {file.stem: list(csv.reader(file.read_text().splitlines()))[1:] for file in (out / "tables").iterdir()}
     on_page, compared = page_cells(page), 0

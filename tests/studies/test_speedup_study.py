@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ from perfctl.orchestrator.actions.study.speedup import SpeedupRequest, parts, st
 from perfctl.orchestrator.analyse.speedup import Against, ArmFacts, Gain, GainLine, Rate, Speedup, Unsettled, gain
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.report.files.events import Scalar, event_file, masked_crc
-from perfctl.orchestrator.report.studies.speedup import headline
+from perfctl.orchestrator.report.page.records import LONGEST
+from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
 
 SMALL = (
     *("--quick", "--devices", "cpu,cpu:bf16", "--batches", "4", "--steps", "10", "--epochs", "2"),
@@ -103,25 +104,54 @@ BACKWARD = GainLine("phase", "backward", 60.0, 4.5, None, "")
 
 def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
     said = headline(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
-    assert said == "U-Net: GPU 11.30 times faster than CPU (9.80 to 12.90); data loading then takes 41.0 % of a step."
+    times = "U-Net: GPU is 11.30 times faster than CPU by steps (9.80 to 12.90)"
+    assert said == f"{times}; data loading then takes 41.0 % of a step."
     said = headline(*speedup_of(STEP, BACKWARD), "unet").text
     assert said.endswith("; backward then takes 45.0 % of a step.")
 
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(0.4, 0.5, "2.24 times slower than CPU (2.00 to 2.50)"), (0.8, 1.2, "shows no difference from CPU (0.80 to 1.20")],
+    [
+        (0.4, 0.5, "is 2.24 times slower than CPU by steps (2.00 to 2.50)"),
+        (0.8, 1.2, "shows no difference from CPU by steps (0.80 to 1.20)"),
+    ],
 )
 def test_slower_and_no_different_are_called_so(low: float, high: float, words: str) -> None:
     line = GainLine("step", "step", 1.0, 1.0, Gain((low * high) ** 0.5, low, high, ""), None)
     assert words in headline(*speedup_of(line), "unet").text
 
 
-def test_steps_and_epochs_that_disagree_are_a_warning_and_not_one_number() -> None:
-    epoch = GainLine("epoch", "epoch", 80.0, 10.0, Gain(8.1, 7.7, 8.6, "epochs"), None)
-    found = headline(*speedup_of(STEP, epoch), "unet")
+def line(level: str, low: float, high: float) -> GainLine:
+    return GainLine(level, level, 80.0, 10.0, Gain((low * high) ** 0.5, low, high, level), None)
+
+
+def test_whole_epochs_are_the_answer_and_steps_that_say_otherwise_follow_with_a_warning() -> None:
+    found = headline(*speedup_of(STEP, line("epoch", 7.7, 8.6)), "unet")
     assert found.warning
-    assert "steps say 11.30 (9.80 to 12.90) times, epochs 8.10 (7.70 to 8.60). They disagree." in found.text
+    assert found.text == (
+        "U-Net: GPU is 8.14 times faster than CPU by whole epochs (7.70 to 8.60); steps under the profiler say 11.30 (9.80 to 12.90)."
+    )
+
+
+def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> None:
+    """The epochs' interval is above 1, and the steps' holds 1: it is wider and meets the other, so they do not disagree."""
+    study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
+    found = headline(study, other, "unet")
+    assert not found.warning
+    assert "GPU is 1.16 times faster than CPU by whole epochs (1.12 to 1.21)" in found.text
+    assert found.text.endswith("; steps under the profiler say 1.04 (0.94 to 1.15).")
+    assert WHICH in notes(study), "one sentence says which of the two answers which question"
+    assert "Whole epochs answer how much sooner training ends" in WHICH
+    assert WHICH not in notes(speedup_of(STEP)[0]), "nothing to choose from"
+
+
+def test_a_headline_has_at_most_140_characters_whatever_the_device_is_called() -> None:
+    study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
+    long = replace(other, label="cuda:bf16 (NVIDIA GeForce RTX 4090 Laptop GPU of a very long product name)")
+    assert len(headline(study, long, "unet").text) <= LONGEST
+    for why in ("x" * 300, "word " * 60):
+        assert len(headline(study, replace(long, refused=(why,)), "unet").text) <= LONGEST
 
 
 def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_settle_it() -> None:
@@ -135,10 +165,13 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     fewer = gain("step", [noisy[0][: needed - 2]], [[value / 2 for value in noisy[0][: needed - 2]]])
     assert isinstance(enough, Gain)
     assert isinstance(fewer, Unsettled)
-    line = GainLine("step", "step", 1.0, 1.0, None, found.reason, found)
-    said = headline(*speedup_of(line), "unet")
+    wide = GainLine("step", "step", 1.0, 1.0, None, found.judged.reason, found)
+    said = headline(*speedup_of(wide), "unet")
     assert said.warning
-    assert re.search(rf"is not known .* about {found.more} more steps would settle it", said.text)
+    settle = f"about {found.more} more steps would settle it"
+    assert said.text.endswith(f"is unknown: the 95 % interval is wider than a factor of 3; {settle}.")
+    shown = [cell.text for cell in gain_cells(wide)]
+    assert shown[1:] == ["unknown", f"needs about {found.more} more steps"], "the ends themselves are not printed"
 
 
 def test_checksums_of_event_files_are_crc32c_masked() -> None:

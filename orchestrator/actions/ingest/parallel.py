@@ -37,8 +37,8 @@ AHEAD = 8
 """Such stores a process that may wait: while one large file is read, others go on."""
 PAGE_BYTES = 4096
 WORTH_BYTES = 16 << 20
-WORTH_FILES = 24
-"""Fewer files, with fewer bytes, are read faster by this process than others start: some 0.4 s."""
+"""Large files are worth a process each, and smaller ones several where they are as large together: each process loads all
+modules anew, and its runs are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +176,18 @@ def number_of_jobs(asked: int | None, sources: Sequence[Source]) -> int:
     if asked is not None and asked < 1:
         raise UsageError(f"`jobs` must be at least 1, got {asked}", "Leave `jobs` out for one a core")
     cores = asked or len(os.sched_getaffinity(0))
-    if asked is None and len(sources) < WORTH_FILES:
-        large = [source for source in sources if source.path.is_dir() or _bytes(source.path) >= WORTH_BYTES]
-        cores = min(cores, max(1, len(large)))
+    if asked is None:
+        sizes = [_bytes(source.path) for source in sources]
+        large = [size for size in sizes if size >= WORTH_BYTES]
+        if sum(sizes) - sum(large) < WORTH_BYTES:
+            cores = min(cores, max(1, len(large)))
     return max(1, min(cores, len(sources)))
 
 
 def _bytes(path: Path) -> int:
+    """Of a file, or of the files in a run's folder."""
     try:
-        return path.stat().st_size
+        return sum(map(_bytes, path.iterdir())) if path.is_dir() else path.stat().st_size
     except OSError:
         return 0
 
@@ -230,7 +233,7 @@ def _chunks(sources: Sequence[tuple[Source, Named]], jobs: int) -> Iterator[list
     most = max(1, min(TOGETHER, len(sources) // (4 * jobs)))  # few enough that all processes end at about the same time
     together, size = list[tuple[Source, Named]](), 0
     for source, named in sources:
-        own = TOGETHER_BYTES if source.path.is_dir() else _bytes(source.path)
+        own = _bytes(source.path)
         if together and (len(together) == most or size + own > TOGETHER_BYTES):
             yield together
             together, size = [], 0

@@ -5,14 +5,15 @@ The three levels (steps, layers, kernels) share a 5 % chance of any false verdic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
 from perfctl.orchestrator.analyse.compare import records
 from perfctl.orchestrator.analyse.compare.pairing import Opposed, align, common, compared
 from perfctl.orchestrator.analyse.compare.records import Comparison, Key, Observed, Row, Side
-from perfctl.orchestrator.analyse.compare.rows import judged, observed, rows
+from perfctl.orchestrator.analyse.compare.rows import UNATTRIBUTED, judged, name, observed, rows
+from perfctl.orchestrator.analyse.kernels.short_names import shorten
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, with_whole_backward
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.orchestrator.analyse.statistics import holm
@@ -24,9 +25,13 @@ Found = tuple[str, dict[Key, Observed]]
 
 
 def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Comparison:
-    """B against A. ``gate``: 0.05 is 5 %. ``force``: compare in spite of differences that block, which every page then states."""
+    """B against A. ``gate``: 0.05 is 5 %.
+
+    Where differences block, the figures are there and none is judged. ``force``: judge them all the same, which every page then
+    states.
+    """
     found = align(a.runs, b.runs)
-    pairs = _with_verdicts([_pair(opposed, force) for opposed in found.opposed], gate)
+    pairs = _with_verdicts(_named([_pair(opposed, force) for opposed in found.opposed]), gate)
     return Comparison(a, b, gate, force, pairs, found.only_a, found.only_b, found.failed)
 
 
@@ -39,11 +44,31 @@ def _pair(opposed: Opposed, force: bool) -> records.Pair:
         why = "profilers differ in overhead and in what they record"
         differences = (records.Difference("profiler", mine, theirs, True, why), *differences)
         a, b = _best(opposed.a), _best(opposed.b)
-    lines = tuple(_rows(a, b, both)) if force or not any(found.blocks for found in differences) else ()
+    lines = tuple(_rows(a, b, both))
+    if not force and (stops := [found.fact for found in differences if found.blocks]):
+        said = f"not comparable: {', '.join(stops)} differ{'s' if len(stops) == 1 else ''}"
+        lines = tuple(replace(row, verdict=records.NOT_JUDGED, why=said, p=None, adjusted=None, interval=None, ratio=None)
+                      for row in lines)  # fmt: skip
     alone = [(side, {run.profiler for run in runs} - set(both)) for side, runs in (("A", opposed.a), ("B", opposed.b))]
     notes = [f"{', '.join(sorted(n))} ran in {side} only and is not compared" for side, n in alone if n and both]
     sizes = a[0].batch_size, b[0].batch_size
     return records.Pair(opposed.heading, *sizes, a, b, differences, facts, lines, tuple(notes))
+
+
+def _named(pairs: Sequence[records.Pair]) -> list[records.Pair]:
+    """The pairs, kernels by names that are short and differ wherever the kernels do."""
+    short = shorten(row.key.kernel for pair in pairs for row in pair.rows if row.key.kernel)
+    return [
+        replace(pair, rows=tuple(replace(row, name=said(row)) if row.key.kernel else row for row in pair.rows))
+        for pair, said in ((pair, _whole(pair, short)) for pair in pairs)
+    ]  # fmt: skip
+
+
+def _whole(pair: records.Pair, short: Mapping[str, str]) -> Callable[[Row], str]:
+    """How a kernel is called: without its layer where no kernel has one."""
+    if all(row.key.layer == UNATTRIBUTED for row in pair.rows if row.key.kernel):
+        return lambda row: short[row.key.kernel]
+    return lambda row: name(row.key._replace(kernel=short[row.key.kernel]))
 
 
 def _best(runs: Sequence[Run]) -> tuple[Run, ...]:

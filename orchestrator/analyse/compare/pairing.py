@@ -110,10 +110,13 @@ class Fact(NamedTuple):
 
     name: str
     blocks: bool
+    """True where another value is other work or another machine, so that times say nothing about a change."""
     why: str
     read: Callable[[Run], str | None]
     tolerance: float = 0.0
     """Relative difference of numbers that counts as equal: power and temperature change clocks."""
+    software: bool = False
+    """A library or driver: its upgrade is what may be compared, so it blocks only where repeats of one side differ in it."""
 
 
 def _said(key: str) -> Callable[[Run], str | None]:
@@ -128,7 +131,7 @@ def _sampled_clock(run: Run) -> str | None:
 
 
 _OTHER_WORK = "other work is timed"
-_OTHER_SOFTWARE = "the difference may come from the library"
+_OTHER_SOFTWARE = "an upgrade, which may be the cause"
 FACTS = (
     Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
     Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
@@ -141,10 +144,10 @@ FACTS = (
     Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, 0.05),
     Fact("tf32_conv", True, "TF32 is other arithmetic", _said("tf32_conv")),
     Fact("tf32_matmul", True, "TF32 is other arithmetic", _said("tf32_matmul")),
-    *(Fact(name, True, _OTHER_SOFTWARE, _said(name)) for name in ("torch", "cuda", "cudnn")),
-    Fact("driver", True, _OTHER_SOFTWARE, lambda run: next(
-        (device.driver_version for device in run.devices if device.driver_version), None)),
-    Fact("cudnn_benchmark", True, "cuDNN chooses its kernels in another way", _said("cudnn_benchmark")),
+    *(Fact(name, False, _OTHER_SOFTWARE, _said(name), software=True) for name in ("torch", "cuda", "cudnn")),
+    Fact("driver", False, _OTHER_SOFTWARE, lambda run: next(
+        (device.driver_version for device in run.devices if device.driver_version), None), software=True),
+    Fact("cudnn_benchmark", False, "cuDNN chooses its kernels in another way", _said("cudnn_benchmark"), software=True),
     Fact("threads", True, "on a CPU, threads change the time",
          lambda run: run.report.environment.get("threads") if device_kind(run) == "cpu" else None),
     Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
@@ -163,7 +166,7 @@ FACTS = (
 def compared(a: Sequence[Run], b: Sequence[Run]) -> tuple[tuple[Difference, ...], tuple[tuple[str, str, str], ...]]:
     """(differences, all facts as (name, A, B)). Runs of the same profilers on both sides.
 
-    A fact that one side did not record does not block.
+    A fact that one side did not record does not block. Software blocks only where repeats of one side differ in it.
     """
     differences, facts = [], []
     for fact in FACTS:
@@ -176,8 +179,10 @@ def compared(a: Sequence[Run], b: Sequence[Run]) -> tuple[tuple[Difference, ...]
         facts.append((fact.name, words_a, words_b))
         if _same(fact, said_a, said_b):
             continue
-        blocks = fact.blocks and bool(said_a) and bool(said_b)
-        differences.append(Difference(fact.name, words_a, words_b, blocks, fact.why))
+        mixed = fact.software and max(len(said_a), len(said_b)) > 1
+        blocks = (fact.blocks or mixed) and bool(said_a) and bool(said_b)
+        why = "repeats of one side are not alike" if mixed else fact.why
+        differences.append(Difference(fact.name, words_a, words_b, blocks, why, fact.software))
     return tuple(differences), tuple(facts)
 
 
@@ -189,4 +194,4 @@ def _same(fact: Fact, a: tuple[str, ...], b: tuple[str, ...]) -> bool:
     if fact.tolerance and a and b:
         numbers = [float(text.split()[0]) for text in (*a, *b)]
         return max(numbers) <= min(numbers) * (1 + fact.tolerance)
-    return a == b and (len(a) == 1 or not fact.blocks)
+    return a == b and (len(a) == 1 or not (fact.blocks or fact.software))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from perfctl.orchestrator.analyse.statistics import Ratio
 from perfctl.records.run import Run
 
 LEVELS = ("step", "layer", "kernel")
-"""Whole steps and memory; layers by direction; kernels by name inside them."""
+"""Whole steps and memory; layers by direction; kernels by their whole name inside them."""
 SLOWER, FASTER, LARGER, SMALLER = "slower", "faster", "larger", "smaller"
 NEW, GONE, DIFFERS = "new", "gone", "differs"
 WITHIN, NOT_SHOWN, EQUAL, NOT_JUDGED = "within the gate", "not shown", "equal", "not judged"
@@ -24,7 +25,7 @@ MEANING = {
     WITHIN: "significant, and below the gate",
     NOT_SHOWN: "not significant: the spread is as large as the difference",
     EQUAL: "the same count",
-    NOT_JUDGED: "no spread, or figures of different meaning",
+    NOT_JUDGED: "no spread, figures of different meaning, or sides that are not comparable",
 }
 
 
@@ -47,6 +48,7 @@ class Key(NamedTuple):
     layer: str = ""
     direction: str = ""
     kernel: str = ""
+    """Whole name: short names are for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class Row:
     verdict: str
     why: str
     basis: str | None
+    ratio: Ratio | None = None
+    """What the interval was made from; None if not judged by a spread."""
 
     @property
     def weight(self) -> float:
@@ -114,6 +118,9 @@ class Difference:
     blocks: bool
     """True: times are not comparable; False: for information."""
     why: str
+
+    software: bool = False
+    """A library or driver: a possible cause of the change, which does not block."""
 
     @property
     def sentence(self) -> str:

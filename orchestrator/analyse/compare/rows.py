@@ -113,7 +113,7 @@ def _spread(row: Row, a: Seen, b: Seen) -> Row:
     found = ratio([run.values for run in a], [run.values for run in b])
     if not isinstance(found, Ratio):
         return replace(row, why=found)
-    return replace(row, interval=(found.low - 1, found.high - 1), p=found.p, why=found.basis)
+    return replace(row, interval=(found.low - 1, found.high - 1), p=found.p, why=found.basis, ratio=found)
 
 
 def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
@@ -134,6 +134,7 @@ def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
 UNATTRIBUTED = "not attributed"
 KERNELS = "kernels of a step"
+PER_REPORT = "sums over the whole report, whose number of steps is unknown"
 
 
 def observed(run: PreparedRun) -> dict[Key, Observed]:
@@ -207,13 +208,12 @@ def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     for kernel, where in run.launches:
         if kernel.duration_ns is None:
             continue
-        key = Key("kernel", "time", "", *(where or (UNATTRIBUTED, "")), kernel.short_name or kernel.name)
+        key = Key("kernel", "time", "", *(where or (UNATTRIBUTED, "")), kernel.name)
         sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps)
         sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
         grids[key]["" if sides[0] is None else "x".join(str(side or 1) for side in sides)] += 1
         seen[kernel.step] = None
-    per_report = "sums over the whole report, whose number of steps is unknown"
-    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else per_report
+    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
     for key, found in sums.items():
         values = tuple(found.get(step, 0.0) for step in seen)
         shapes = [grid for _, grid in sorted((-count, grid) for grid, count in grids[key].items()) if grid]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.analyse.counters import amd
+from perfctl.orchestrator.analyse.counters.caches import CACHES, cache_bytes
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, PATHS, Values
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
@@ -18,6 +20,7 @@ K = TypeVar("K", bound=Hashable)
 NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
 NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
 NO_BYTES = missing("not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them")
+NOT_MOVED = missing("not_collected", "bytes of this cache were not counted")
 
 
 class CountedWork(NamedTuple):
@@ -29,6 +32,8 @@ class CountedWork(NamedTuple):
     dram: Figure
     """Bytes between the GPU and its DRAM."""
     launches: float
+    caches: Mapping[str, Figure] = MappingProxyType({})
+    """"L1" and "L2" -> bytes, for levels that were counted."""
 
 
 NOTHING = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
@@ -52,6 +57,9 @@ def counted_work(
         found, mine = flops.get(kernel.launch), figures[key]
         mine["total"].append(found.total if found else NOTHING.total)
         mine["dram"].append(dram_bytes(values.get(kernel.launch, {})))
+        moved = cache_bytes(values.get(kernel.launch, {}))
+        for level in CACHES:
+            mine[level].append(moved.get(level, NOT_MOVED))
         if found:
             for path in PATHS:
                 mine[path].append(getattr(found, path))
@@ -62,7 +70,11 @@ def counted_work(
     for key, by_path in figures.items():
         count = len(by_path["total"])
         paths = {path: total_of(found, divide_by=steps) for path, found in by_path.items()}
-        work[key] = CountedWork(total=paths.pop("total"), dram=paths.pop("dram"), paths=paths, launches=count / steps)
+        caches = {level: paths.pop(level) for level in CACHES}
+        work[key] = CountedWork(
+            total=paths.pop("total"), dram=paths.pop("dram"), paths=paths, launches=count / steps,
+            caches={level: figure for level, figure in caches.items() if figure.value is not None},
+        )  # fmt: skip
     return work
 
 

@@ -76,7 +76,7 @@ def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived 
     shape, forward, name, grid = work.shape, work.forward, launch.name, launch.grid
     if not isinstance(shape, ConvShape) or forward is None or shape.groups != 1 or grid is None:
         return None
-    if work.direction != "grad_input" or algorithm.direction not in (None, "grad_input") or not _in_tiles(algorithm):
+    if work.direction != "grad_input" or algorithm.direction not in (None, "grad_input") or not in_tiles(algorithm):
         return None
     m, n, _ = algorithm.tile or (1, 1, None)
     if _ENGINE.search(name):
@@ -101,7 +101,7 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     forward, name, grid = work.forward, launch.name, launch.grid
     if work.direction != "grad_weight" or forward is None or forward.groups != 1 or grid is None:
         return None
-    if algorithm.direction not in (None, "grad_weight") or not _in_tiles(algorithm):
+    if algorithm.direction not in (None, "grad_weight") or not in_tiles(algorithm):
         return None
     m, n, _ = algorithm.tile or (1, 1, None)
     blocks = (ceil(forward.depth / m), ceil(forward.out_channels / n))
@@ -126,7 +126,8 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     return _tiled("winograd, grad_weight", what, grid, (m, n), up(tiles, STEP))
 
 
-def _in_tiles(algorithm: Algorithm) -> bool:
+def in_tiles(algorithm: Algorithm) -> bool:
+    """Whether it cuts its outputs into tiles on the CUDA cores."""
     return algorithm.tile is not None and not algorithm.tensor_core
 
 

@@ -86,10 +86,9 @@ def pointwise(
     launch: Launch, algorithm: Algorithm, sizes: Collection[int], capability: str | None = None
 ) -> Derived | None:
     """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may work on."""
-    name = launch.name.lower()
     if algorithm.family in _MOVES or algorithm.role in ("layout", "offsets"):
         return Derived("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
-    if _COMPARES.search(name):
+    if _compares(launch.name):
         return Derived("compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0)
     functor = functor_of(launch.name)
     counts = per_element(functor, capability) if functor is not None else None
@@ -97,9 +96,15 @@ def pointwise(
         return None
     if not (counts.ffma or counts.fmul or counts.fadd):
         return Derived("elementwise", "no FADD, FMUL or FFMA in its machine code", 0, 0, 0)
+    name = launch.name.lower()
     elements = _elements(launch, name, sizes)
     family = next((word for pattern, word in _VERIFIED if pattern.search(name)), "elementwise")
     return None if elements is None else of_elements(family, counts, elements)
+
+
+@lru_cache(maxsize=4096)
+def _compares(name: str) -> bool:
+    return _COMPARES.search(name.lower()) is not None
 
 
 def _elements(launch: Launch, name: str, sizes: Collection[int]) -> int | None:

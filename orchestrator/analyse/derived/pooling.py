@@ -38,6 +38,8 @@ _MAX = ("max_pool2d_with_indices", "max_pool2d_with_indices_backward")
 
 def pooled(launch: Launch, shapes: Collection[Rows]) -> Derived | None:
     """The instructions of a pooling or dropout kernel; None where it is another, or its layer has no shape for it, or several."""
+    if not shapes:
+        return None
     pool = next((pool for pattern, pool in _KERNELS if pattern.search(launch.name)), None)
     kind = "dropout" if _DROPOUT.search(launch.name) else pool.kind if pool is not None else None
     mine = [shape for shape in shapes if shape.kind == kind]

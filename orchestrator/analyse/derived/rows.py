@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ RECIPROCAL = _Counts(2, 0, 1)
 
 def by_rows(launch: Launch, rows: Collection[Rows]) -> Derived | None:
     """The instructions of a kernel that works on rows; None where it is another kernel or fits no shape, or several."""
-    rule = next((rule for pattern, rule in _RULES if pattern.search(launch.name)), None)
+    rule = _rule_of(launch.name)
     if rule is None or launch.grid is None:
         return None
     found = {one for one in (rule(launch, shape) for shape in rows) if one is not None}
@@ -274,3 +275,8 @@ _RULES: tuple[tuple[re.Pattern[str], Rule], ...] = (
     (re.compile(rf"batch_norm_transform_input_kernel<{_TYPE}, ?{_TYPE}, ?float, ?{_YES}, ?int"), _batch_transform),
     (re.compile(rf"batch_norm_backward_kernel<{_TYPE}, ?{_TYPE}, ?float, ?int"), _batch_backward),
 )
+
+
+@lru_cache(maxsize=4096)
+def _rule_of(name: str) -> Rule | None:
+    return next((rule for pattern, rule in _RULES if pattern.search(name)), None)

@@ -17,18 +17,49 @@ from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.analyse.kernels.names import Algorithm, recognise
 
 Rule = Callable[[Launch, Algorithm, Work], Derived | None]
-RULES: tuple[Rule, ...] = (
-    products.sgemm, products.reduction, products.small_columns, products.vector, products.dot,
-    convolutions.convolution, convolutions.input_gradient, convolutions.weight_gradient, convolutions.simt,
-    convolutions.transformed, convolutions.fourier, convolutions.direct, convolutions.depthwise,
-    tensor.product, tensor.convolution, attention.attention,
-)  # fmt: skip
+Applies = Callable[[str, Algorithm], bool]
+"""Of a kernel's name in lower case and what it says."""
+
+
+def _named(*words: str) -> Applies:
+    """A name with one of these words."""
+    return lambda name, _: any(word in name for word in words)
+
+
+RULES: tuple[tuple[Applies, Rule], ...] = (
+    (_named("sgemm_", "xmma_gemm_f32f32"), products.sgemm),
+    (_named("splitkreduce"), products.reduction),
+    (_named("gemmsn_"), products.small_columns),
+    (_named("gemv2t_kernel_val"), products.vector),
+    (_named("dot_kernel<float"), products.dot),
+    (_named("_scudnn_", "_convolve_sgemm<float"), convolutions.convolution),
+    (_named("engine<float", "stridedb"), convolutions.input_gradient),
+    (lambda _, algorithm: convolutions.in_tiles(algorithm), convolutions.weight_gradient),
+    (_named("simt_s"), convolutions.simt),
+    (lambda _, algorithm: not algorithm.tensor_core, convolutions.transformed),
+    (_named("cgemm_"), convolutions.fourier),
+    (_named("2d_grouped_direct_kernel", "conv2d_c1_k1_"), convolutions.direct),
+    (_named("conv_depthwise2d_"), convolutions.depthwise),
+    (tensor.is_dense, tensor.product),
+    (tensor.is_dense, tensor.convolution),
+    (_named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"), attention.attention),
+)
+"""Each with the names it may know; it looks more closely itself."""
+
+
+@lru_cache(maxsize=4096)
+def _rules_of(name: str) -> tuple[Rule, ...]:
+    """A run launches few kernels many times, and most of them have no rule."""
+    lowered, algorithm = name.lower(), recognise(name)
+    return tuple(rule for applies, rule in RULES if applies(lowered, algorithm))
 
 
 def derive(launch: Launch, work: Work) -> Derived | None:
     """The instructions of one launch that does ``work``; None: no rule for this kernel, or its grid is not of this work."""
     algorithm = recognise(launch.name)
-    return next((found for rule in RULES if (found := rule(launch, algorithm, work)) is not None), None)
+    return next(
+        (found for rule in _rules_of(launch.name) if (found := rule(launch, algorithm, work)) is not None), None
+    )
 
 
 @dataclass(frozen=True, slots=True)

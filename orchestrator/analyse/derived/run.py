@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -19,6 +20,7 @@ from perfctl.orchestrator.analyse.derived.rows import by_rows
 from perfctl.orchestrator.analyse.derived.rules import Verified, derive, error_of, verified
 from perfctl.orchestrator.analyse.derived.works import LayerWork, layer_work
 from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.analyse.kernels.grids import Grid
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.records.paper import OpShape
 from perfctl.records.report import CODE, DerivedCount, Kernel
@@ -38,16 +40,15 @@ def derived_counts(
     """
     works = _works(ops)
     tensors = parameters_of(ops)
-    known: dict[tuple[_Facts, Key | None], Derived | None] = {}
-    found = {}
-    for number, facts, key in _in_order(launches):
-        if (facts, key) not in known:
-            launch = _launch(facts)
-            of_layer = _one(launch, works.get(_side(key), NOTHING_KNOWN), capability)
-            known[facts, key] = of_layer or over_parameters(launch, tensors, capability)
-        if (counts := known[facts, key]) is not None:
-            found[number] = counts
-    return found
+
+    @cache
+    def counts_of(facts: _Facts, key: Key | None) -> Derived | None:
+        launch = _launch(facts)
+        of_layer = _one(launch, works.get(_side(key), NOTHING_KNOWN), capability)
+        return of_layer or over_parameters(launch, tensors, capability)
+
+    found = ((number, counts_of(facts, key)) for number, facts, key in _in_order(launches))
+    return {number: counts for number, counts in found if counts is not None}
 
 
 _Own = tuple[Any, ...]
@@ -75,14 +76,14 @@ def _in_order(launches: Sequence[tuple[Kernel, Key | None]]) -> Iterator[tuple[i
 
 def _launch(facts: _Facts) -> Launch:
     own, is_reduced, before = facts
-    return replace(_bare(own), reduced=is_reduced, before=None if before is None else _bare(before))
+    return Launch(*_bare(own), reduced=is_reduced, before=None if before is None else Launch(*_bare(before)))
 
 
-def _bare(own: _Own) -> Launch:
+def _bare(own: _Own) -> tuple[str, Grid | None, Grid | None]:
     name, grid_x, grid_y, grid_z, block_x, block_y, block_z = own
     grid = None if grid_x is None else (grid_x, grid_y or 1, grid_z or 1)
     block = None if block_x is None else (block_x, block_y or 1, block_z or 1)
-    return Launch(name, grid, block)
+    return name, grid, block
 
 
 def _side(key: Key | None) -> Key | None:

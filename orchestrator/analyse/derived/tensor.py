@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from math import ceil
+from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.derived.products import up
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
@@ -40,13 +42,14 @@ Cover = tuple[int, int, int, int]
 
 def product(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """Products on tensor cores: tiles of the shape x m x n x the sum in whole steps, 2 FLOPs each (3 products for 3xTF32)."""
-    shape, name = work.shape, launch.name.lower()
-    if not isinstance(shape, GemmShape) or algorithm.family != "gemm" or not _usable(name, algorithm):
+    shape = work.shape
+    if not isinstance(shape, GemmShape) or algorithm.family != "gemm":
         return None
     return _tiled(launch, algorithm, shape, f"tensor product, {_kind(algorithm)}", shape.k)
 
 
-def _usable(name: str, algorithm: Algorithm) -> bool:
+def is_dense(name: str, algorithm: Algorithm) -> bool:
+    """Whether the rules below may be asked about a kernel of this name, in lower case."""
     return (
         algorithm.role == "main"
         and bool(algorithm.tensor_core)
@@ -95,21 +98,37 @@ def _depths(algorithm: Algorithm, k: int, split: int) -> list[int]:
     return list(dict.fromkeys((evenly, up(k, step))))
 
 
+class _Said(NamedTuple):
+    """What a kernel's name says about its grid."""
+
+    cluster: tuple[int, int]
+    is_persistent: bool
+    is_split: bool
+    may_round: bool
+
+
+@lru_cache(maxsize=4096)
+def _said(name: str) -> _Said:
+    lowered = name.lower()
+    found = _CLUSTER.search(lowered)
+    rows, columns = (int(side) for side in found.groups() if side) if found else (1, 1)
+    return _Said(
+        (rows, columns), _PERSISTENT.search(lowered) is not None, _SPLIT.search(lowered) is not None, "nvjet" in lowered
+    )
+
+
 def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[tuple[Cover, int]]:
     """(tiles, parts of the sum) that name and grid allow. cuBLAS works column by column, so the tile's first side lies along
     the outputs in most kernels."""
-    name = launch.name.lower()
+    said = _said(launch.name)
     m, n = (algorithm.tile or (0, 0, None))[:2]
-    found = _CLUSTER.search(name)
-    cluster = [int(side) for side in found.groups() if side] if found else [1, 1]
-    persistent = _PERSISTENT.search(name) is not None
-    for sides, along in (((n, m), cluster[::-1]), ((m, n), cluster)):
+    for sides, along in (((n, m), said.cluster[::-1]), ((m, n), said.cluster)):
         whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
         rounded = up(whole[0], along[0]), up(whole[1], along[1])
-        for rows, columns in dict.fromkeys((rounded, whole) if "nvjet" in name else (rounded,)):
-            if persistent or launch.grid is None:
+        for rows, columns in dict.fromkeys((rounded, whole)) if said.may_round else (rounded,):
+            if said.is_persistent or launch.grid is None:
                 yield (*sides, rows, columns), 1
-            elif (split := parts(launch.grid, rows, columns, shape.batch, bool(_SPLIT.search(name)))) is not None:
+            elif (split := parts(launch.grid, rows, columns, shape.batch, said.is_split)) is not None:
                 yield (*sides, rows, columns), split
 
 
@@ -119,8 +138,10 @@ def parts(grid: Grid, rows: int, columns: int, batch: int = 1, one_dimension: bo
     Tiles lie in x and y in either order, or swizzled (columns of S tiles side by side), or all in x; z holds products and parts.
     """
     x, y, z = grid
-    laid = {(a * s, ceil(b / s)) for a, b in ((rows, columns), (columns, rows)) for s in _SWIZZLES}
-    if ((x, y) in laid or (x * y == rows * columns and 1 in (x, y))) and z % batch == 0:
+    is_laid = (x * y == rows * columns and 1 in (x, y)) or any(
+        x == a * s and y == ceil(b / s) for a, b in ((rows, columns), (columns, rows)) for s in _SWIZZLES
+    )
+    if is_laid and z % batch == 0:
         return z // batch
     tiles = rows * columns * batch
     if x * y * z == tiles:
@@ -131,8 +152,8 @@ def parts(grid: Grid, rows: int, columns: int, batch: int = 1, one_dimension: bo
 def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """Forward, and both gradients, as implicit GEMM. The channels of each filter position fill whole steps: CUTLASS pads them so,
     and where they are whole already all kernels agree."""
-    shape, name = work.shape, launch.name.lower()
-    if algorithm.family != "conv" or not _usable(name, algorithm):
+    shape = work.shape
+    if algorithm.family != "conv":
         return None
     step = (algorithm.tile or (0, 0, None))[2]
     gradient = algorithm.direction in ("grad_input", "grad_weight")
@@ -141,7 +162,7 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         return None
     if forward.groups != 1 or not step:
         return None
-    positions, cutlass = forward.kernel_h * forward.kernel_w, "cutlass" in name
+    positions, cutlass = forward.kernel_h * forward.kernel_w, "cutlass" in launch.name.lower()
     if algorithm.direction == "grad_weight":
         made = GemmShape(forward.out_channels, forward.depth, forward.pixels)
         return _tiled(launch, algorithm, made, "tensor convolution, gradient of the weight", forward.pixels)

@@ -32,6 +32,8 @@ class Architecture:
     """None where no data sheet states it."""
     tensor: Mapping[str, int]
     """Dense, with fp32 accumulation, of server and workstation chips; GeForce chips may have half."""
+    l1_bytes: int | None = None
+    """Bytes that the L1 cache of one SM gives in a cycle; None without a reliable source."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,6 +64,8 @@ class Gpu:
     """FLOPs per SM and cycle, if not the architecture's."""
     laptop: bool = False
     """True for a laptop part: its clock and power are those of the fastest variant, which makers may lower."""
+    l2_bytes_per_cycle: int | None = None
+    """Bytes that the SMs read from L2 in a cycle; None where no white paper states it."""
 
 
 _TABLE = json.loads(Path(__file__).with_name("gpus.json").read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.hardware import gpus
@@ -14,6 +14,15 @@ MEASURE = "'--peaks measured' measures them on the machine it runs on"
 
 PATH_OF = {"fp32": "fp32", "fp64": "fp64", "tf32": "tensor tf32", "bf16": "tensor bf16", "fp16": "tensor fp16"}
 """Precision of a run -> path of its peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachePeak:
+    """Bytes/s of one cache."""
+
+    bandwidth: float
+    source: str
+    """In words: "128 B x 108 SMs x 1410 MHz"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,12 @@ class Peaks:
     bandwidth: float | None = None
     reason: str | None = None
     """Why there are no peaks, and what helps; None if there are."""
+    caches: Mapping[str, CachePeak] = field(default_factory=dict)
+    """Counter of L1's or L2's bytes -> its roof; "L1" and "L2" for any other counter of that level."""
+
+    def cache(self, level: str, counter: str | None) -> CachePeak | None:
+        """The roof of a level for bytes that ``counter`` counted: the report's own, else the table's; None if unknown."""
+        return self.caches.get(counter or "") or self.caches.get(level)
 
     @property
     def known(self) -> bool:
@@ -57,6 +72,29 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
         said = f"published figures of the {gpu.name}, dense"
         return Peaks(name, said, "published", gpus.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9)
     return _derived(name, device)
+
+
+def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, float]) -> Peaks:
+    """``peaks`` with the roofs of L1 and L2: bytes in a cycle x clock, at the clock that the FLOP peaks are for.
+
+    per_cycle: counter -> bytes that the chip moves in a cycle, as its report states. Where it does not: L1 from the
+    compute capability, L2 from the product (both in gpus.json). Empty where the clock is not known, and for CPUs.
+    """
+    gpu = gpus.find(device.name) if device is not None else None
+    clock = gpu.boost_mhz * 1e6 if gpu else device.clock_hz if device is not None and device.kind == "gpu" else None
+    if not peaks.known or not clock or device is None:
+        return peaks
+    at = f"{clock / 1e6:.0f} MHz"
+    found = {counter: CachePeak(most * clock, f"{most:,.0f} B per cycle by the report x {at}")
+             for counter, most in per_cycle.items()}  # fmt: skip
+    chip = gpus.architecture(gpu.capability if gpu else device.compute_capability)
+    sms = gpu.sms if gpu else device.sm_count
+    if chip is not None and chip.l1_bytes and sms:
+        found["L1"] = CachePeak(chip.l1_bytes * sms * clock, f"{chip.l1_bytes} B x {sms} SMs x {at}")
+    if gpu is not None and gpu.l2_bytes_per_cycle:
+        most = gpu.l2_bytes_per_cycle
+        found["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {at}")
+    return replace(peaks, caches=found)
 
 
 def _derived(name: str, device: Device) -> Peaks:

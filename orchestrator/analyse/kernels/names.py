@@ -300,11 +300,28 @@ def of_layer(names: Iterable[str]) -> Algorithm:
     A product between Winograd or Fourier transforms is part of that algorithm, whatever its name.
     """
     known = [recognise(name) for name in names]
-    transforms = [item for word in ("winograd", "fft") for item in known
-                  if item.family == word and item.role != "offsets"]  # fmt: skip
+    return next(iter(_transforms(known) or _main(known) or known), NOTHING)
+
+
+def arithmetic(names: Iterable[str]) -> list[Algorithm]:
+    """Every algorithm of a layer that runs several kernels: those that :func:`of_layer` chooses from.
+
+    Products between transforms belong to these; convolutions beside them (another gradient) stay.
+    """
+    known = [recognise(name) for name in names]
+    transforms, main = _transforms(known), _main(known)
+    return [*transforms, *(item for item in main if item.family in ("conv", "depthwise"))] if transforms else main
+
+
+def _transforms(known: Iterable[Algorithm]) -> list[Algorithm]:
+    items = list(known)
+    return [item for word in ("winograd", "fft") for item in items if item.family == word and item.role != "offsets"]
+
+
+def _main(known: Iterable[Algorithm]) -> list[Algorithm]:
+    """Kernels that do the arithmetic; where none does, those that do the layer's other work."""
     main = [item for item in known if item.role == "main" and item.family]
-    arithmetic = [item for item in main if item.family in _ARITHMETIC]
-    return next(iter(transforms or arithmetic or main or known), NOTHING)
+    return [item for item in main if item.family in _ARITHMETIC] or main
 
 
 def _first(table: str, *texts: str) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perfctl.records.report import Kernel, Sample
+from perfctl.records.report import Copy, Kernel, Sample
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def kernels_in_window(run: Run) -> tuple[dict[int, list[Kernel]], tuple[int, int
     return dict(sorted(devices.items())), (start, end), words
 
 
-def end_of(kernel: Kernel) -> int:
+def end_of(kernel: Kernel | Copy) -> int:
     """Nanoseconds, on the report's clock."""
     return (kernel.start_ns or 0) + round(kernel.duration_ns or 0)
 
 
-def spans(kernels: Iterable[Kernel]) -> tuple[IntArray, IntArray]:
-    """(starts, ends) of kernels in nanoseconds, by start; those without either are left out."""
+def spans(kernels: Iterable[Kernel | Copy]) -> tuple[IntArray, IntArray]:
+    """(starts, ends) of kernels, or of copies, in nanoseconds, by start; those without either are left out."""
     import numpy as np
 
     known = [(one.start_ns, end_of(one)) for one in kernels if one.start_ns is not None and one.duration_ns is not None]

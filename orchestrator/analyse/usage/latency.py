@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from perfctl.records.run import Run
 from perfctl.records.stats import PERCENTILES, needed, percentile
 
+PAYS = 0.1
+"""A larger batch pays where it gives at least so many more images per second."""
 LOAD, COPY, COMPUTE = "data", "copy", "inference"
 LIGHTEST_FIRST = {"none": 0, "nsys": 1, "torch": 2, "dlprof": 3}
 """Which run of a batch size is shown: the one that its profiler slows least."""
@@ -37,6 +39,8 @@ class Latency:
     """images, images_skipped, top1, top5 (0..1), loss, as the run's summary rows state them."""
     why: Mapping[str, str]
     """Name of a figure that is None -> the reason."""
+    steps: tuple[float, ...] = ()
+    """Each whole step, in order; ``step`` is their mean."""
 
     @property
     def images_per_second(self) -> float:
@@ -71,6 +75,7 @@ def latency(run: Run) -> Latency | None:
         workers=int(workers) if workers.isdecimal() else None,
         synthetic=report.environment.get("option:data") == "synthetic",
         figures={item.name: item.value for item in report.summaries}, why=why,
+        steps=tuple(float(whole[number]) for number in sorted(whole)),
     )  # fmt: skip
 
 
@@ -87,3 +92,11 @@ def least_watched(found: Iterable[Latency]) -> tuple[Latency, ...]:
     for item in found:
         kept.setdefault((item.model, item.batch), item)
     return tuple(kept.values())
+
+
+def pays_until(rates: Mapping[int, float]) -> int:
+    """The smallest batch size that no larger one beats by ``PAYS``; rates: batch size -> images per second."""
+    return min(
+        batch for batch, rate in rates.items()
+        if all(other < rate * (1 + PAYS) for larger, other in rates.items() if larger > batch)
+    )  # fmt: skip

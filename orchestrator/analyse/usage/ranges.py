@@ -43,3 +43,38 @@ def range_totals(run: Run) -> tuple[RangeTotal, ...]:
 def _known(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Where one range's kernels ran on one GPU, those of the ranges inside it included."""
+
+    range: Range
+    device: int
+    start_ns: int
+    """Of the first kernel that was launched inside; ``end_ns`` of the last one. Copies are not in it: a report joins them
+    to ranges for ``Range.gpu_span_ns``, and does not say which."""
+    end_ns: int
+
+
+def projections(run: Run) -> tuple[Projection, ...]:
+    """The ranges of a run on the GPU's time line, in their order, once for each GPU. Empty where no kernel names its range."""
+    ranges = {item.number: item for item in run.report.ranges}
+    own: dict[tuple[int, int], tuple[int, int]] = {}
+    for kernel in run.report.kernels:
+        if kernel.range_number in ranges and kernel.start_ns is not None and kernel.duration_ns is not None:
+            place = kernel.range_number, kernel.device_index or 0
+            own[place] = _around(own.get(place), kernel.start_ns, kernel.start_ns + round(kernel.duration_ns))
+    whole: dict[tuple[int, int], tuple[int, int]] = {}
+    for (number, device), (start, end) in own.items():
+        at: int | None = number
+        seen: set[int] = set()
+        while at is not None and at in ranges and at not in seen:
+            seen.add(at)
+            whole[at, device] = _around(whole.get((at, device)), start, end)
+            at = ranges[at].parent
+    return tuple(Projection(ranges[number], device, *span) for (number, device), span in sorted(whole.items()))
+
+
+def _around(known: tuple[int, int] | None, start: int, end: int) -> tuple[int, int]:
+    return (start, end) if known is None else (min(known[0], start), max(known[1], end))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from perfctl.orchestrator.analyse.usage.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.analyse.usage.busy import Busy, Readings, Ways, busy, readings, ways
 from perfctl.orchestrator.analyse.usage.idle import Idle, idle
 from perfctl.orchestrator.analyse.usage.memory import MemoryUse, memory_use
@@ -15,8 +16,9 @@ from perfctl.records.run import Run
 class RunUsage:
     """One run; every attribute is computed at the first question and kept as long as the object.
 
-    busy: time with a kernel running, by device and stream; idle: without one, by device; ways: utilisation by every source;
-    readings: what the devices said about themselves; memory: on paper and by every source that measured it.
+    busy: time with a kernel running, by device and stream; idle: without one, by device; breakdown: by kind of work; ways:
+    utilisation by every source; readings: what the devices said about themselves; memory: on paper and by every source that
+    measured it.
     """
 
     run: Run
@@ -28,6 +30,10 @@ class RunUsage:
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
         return idle(self.run)
+
+    @cached_property
+    def breakdown(self) -> Breakdown | None:
+        return breakdown(self.run)
 
     @cached_property
     def ways(self) -> Ways:

@@ -16,7 +16,7 @@ from perfctl.orchestrator.cli.read.report import Peaks
 
 _SET_HERE = ("mode", "precision", "device", "batch_env", "step_marker", "sweep_name", "no_store", "dry_run")
 """Options of sweeps that make no sense here, or that this command sets itself."""
-_DEFAULTS = {"batches": "16", "workload": "unet", "out": Path("runs")}
+_DEFAULTS = {"batches": "16", "workload": "unet"}
 _OWN_HELP = {"workload": Annotated[str, typer.Option("--workload", "-w", help="Built-in workload that trains.")]}
 
 Ways = Annotated[
@@ -33,7 +33,7 @@ OfRuns = Annotated[
     str | None,
     typer.Option("--runs", metavar="A,B,...", help="Run nothing: compare these sweeps, runs or reports with A."),
 ]
-Page = Annotated[Path | None, typer.Option("--page", help="The page. Default: OUT/WORKLOAD_speedup.html.")]
+Page = Annotated[Path | None, typer.Option("--page", help="The page. Default: WORKLOAD_speedup.html beside OUT.")]
 Charts = Annotated[
     Path | None, typer.Option("--charts", metavar="DIR", help="Write the page's charts as PDF for a paper, too.")
 ]
@@ -60,7 +60,7 @@ def _command() -> Callable[..., None]:
                 names(runs), store=actions.store_of(asked), allow=names(allow), peaks=peaks, messages=console
             )
         else:
-            page = page or asked.out / f"{asked.workload}_speedup.html"
+            page = page or asked.out.parent / f"{asked.workload}_speedup.html"
             result = actions.speedup(
                 devices,
                 asked,

@@ -20,7 +20,7 @@ def compare(
     a: Annotated[str, typer.Argument(help="Before: a store, a sweep (name or sweep:3), a run (number), a report.")],
     b: Annotated[str, typer.Argument(help="After, named in the same ways.")],
     gate: Annotated[str, typer.Option(help="Changes up to this do not count.")] = "5%",
-    force: Annotated[bool, typer.Option("--force", help="Compare what is not comparable, and say so.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Judge what is not comparable, and say so.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.")] = None,
     markdown: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout.")
@@ -48,7 +48,7 @@ def compare(
 def _show(found: Comparison, out: Path | None, markdown: str | None, form: str | None, as_json: bool) -> None:
     """The page, the summary and the tables, each where it was asked for."""
     from perfctl.orchestrator.actions.files import write_text
-    from perfctl.orchestrator.report import compare as compare_text
+    from perfctl.orchestrator.report.compare import output
 
     if out is not None:
         from perfctl.orchestrator.report.page import page
@@ -56,16 +56,16 @@ def _show(found: Comparison, out: Path | None, markdown: str | None, form: str |
         write_text(out, page.render_comparison(found))
         console.note(f"Wrote {out}")
     if markdown == "-":
-        console.result(compare_text.markdown(found).rstrip("\n"))
+        console.result(output.markdown(found).rstrip("\n"))
     elif markdown is not None:
-        write_text(Path(markdown), compare_text.markdown(found))
+        write_text(Path(markdown), output.markdown(found))
         console.note(f"Wrote {markdown}")
     if as_json:
-        console.as_json(compare_text.as_json(found))
+        console.as_json(output.as_json(found))
     elif form:
-        console.document(form, compare_text.document(found))
+        console.document(form, output.document(found))
     elif markdown != "-":
-        for part in compare_text.terminal(found):
+        for part in output.terminal(found):
             console.show(part)
 
 
@@ -90,7 +90,7 @@ def _end(found: Comparison) -> None:
     if found.not_comparable:
         pair = found.not_comparable[0]
         what = "; ".join(one.sentence for one in pair.blocked)
-        raise PerfctlError(f"not comparable: {what}", "--force compares all the same, and says so")
+        raise PerfctlError(f"not comparable: {what}", "--force judges all the same, and says so")
     if found.failed:
         raise PerfctlError(f"failed in B: {found.failed[0]}")
     if not found.pairs:

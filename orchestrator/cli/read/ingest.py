@@ -65,7 +65,9 @@ def ingest(
     ] = False,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="Processes that read at the same time. Default: one a core."),
+        typer.Option(
+            "--jobs", "-j", min=1, help="Processes that read at the same time. Default: one a core, for 16 MB or more."
+        ),
     ] = None,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,

@@ -13,7 +13,7 @@ from perfctl.orchestrator.cli import console
 
 def tensorboard(
     folder: Annotated[Path, typer.Argument(help="Folder of a sweep or a speed-up study, with traces in it.")] = Path(
-        "runs"
+        "perfctl-runs"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for a free one.")] = 6006,
     host: Annotated[

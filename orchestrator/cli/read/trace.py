@@ -23,14 +23,22 @@ def trace(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write one step as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: kernels, copies, ranges."""
+    """Write one step as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: kernels, copies, ranges, operators, readings."""
     from perfctl.orchestrator.actions import export as actions
 
     written = actions.trace(run, step=step, whole=whole, out=out, force=force, store=store or DEFAULT, messages=output)
     if as_json:
-        output.as_json({"path": str(written.path), "run": run, "step": written.step, "events": written.events})
+        output.as_json(
+            {"path": str(written.path), "run": run, "step": written.step, "events": written.events, **written.counted}
+        )
     else:
+        singular = {"copies": "copy"}
+        parts = [
+            f"{count:,} {singular.get(what, what[:-1]) if count == 1 else what}"
+            for what, count in written.counted.items()
+            if count
+        ]
         output.result(
-            f"Wrote {written.path} ({written.events:,} events). "
+            f"Wrote {written.path} ({', '.join(parts)}). "
             "Next: open it in ui.perfetto.dev, which keeps it in your browser"
         )

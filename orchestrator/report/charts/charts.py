@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.charts.files import INK, MUTED, ON_DEEP, PAPER, RULE, SERIES, Hit, drawable
-from perfctl.orchestrator.report.numbers import percent, short, si, significant
+from perfctl.orchestrator.report.numbers import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_TICKS = 8
+LABEL = 0.075
+"""Height of the name of a line, as a share of the axes' height."""
 SIZE = (6.0, 3.3)
 """Inches at 72 units an inch: 432 x 238 in the drawing's own units."""
 
@@ -83,7 +85,7 @@ def against_batch(
         axes.yaxis.set_major_formatter(formatter(show))
     named = len(lines) > 1 or log
     if named:
-        label_ends(axes, lines, log2 if log or decades else float)
+        label_ends(axes, lines, log2 if log or decades else float, led=True)
     hits = []
     for line in lines:
         for place, (batch, value) in enumerate(zip(line.batches, line.values, strict=True)):
@@ -125,80 +127,6 @@ def shares(
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return as_svg(figure, name, description, hits)
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """One point under the roofs."""
-
-    label: str
-    x: float
-    """FLOP per byte."""
-    y: float
-    """FLOP/s."""
-    colour: int = 0
-    named: bool = True
-    sure: bool = True
-    """Drawn full; else as a ring."""
-
-
-def roofline(name: str, description: str, spots: Sequence[Spot], roofs: Mapping[str, float], bandwidth: float) -> str:
-    """log-log: the memory's slope up to each roof, named on the lines; points with their names beside them."""
-    figure, axes = new_axes(
-        3.9, "FLOP per byte of DRAM", "FLOP/s", (lambda x: f"{x:g}", lambda y: short(si(y))), log=True
-    )
-    top = max(roofs.values())
-    corner = top / bandwidth
-    low_x = min([0.1, *(spot.x / 2 for spot in spots)])
-    high_x = max([corner * 10, *(spot.x * 3 for spot in spots)])
-    axes.set_xlim(low_x, high_x)
-    axes.set_ylim(min([bandwidth * low_x, *(spot.y / 2 for spot in spots)]), top * 2.5)
-    axes.plot([low_x, corner], [low_x * bandwidth, top], color=INK, linewidth=1.2)
-    note: dict[str, Any] = {
-        "textcoords": "offset points", "ha": "right", "fontsize": 9, "color": INK, "parse_math": False,
-    }  # fmt: skip
-    middle = (low_x * corner) ** 0.5
-    axes.annotate(f"memory {short(si(bandwidth, 'B/s'))}", (middle, middle * bandwidth), xytext=(-7, 4), **note)
-    labels = {path: f"{path} {short(si(peak, 'FLOP/s'))}" for path, peak in roofs.items()}
-    for path, peak in roofs.items():
-        axes.plot([peak / bandwidth, high_x], [peak, peak], color=INK, linewidth=1.2)
-        axes.annotate(labels[path], (high_x, peak), xytext=(-2, 3), **note)
-    for spot in spots:
-        colour = SERIES[spot.colour % len(SERIES)]
-        fill = colour if spot.sure else PAPER
-        axes.plot([spot.x], [spot.y], "o", markersize=6, color=colour, markerfacecolor=fill, markeredgewidth=1.4)
-    places = [_fraction(axes, spot.x, spot.y) for spot in spots]
-    occupied = [(x - 0.015, x + 0.015, y) for x, y in places]
-    for path, peak in roofs.items():
-        occupied.append((1 - 0.0165 * len(labels[path]), 1.0, _fraction(axes, high_x, peak)[1] + 0.03))
-    for spot, at in zip(spots, places, strict=True):
-        if spot.named:
-            _beside(axes, drawable(spot.label), at, occupied)
-    axes.minorticks_off()
-    hits = [Hit(f"{s.label}: {significant(float(s.x))} FLOP/B, {si(s.y, 'FLOP/s')}", s.x, s.y) for s in spots]
-    return as_svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
-
-
-def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
-    return float(x), float(y)
-
-
-def _beside(axes: Axes, label: str, at: tuple[float, float], occupied: list[tuple[float, float, float]]) -> None:
-    x, y = at
-    width, high = 0.0165 * len(label), 0.052
-    for side, height in [(side, y + step * high) for step in (0, 1, -1, 2, -2) for side in (1, -1)]:
-        left, right = (x + 0.02, x + 0.02 + width) if side > 0 else (x - 0.02 - width, x - 0.02)
-        if left <= 0 or right >= 1.02:
-            continue
-        if any(abs(height - other) < high and start < right and left < end for start, end, other in occupied):
-            continue
-        occupied.append((left, right, height))
-        axes.annotate(
-            label, (x, height), xycoords="axes fraction", xytext=(7 * side, 0), textcoords="offset points", va="center",
-            ha="left" if side > 0 else "right", fontsize=9, color=INK, parse_math=False,
-        )  # fmt: skip
-        return
 
 
 def new_axes(
@@ -261,19 +189,49 @@ def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
     axes.annotate("paper", (first_batch / 1.25, 1), xytext=(3, 3), textcoords="offset points", fontsize=9, color=INK)
 
 
-def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float]) -> None:
-    """A name at the last point of each line, moved apart where names would overlap."""
+def label_ends(axes: Axes, lines: Sequence[Series], scale: Callable[[float], float], *, led: bool = False) -> None:
+    """A name at the last point of each line, moved apart where names would overlap, and kept beside the axes.
+
+    ``led``: where a name does not stand beside its last point, a thin line leads there, so that no mark stands at another value.
+    """
     low, high = (scale(end) for end in axes.get_ylim())
-    spots = [((scale(line.values[-1]) - low) / (high - low), line) for line in lines[:8]]
-    place = -1.0
+    spots = sorted(((scale(line.values[-1]) - low) / (high - low), place) for place, line in enumerate(lines[:8]))
+    places: list[float] = []
+    for height, _ in spots:
+        places.append(max(height, places[-1] + LABEL if places else -1.0))
+    above = 1.0
+    for at in reversed(range(len(places))):  # as far down as the top needs
+        places[at] = min(places[at], above)
+        above = places[at] - LABEL
+    last = max(line.batches[-1] for line in lines)
     fixed: dict[str, Any] = {
         "xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "annotation_clip": False,
     }  # fmt: skip
-    for height, line in sorted(spots, key=lambda spot: spot[0]):
-        place = max(height, place + 0.075)
-        axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=SERIES[line.colour % len(SERIES)], **fixed)
+    for (height, number), place in zip(spots, places, strict=True):
+        line = lines[number]
+        colour = SERIES[line.colour % len(SERIES)]
+        if led and (line.batches[-1] != last or abs(place - height) > LABEL / 5):
+            x, y = fraction(axes, line.batches[-1], line.values[-1])
+            axes.plot(
+                (x, 1.025),
+                (y, place),
+                transform=axes.transAxes,
+                clip_on=False,
+                color=colour,
+                linestyle=":",
+                linewidth=1,
+                zorder=1.5,
+            )
+        else:
+            axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=colour, **fixed)
         name = drawable(line.label)
         axes.annotate(name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed)
+
+
+def fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
+    """A point of the data in shares of the drawing's width and height."""
+    x, y = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+    return float(x), float(y)
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -205,6 +205,13 @@ class Hit:
     y: float
     right: float | None = None
     top: float | None = None
+    href: str = ""
+    """Where it leads; "" for a text only."""
+    trail: str = ""
+    """Key of the trail that a click opens."""
+    layer: str = ""
+    direction: str = ""
+    """What it belongs to, to light up with; "" for nothing."""
 
 
 def shapes(hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Sequence[float]], high: float) -> str:
@@ -221,8 +228,16 @@ def shapes(hits: Sequence[Hit], transform: Callable[[tuple[float, float]], Seque
             right, top = transform((hit.right, hit.top))
             shape = f'x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
             tag = "rect"
-        found.append(f'<{tag} class="hit" {shape}><title>{escape(drawable(hit.text, 200))}</title></{tag}>')
+        said = escape(drawable(hit.text, 300))
+        drawn = f'<{tag} class="hit" {shape}><title>{said}</title></{tag}>'
+        found.append(_linked(hit, drawn, said) if hit.href else drawn)
     return "\n".join(found)
+
+
+def _linked(hit: Hit, drawn: str, said: str) -> str:
+    marks = {"data-trail": hit.trail, "data-layer": hit.layer, "data-direction": hit.direction}
+    attributes = "".join(f' {name}="{escape(value)}"' for name, value in marks.items() if value)
+    return f'<a href="{escape(hit.href)}"{attributes} aria-label="{said}">{drawn}</a>'
 
 
 def drawable(label: str, most: int = 28) -> str:
@@ -237,7 +252,8 @@ def tidy(text: str, description: str, shapes: str = "") -> str:
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
     box = re.search(r'viewBox="[^"]*"', text)
     assert box is not None
-    head = f'<svg class="chart" {box.group()} role="img" aria-label="{escape(description)}">'
+    role = "group" if "<a " in shapes else "img"  # what an image holds is not read aloud
+    head = f'<svg class="chart" {box.group()} role="{role}" aria-label="{escape(description)}">'
     text = head + text[text.index(">") + 1 :]
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")

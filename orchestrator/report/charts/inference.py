@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from perfctl.orchestrator.analyse.statistics import wilson
+from perfctl.orchestrator.analyse.statistics import TooWide, share_too_wide, wilson
 from perfctl.orchestrator.analyse.usage.busy import by_device
 from perfctl.orchestrator.analyse.usage.inference import InferencePoint
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
@@ -14,9 +14,11 @@ from perfctl.orchestrator.report.numbers import per_second, percent, short, size
 MODELS = 8
 """Lines with a name of their own in one chart; the tables have all models."""
 BARS = 24
+FAR, APART = ("latency", "throughput"), 30
+"""Charts with a logarithmic axis where values are further apart than this factor: on a linear one the small are one line."""
 MOMENTS = 100
 """Points of a curve over time; of more readings each point is the largest of several."""
-PARTS = {"loading": 1, "copies": 4, "compute": 0}
+PARTS = {"loading": 1, "copies": 2, "compute": 0}
 """Part of a step -> its colour."""
 Value = Callable[[InferencePoint], float | None]
 
@@ -47,10 +49,15 @@ def _lines(
     known = [(point, found) for point in points if (found := value(point)) is not None]
     if not known:
         return None
-    if all(point.batch is None for point, _ in known):
+    sizes = {point.batch for point, _ in known}
+    if len(sizes) == 1:
         rows = [Bar(point.model, found, None, None, place) for place, (point, found) in enumerate(known[:BARS])]
-        svg = bars(name, f"{title} of each report", rows, show, _axis(title))
-        return Chart(f"{title}, by report", svg, f"{note}; the reports do not say their batch size")
+        (batch,) = sizes
+        of_what = "of each report" if batch is None else f"at batch {batch}"
+        svg = bars(name, f"{title} {of_what}", rows, show, _axis(title))
+        if batch is None:
+            return Chart(f"{title}, by report", svg, f"{note}; the reports do not say their batch size")
+        return Chart(f"{title} {of_what}", svg, note)
     colours, lines = _colours(points), []
     for model in dict.fromkeys(point.model for point, _ in known):
         mine = [(point, found) for point, found in known if point.model == model and point.batch is not None]
@@ -64,7 +71,10 @@ def _lines(
     lines = lines[:MODELS]
     said = "; ".join(f"{line.label} batch {batch}: {show(found)}" for line in lines
                      for batch, found in zip(line.batches, line.values, strict=True))  # fmt: skip
-    svg = against_batch(name, f"{title} against batch size. {said}", lines, show, up=_axis(title))
+    every = [value for line in lines for value in line.values]
+    far = name.startswith(FAR) and min(every) > 0 and max(every) > APART * min(every)
+    up = f"{_axis(title)}, log axis" if far else _axis(title)
+    svg = against_batch(name, f"{title} against batch size. {said}", lines, show, decades=far, up=up)
     return Chart(f"{title}, by batch size", svg, note + left_out)
 
 
@@ -82,7 +92,7 @@ def _throughput(points: Sequence[InferencePoint]) -> Chart | None:
         return None if point.latency is None else point.latency.images_per_second
 
     note = "images of full batches over the time of their steps, waiting for images included"
-    return _lines("throughput-images", "Images per second", points, value, per_second, note)
+    return _lines("throughput-images", "Images per second", points, value, lambda rate: short(per_second(rate)), note)
 
 
 def _parts(points: Sequence[InferencePoint]) -> Iterator[Chart]:
@@ -126,8 +136,9 @@ def _peak(points: Sequence[InferencePoint]) -> Chart | None:
 
 def _top1(points: Sequence[InferencePoint]) -> Chart | None:
     scored = [point for point in points if top1_of(point) is not None]
-    note = "shaded: 95 % interval for this many images (Wilson)"
-    return _lines("accuracy-top1", "Top-1", scored, top1_of, percent, note, band=interval_of)
+    wide = any(wide_of(point) for point in scored)
+    note = "too few images for a 95 % interval" if wide else "shaded: 95 % interval for this many images (Wilson)"
+    return _lines("accuracy-top1", "Top-1", scored, top1_of, percent, note, band=None if wide else interval_of)
 
 
 def top1_of(point: InferencePoint) -> float | None:
@@ -143,6 +154,11 @@ def images_of(point: InferencePoint) -> int:
 def interval_of(point: InferencePoint) -> tuple[float, float]:
     """95 % interval of top-1 over its images. Only where ``top1_of`` gives one."""
     return wilson(top1_of(point) or 0.0, images_of(point))
+
+
+def wide_of(point: InferencePoint) -> TooWide | None:
+    """Why that interval says nothing: so few images. Only where ``top1_of`` gives one."""
+    return share_too_wide(top1_of(point) or 0.0, images_of(point))
 
 
 def _courses(points: Sequence[InferencePoint]) -> Iterator[Chart]:

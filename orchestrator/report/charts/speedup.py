@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup import ArmFacts, Speedup
+from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, Speedup
 from perfctl.orchestrator.report.charts import charts as style
-from perfctl.orchestrator.report.charts.charts import Chart, Series, shares
+from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
 from perfctl.orchestrator.report.numbers import percent, ratio, short, significant, size, time
 
@@ -134,7 +134,32 @@ def pies(
 
 def charts(one: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
     """Everything that this study has values for; ``pie`` draws shares of a whole as pies."""
-    return [*_course_charts(one, key), *_bar_charts(one, key), *work_charts(one, key, pie=pie)]
+    return [*_bar_charts(one, key), *_course_charts(one, key), *work_charts(one, key, pie=pie)]
+
+
+def across(found: Sequence[Speedup]) -> Iterator[Chart]:
+    """How many times faster at each batch size, a line a device: by whole epochs, then by steps."""
+    base = found[0].base
+    for level, what, note in (
+        ("epoch", "whole epochs", "every sample loaded and trained on once, without a profiler"),
+        ("step", "steps", "measured steps, under the profiler"),
+    ):
+        gains: dict[str, dict[int, Gain]] = {}
+        for one in found:
+            for other in one.against:
+                gain = next((line.gain for line in other.lines if line.level == level), None)
+                if gain is not None and one.batch is not None:
+                    gains.setdefault(other.label, {})[one.batch] = gain
+        lines = [
+            Series(label, tuple(at), tuple(gain.value for gain in at.values()), tuple(gain.low for gain in at.values()),
+                   tuple(gain.high for gain in at.values()), place)
+            for place, (label, at) in enumerate(gains.items(), 1)
+        ]  # fmt: skip
+        if any(len(line.batches) > 1 for line in lines):
+            title = f"Times faster than {base} by {what}, by batch size"
+            said = "; ".join(f"{line.label} {ratio(line.values[0])} to {ratio(line.values[-1])}" for line in lines)
+            svg = against_batch(f"all-{level}", f"{title}. {said}", lines, ratio, up="times faster")
+            yield Chart(title, svg, f"{note}; shaded: 95 % interval")
 
 
 def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:

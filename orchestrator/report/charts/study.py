@@ -9,12 +9,15 @@ from itertools import islice
 
 from perfctl.orchestrator.analyse.analysis import Analysis
 from perfctl.orchestrator.analyse.counters.sums import instructions
+from perfctl.orchestrator.analyse.hardware.seen import fastest, seen_gpu
+from perfctl.orchestrator.analyse.ledger.host_times import host_times
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.predict.bench import ALL, correlation, figures
 from perfctl.orchestrator.analyse.predict.relations import FEW
+from perfctl.orchestrator.analyse.usage.breakdown import COMMUNICATION, COMPUTE, COPIES, IDLE, Breakdown
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.files import Drawn, drawn
@@ -29,16 +32,22 @@ COLOURED = 7
 """Layers with a colour of their own; the rest is "other"."""
 Line = tuple[str, str, dict[int, float]]
 """(model, quantity, batch size -> value)."""
+DOING = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
+"""Part of the time -> colour."""
 PREFIX = "bench-"
 PAPER = "multiply-adds, paper"
 
 
-def chart_views(key: str, ledger: Ledger, points: Sequence[BatchPoint]) -> tuple[Chart, ...]:
-    """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner names apart."""
-    colours = layer_colours(ledger)
-    times = _times(key, points)
-    first = [*_ratio(key, ledger, colours), *times[:1], *_shares(key, ledger, colours)]
-    return (*first, *times[1:], *_memory(key, points))
+def chart_views(key: str, found: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
+    """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner names apart.
+
+    timed: with times and memory by batch size, which inference has in the part of all models.
+    """
+    ledger, colours = found.ledger, layer_colours(found.ledger)
+    points = found.points if timed else ()
+    times, parts = _times(key, points), [*_breakdown(key, found), *_shares(key, ledger, colours)]
+    first = [*counts_charts(key, found), *clock_charts(key, found), *times[:1], *parts[:1]]
+    return (*first, *_ratio(key, ledger, colours), *parts[1:], *times[1:], *_memory(key, points))
 
 
 def layer_colours(ledger: Ledger) -> dict[str, int]:
@@ -105,6 +114,60 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
     title = f"Share of the {timed[0].whole} by layer, all directions{by_batch}"
     note = "; ".join(sorted({row.basis for row in timed if row.basis}))
     return [Chart(title, svg, note, tuple((part, colour) for part, colour in legend.items() if part in seen))]
+
+
+def _breakdown(key: str, found: Analysis) -> list[Chart]:
+    """What the GPU did with its time, a bar a batch size: of the run whose layer times are read, else of any."""
+    known: dict[int | None, Breakdown] = {}
+    groups = [(at.batch, (at.timing, *at.runs)) for at in found.prepared.batches] or [(None, found.prepared.runs)]
+    for batch, runs in groups:
+        parts = next((one for item in runs if item is not None and (one := item.usage.breakdown) is not None), None)
+        if parts is not None:
+            known[batch] = parts
+    if not known:
+        return []
+    rows = [("" if batch is None else str(batch), one.shares) for batch, one in known.items()]
+    what = "Step breakdown, by batch size" if len(rows) > 1 else "What the GPU did with the time"
+    svg = shares(
+        f"{key}-breakdown", "Share of the time that the GPU computed, communicated, copied, idled", rows, DOING
+    )
+    spans = "; ".join(dict.fromkeys(one.window for one in known.values()))
+    gpus = max(one.gpus for one in known.values())
+    over = f", mean of {gpus} GPUs" if gpus > 1 else ""
+    note = f"{spans}{over}; communication and copies only where no computation hides them"
+    seen = {part for one in known.values() for part, share in one.shares.items() if share > 0}
+    return [Chart(what, svg, note, tuple((part, colour) for part, colour in DOING.items() if part in seen))]
+
+
+def clock_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
+    """Times of the host's clock that a verdict calls flat, beside the least that the peak of the GPU allows."""
+    if not any(item.rule == "time does not follow" for item in found.judgement.sweep):
+        return ()
+    read: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    least: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for one in host_times(found.study.runs):
+        if one.run.batch_size is None:
+            continue
+        place = one.layer, one.direction
+        read[place][one.run.batch_size] = one.nanoseconds
+        best = fastest(seen_gpu(one.run), found.study.precision)
+        if best is not None and one.macs:
+            least[place][one.run.batch_size] = 2 * one.macs / best[1] * 1e9
+    place, at = max(read.items(), key=lambda pair: len(pair[1]), default=(("", ""), {}))
+    if len(at) < 2:
+        return ()
+    drawn_lines = [("host clock", at), *([("least by the peak", least[place])] if len(least[place]) > 1 else [])]
+    series = [
+        Series(name, tuple(sorted(values)), tuple(values[batch] / 1e9 for batch in sorted(values)), colour=colour)
+        for colour, (name, values) in enumerate(drawn_lines)
+    ]
+    said = "; ".join(f"{line.label} {time(line.values[0] * 1e9)} to {time(line.values[-1] * 1e9)}" for line in series)
+    svg = against_batch(
+        f"{key}-clock", f"Time of {' '.join(place)}. {said}", series, lambda s: short(time(s * 1e9)), decades=True,
+        up="time, log axis",
+    )  # fmt: skip
+    note = "least: FLOPs on paper / peak of the fastest GPU that the records may mean" if len(series) > 1 else ""
+    return (Chart(f"Time of {' '.join(place)}, by the host's clock", svg, note or "as the report states it"),)
 
 
 def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.figure import total_of
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
-from perfctl.orchestrator.report.cells import Cell, share_cell
+from perfctl.orchestrator.report.cells import Cell, mark, nothing, share_cell, style_of, time_cell, why
+from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.ledger.page import ratio_cell
-from perfctl.orchestrator.report.ledger.trail import row_key
+from perfctl.orchestrator.report.numbers import full, ratio, rounded
 
 FAR = 2.0
 """log2 of the ratio with the fullest colour: a quarter, or four times."""
+NAMED = 3
+"""Rows that a note names; the rest is counted."""
 FULL_SHARE = 0.3
 """Share of the step with the fullest colour."""
 
@@ -41,6 +45,13 @@ class MatrixRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """What the rows of one batch size add up to: a cell for each measure, and in words what is in them."""
+
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Matrix:
     """The whole matrix; ``measures`` are (key, what it says), the first one shown first."""
 
@@ -49,6 +60,10 @@ class Matrix:
     rows: tuple[MatrixRow, ...]
     hidden: int = 0
     """Layers and directions without multiply-adds, hardly any time, and no reason: they are in the table only."""
+    totals: tuple[Total, ...] = ()
+    """One a batch size, over all rows of the ledger."""
+    total_note: str = ""
+    """What the totals are of, and which rows are not in them."""
 
 
 def matrix(found: Analysis, minor: frozenset[tuple[str, str]] = frozenset()) -> Matrix | None:
@@ -70,7 +85,65 @@ def matrix(found: Analysis, minor: frozenset[tuple[str, str]] = frozenset()) -> 
     kept = [(key, same) for key, same in groups if key not in minor]
     lines = tuple(_line(same, batches, [name for name, _ in measures]) for _, same in kept)
     heads = tuple("as recorded" if batch is None else str(batch) for batch in batches)
-    return Matrix(heads, tuple(measures), lines, len(groups) - len(kept))
+    of_batch = {batch: [row for row in rows if row.batch == batch] for batch in batches}
+    totals = tuple(
+        Total(tuple(_ratio_total(mine) if name == "ratio" else _time_total(found, batch) for name, _ in measures))
+        for batch, mine in of_batch.items()
+    )
+    return Matrix(heads, tuple(measures), lines, len(groups) - len(kept), totals, _total_note(rows, dict(measures)))
+
+
+def _with_work(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
+    """Rows that paper has multiply-adds for, or does not know."""
+    return [row for row in rows if row.paper.value != 0 or row.paper.lower_bound]
+
+
+def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
+    """Counted / paper over the rows that have both whole; a dash where there is none."""
+    known = [row for row in rows if row.ratio is not None]
+    if not known:
+        return nothing("no layer has both a count and a whole paper figure")
+    counted, paper = total_of(row.counted for row in known), sum(row.paper.value or 0 for row in known)
+    value = (counted.value or 0) / paper
+    over, named = len(_with_work(rows)), ", ".join(row.name for row in _with_work(rows) if row.ratio is None)
+    title = f"{full(counted.value or 0)} / {full(paper)} over {len(known)} of {over} layers and directions"
+    title += f"; not in it: {named}" if named else ""
+    title += f"; {why(counted)}" if counted.state != "counted" or counted.lower_bound else ""
+    return Cell(mark(counted) + ratio(value), title, style_of(counted), rounded(value))
+
+
+def _time_total(found: Analysis, batch: int | None) -> Cell:
+    """The time that the shares of one batch size are of."""
+    times = found.prepared.at(batch).times
+    if times is None:
+        return nothing("not timed")
+    took = times.total
+    statistic = f"median of {took.count}" if took.count > 1 else f"mean of {took.over}" if took.over > 1 else "one step"
+    cell = time_cell(took.median, note=f"{statistic}; {times.basis}")
+    return cell if times.trusted else replace(cell, style="est")
+
+
+def _total_note(rows: Sequence[LedgerRow], measures: Mapping[str, str]) -> str:
+    """One sentence a measure."""
+    said = []
+    if "ratio" in measures:
+        work = _with_work(rows)
+        missing = dict.fromkeys(row.name for row in work if row.ratio is None)
+        least = dict.fromkeys(row.name for row in work if row.ratio is not None and row.counted.lower_bound)
+        text = "Total, counted / paper: sums over the layers and directions that have both"
+        text += f"; without {_some(missing)}" if missing else ""
+        said.append(text + (f"; at least, for the counts of {_some(least)} are lower bounds" if least else "") + ".")
+    if "share" in measures:
+        whole = next((row.whole for row in rows if row.whole), "")
+        said.append(
+            f"Total of the shares: {whole.replace('of all steps', 'of a step').replace('all steps', 'time of a step')}."
+        )
+    return " ".join(said)
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:NAMED]) + (f" and {len(every) - NAMED} more" if len(every) > NAMED else "")
 
 
 def _line(rows: Sequence[LedgerRow], batches: Sequence[int | None], measures: Sequence[str]) -> MatrixRow:

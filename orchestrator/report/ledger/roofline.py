@@ -1,20 +1,35 @@
-"""The roofline in sentences, cells and a chart; page, terminal and exports share the sentences."""
+"""The roofline in sentences, cells and charts; page, terminal and exports share the sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, Roofline, RooflinePoint
-from perfctl.orchestrator.report.cells import Cell, amount, name_cell, nothing, share_cell, text_cell, time_cell
-from perfctl.orchestrator.report.charts import charts
+from perfctl.orchestrator.analyse.counters.caches import CACHES, LEVELS
+from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
+from perfctl.orchestrator.analyse.roofline import FAR, LAUNCH_NS, LevelPoint, Roofline, RooflinePoint, Traffic
+from perfctl.orchestrator.report.cells import (
+    Cell,
+    amount,
+    name_cell,
+    nothing,
+    share_cell,
+    size_cell,
+    text_cell,
+    time_cell,
+)
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, short, si, significant, time
+from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
+from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
+from perfctl.orchestrator.report.ledger.keys import row_key
+from perfctl.orchestrator.report.numbers import full, percent, rounded, short, si, significant, time
 from perfctl.orchestrator.report.tables import Column, Table, table
 
 KERNELS_SHOWN = 20
 LABELLED = 6
-"""Points with their name beside them."""
+"""Works with their name beside them."""
+DRAWN = 40
+"""Works in one drawing, the longest first."""
 
 
 def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
@@ -86,18 +101,85 @@ def roofs_note(roofs: Roofline) -> str:
         return f"No roofs: {peaks.reason}."
     flops = ", ".join(f"{path} {si(value, 'FLOP/s')}" for path, value in peaks.flops.items())
     memory = f", memory {si(peaks.bandwidth, 'B/s')}" if peaks.bandwidth else ", memory bandwidth not known"
-    return f"Roofs of the {peaks.device}, {peaks.source}: {flops}{memory}."
+    caches = "".join(
+        f" {level} {si(bandwidth, 'B/s')} ({source})." for level, (bandwidth, source) in _cache_roofs(roofs).items()
+    )
+    lacking = f" {roofs.lacking}" if roofs.lacking else ""
+    return f"Roofs of the {peaks.device}, {peaks.source}: {flops}{memory}.{caches}{lacking}"
 
 
-def roofline_tables(roofs: Roofline) -> tuple[Table, ...]:
-    """Whole steps, layers, and the kernels that take most time at the largest batch size."""
+def _cache_roofs(roofs: Roofline) -> dict[str, tuple[float, str]]:
+    """L1, L2 -> (bytes/s, source), of levels that points are set against."""
+    found: dict[str, tuple[float, str]] = {}
+    for one in (level for point in roofs.points for level in point.levels if level.level in CACHES):
+        if (peak := roofs.peaks.cache(one.level, one.moved.rule)) is not None:
+            found.setdefault(one.level, (peak.bandwidth, peak.source))
+    return found
+
+
+def roofline_tables(roofs: Roofline, names: Mapping[str, str] | None = None) -> tuple[Table, ...]:
+    """Whole steps, layers, and the kernels that take most time at the largest batch size; then those by memory level.
+
+    names: kernel name -> its short form.
+    """
+    names = names or {}
     captions = (
         ("run", "Whole steps: utilisation"),
         ("layer", "Layers under the roofs"),
         ("kernel", "Kernels under the roofs"),
     )
-    made = (_table(level, caption, roofs) for level, caption in captions)
+    made = [_table(level, caption, roofs) for level, caption in captions]
+    if any(level in CACHES for level in roofs.levels):
+        made.append(_levels_table("layer" if roofs.at("layer") else "kernel", roofs, names))
     return tuple(one for one in made if one is not None)
+
+
+def _place(traffic: Traffic) -> str:
+    """The layer as the ledger names it."""
+    return traffic.layer or ("optimizer" if traffic.direction == "optimizer" else OUTSIDE)
+
+
+def _levels_table(kind: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
+    """What the drawings show, a row for each work and memory level."""
+    points = [point for point in roofs.at(kind) if point.levels and point.achieved]
+    caption = f"{'Layers' if kind == 'layer' else 'Kernels'} by memory level"
+    if kind == "kernel" and points:
+        points = _at_largest(points)[:KERNELS_SHOWN]
+    columns = (
+        Column("layer, direction" if kind == "layer" else "kernel", style="code"), Column("batch"),
+        Column("level", style="text"), Column("bytes", base="B", note="counted in a step, both directions where the counter has both"),
+        Column("intensity", "FLOP/B", note="counted FLOPs / bytes of this level"),
+        Column("rate", "FLOP/s", note="counted FLOPs / time"), Column("precision", style="text", note="whose roof it is set against"),
+        Column("of bandwidth", note="bytes / time / bandwidth of this level"),
+        Column("of roof", note="rate / min(peak, intensity x bandwidth)"), Column("bound", style="text"),
+    )  # fmt: skip
+    pairs = [(point, one) for point in points for one in point.levels]
+    rows = [_level_row(point, one, roofs, names) for point, one in pairs]
+    found = table(caption, columns, rows)
+    marks = tuple((_place(point.traffic), point.traffic.direction or "") for point, _ in pairs)
+    return replace(found, marks=marks[: len(found.rows)]) if found and kind == "layer" else found
+
+
+def _level_row(point: RooflinePoint, one: LevelPoint, roofs: Roofline, names: Mapping[str, str]) -> list[Cell]:
+    traffic = point.traffic
+    lacking = one.refused or (
+        f"the {one.level} bandwidth is not known" if one.bandwidth is None else why_not(point, roofs)
+    )
+    intensity = nothing("no FLOPs" if not traffic.counted.value else "no bytes")
+    if one.intensity is not None:
+        title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(one.moved.value or 0, 'B')}"
+        intensity = Cell(significant(float(one.intensity)), title, value=rounded(one.intensity))
+    moved = size_cell(one.moved.value)
+    notes = "; ".join(filter(None, (moved.title, one.moved.rule, one.moved.reason)))
+    return [
+        name_cell(traffic.name, names.get(traffic.name) if traffic.level == "kernel" else None),
+        text_cell(traffic.batch) if traffic.batch is not None else nothing("not said"), text_cell(one.level),
+        replace(moved, title=notes, style="est" if one.moved.state == "estimated" else ""), intensity,
+        _achieved_cell(point, lacking), text_cell(point.path) if point.path else nothing(lacking),
+        share_cell(None if one.busy is None else round(one.busy, 6), lacking),
+        share_cell(None if one.reached is None else round(one.reached, 6), lacking),
+        Cell(f"refused: {one.refused}", style="bad") if one.refused else text_cell(one.bound) if one.bound else nothing(lacking),
+    ]  # fmt: skip
 
 
 def _at_largest(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
@@ -126,7 +208,11 @@ def _table(level: str, caption: str, roofs: Roofline) -> Table | None:
         Column("HFU", note="hardware FLOPs utilisation: counted FLOPs / time / peak"),
         Column("time", base="ns", note=basis), Column("bound", style="text"),
     ]  # fmt: skip
-    return table(caption, columns, [_row(point, roofs, level) for point in points])
+    found = table(caption, columns, [_row(point, roofs, level) for point in points])
+    if found is None or level != "layer":
+        return found
+    marks = tuple((_place(point.traffic), point.traffic.direction or "") for point in points)
+    return replace(found, marks=marks[: len(found.rows)])
 
 
 def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
@@ -167,28 +253,77 @@ def _short(name: str) -> str:
     return text or name
 
 
-def roofline_chart(key: str, roofs: Roofline, colours: Mapping[str, int]) -> Chart | None:
-    """Points of layers (of kernels without layers) at the largest batch size; refused ones are not drawn."""
-    peaks = roofs.peaks
-    level = "layer" if roofs.at("layer") else "kernel"
-    drawn = [p for p in roofs.at(level) if p.intensity and p.achieved and not p.refused]
-    if not drawn or not peaks.known or not peaks.bandwidth:
-        return None
-    drawn = _at_largest(drawn)
-    largest = drawn[0].traffic.batch or 0
-    used = [path for path in peaks.flops if path in {p.path for p in drawn}] or ["fp32"]
+def roofline_charts(
+    key: str, roofs: Roofline, colours: Mapping[str, int], names: Mapping[str, str] | None = None
+) -> tuple[Chart, ...]:
+    """Layers (kernels without layers) at the largest batch size under their own precision's roofs: a drawing for each.
+
+    Refused points are not drawn. The precision that takes most time comes first, and its drawing is named "roofline".
+    """
+    kind = "layer" if roofs.at("layer") else "kernel"
+    sound = [point for point in roofs.at(kind) if any(one.reached for one in point.levels)]
+    if not sound:
+        return ()
+    by_path: dict[str, list[RooflinePoint]] = {}
+    for point in _at_largest(sound):
+        by_path.setdefault(point.path or "", []).append(point)
+    ordered = sorted(by_path, key=lambda path: -sum(point.traffic.time_ns or 0 for point in by_path[path]))
+    return tuple(_chart(key, roofs, by_path[path], colours, names or {}, number) for number, path in enumerate(ordered))
+
+
+def _chart(
+    key: str, roofs: Roofline, points: Sequence[RooflinePoint], colours: Mapping[str, int], names: Mapping[str, str],
+    number: int,
+) -> Chart:  # fmt: skip
+    first, peaks = points[0], roofs.peaks
+    path, kind, batch = first.path or "", first.traffic.level, first.traffic.batch
     spots = [
-        charts.Spot(p.traffic.name if level == "layer" else _short(p.traffic.name), p.intensity or 1, p.achieved or 1,
-                    colours.get(p.traffic.layer or "", 7), number < LABELLED, p.source == "counted" and p.traffic.trusted)
-        for number, p in enumerate(drawn[:40])
+        _spot(key, point, one, colours, names, named=place < LABELLED)
+        for place, point in enumerate(points[:DRAWN]) for one in point.levels if one.reached
     ]  # fmt: skip
-    said = "; ".join(f"{s.label} {significant(float(s.x))} FLOP/B {si(s.y, 'FLOP/s')}" for s in spots[:LABELLED])
-    used_roofs = {path: peaks.flops[path] for path in used}
-    svg = charts.roofline(f"{key}-roofline", f"Roofline. {said}", spots, used_roofs, peaks.bandwidth)
-    refused = sum(1 for p in roofs.at(level) if p.refused and (p.traffic.batch or 0) == largest)
-    note = f"{peaks.source}; {'; '.join(sorted({p.traffic.basis or '' for p in drawn}))}"
-    note += "; open circles: estimated, or time under ncu" if not all(s.sure for s in spots) else ""
+    bandwidths = {one.level: one.bandwidth or 1 for point in points[:DRAWN] for one in point.levels if one.reached}
+    bandwidths = {level: bandwidths[level] for level in LEVELS if level in bandwidths}
+    said = "; ".join(
+        f"{s.label} {s.level} {significant(float(s.x))} FLOP/B {si(s.y, 'FLOP/s')}" for s in spots[:LABELLED]
+    )
+    name = f"{key}-roofline" + (f"-{path.replace(' ', '-')}" if number else "")
+    svg = drawn_roofline(name, f"Roofline of {path}. {said}", spots, path, first.peak or 1, bandwidths)
+    note = f"{peaks.source}; {'; '.join(sorted({p.traffic.basis or '' for p in points}))}"
+    if len(bandwidths) > 1:
+        note += (
+            "; " + ", ".join(f"{MARKERS[level][2]}: {level}" for level in bandwidths) + "; one work is joined by a line"
+        )
+    note += "; open signs: estimated, or time under ncu" if not all(s.sure for s in spots) else ""
+    same = [p for p in roofs.at(kind) if p.traffic.batch == batch]
+    refused = sum(1 for p in same if p.path == path for one in p.levels if one.refused)
     note += f"; {refused} refused and not drawn" if refused else ""
-    at = f" at batch {largest}" if largest else ""
-    ridge = f"the {used[0]} ridge is at {ratio(peaks.ridge(used[0]) or 0)} FLOP per byte"
-    return Chart(f"{'Layers' if level == 'layer' else 'Kernels'} under the roofs{at}; {ridge}", svg, note)
+    unknown = sum(1 for p in same if p.path and p.intensity and p.peak is None) if not number else 0
+    note += f"; {unknown} whose peak is not known are not drawn" if unknown else ""
+    note += f"; the first {DRAWN} of {len(points)} by time" if len(points) > DRAWN else ""
+    at = f" at batch {batch}" if batch else ""
+    ridges = ", ".join(f"{significant((first.peak or 0) / width)} ({level})" for level, width in bandwidths.items())
+    what = "Layers" if kind == "layer" else "Kernels"
+    return Chart(f"{what} under the {path} roofs{at}; ridge at {ridges}, FLOP per byte", svg, note)
+
+
+def _spot(
+    key: str, point: RooflinePoint, one: LevelPoint, colours: Mapping[str, int], names: Mapping[str, str], *, named: bool
+) -> Spot:  # fmt: skip
+    traffic, layer = point.traffic, point.traffic.level == "layer"
+    label = traffic.name if layer else names.get(traffic.name, traffic.name)
+    place = _place(traffic)
+    batch = f", batch {traffic.batch}" if traffic.batch is not None else ""
+    said = f"{label}{batch}, {one.level}: {significant(float(one.intensity or 0))} FLOP/B, {si(point.achieved or 0, 'FLOP/s')}"
+    said += f", {percent(one.reached or 0)} of the {point.path} roof at this intensity, bound by {one.bound}"
+    if point.bound and point.bound != one.bound:
+        said += f" (as a whole: {point.bound})"
+    if layer and traffic.kernels:
+        more = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
+        said += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"
+    sure = point.source == "counted" and traffic.trusted and one.moved.state == "counted"
+    return Spot(
+        label, one.level, one.intensity or 1, point.achieved or 1, said, colours.get(place, 7), named, sure,
+        f"#{key}-{'ledger' if layer else 'kernels'}",
+        row_key(place, traffic.direction or "", traffic.batch) if layer else "",
+        place if layer else "", (traffic.direction or "") if layer else "",
+    )  # fmt: skip

@@ -6,6 +6,7 @@ it is worked out here. FLOPs: 1 multiply-add = 2.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -17,6 +18,7 @@ from perfctl.orchestrator.analyse.ledger.timing import Key
 from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, kernels_by_key
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import mark
+from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.page import formulas, reason
 from perfctl.orchestrator.report.numbers import full, ratio, significant, time
 from perfctl.records.run import Run
@@ -75,16 +77,6 @@ def packed(found: Iterable[Trail]) -> dict[str, object]:
     return {"text": list(pool), "trails": trails_of}
 
 
-def row_key(place: str, direction: str, batch: int | None) -> str:
-    """Key of a ledger row's trail: "conv2/forward/64"."""
-    return "/".join((place, direction, "" if batch is None else str(batch)))
-
-
-def sweep_key(rule: str) -> str:
-    """Key of the trail of a verdict about the sweep: "sweep/wrong-window"."""
-    return f"sweep/{rule.replace(' ', '-')}"
-
-
 def trails(found: Analysis) -> tuple[Trail, ...]:
     """Trails of all ledger rows, then of the verdicts about the sweep (one a rule)."""
     each = {batch.batch: _kernels_of(batch) for batch in found.prepared.batches}
@@ -101,16 +93,21 @@ class _Counted:
 
     run: PreparedRun | None
     kernels: Mapping[Key | None, Sequence[KernelGroup]]
+    launches: Mapping[Key | None, Sequence[int]]
     batch: PreparedBatch
 
 
 def _kernels_of(batch: PreparedBatch) -> _Counted:
-    return _Counted(batch.counting, kernels_by_key(batch.counting) if batch.counting else {}, batch)
+    run = batch.counting
+    launches: dict[Key | None, list[int]] = defaultdict(list)
+    for kernel, key in run.launches if run else ():
+        launches[key].append(kernel.launch)
+    return _Counted(run, kernels_by_key(run) if run else {}, launches, batch)
 
 
 def _row_trail(row: LedgerRow, found: Analysis, counted: _Counted) -> Trail:
     groups = counted.kernels.get((row.layer, row.direction), ())
-    launches = _launches(counted.run, (row.layer, row.direction))
+    launches = counted.launches.get((row.layer, row.direction), ())
     steps = (_compared(row), _kernels(row, groups, found.names), *_rules(counted, launches), _on_paper(row), _reasons(row, found),
              _source(counted.run, launches))  # fmt: skip
     kept = tuple(step for step in steps if step is not None)
@@ -208,10 +205,6 @@ def _amount(value: float | None) -> str:
 
 def _often(launches: float) -> str:
     return significant(launches if launches % 1 else int(launches))
-
-
-def _launches(run: PreparedRun | None, key: Key) -> list[int]:
-    return [kernel.launch for kernel, mine in run.launches if mine == key] if run else []
 
 
 def _rules(counted: _Counted, launches: Sequence[int]) -> Iterator[TrailStep]:

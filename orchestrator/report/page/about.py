@@ -50,7 +50,7 @@ def device_text(study: Study) -> str | None:
 def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
-        Column("run"), Column("profiler", style="text"), Column("batch"), Column("status", style="text"),
+        Column("run", order="ascending"), Column("profiler", style="text"), Column("batch"), Column("status", style="text"),
         Column("device", style="text"), Column("started", style="text"), Column("length", base="ns"),
         Column("origin", style="text"), Column("host", style="text"), Column("report", style="code"),
         Column("sha256", style="code"),

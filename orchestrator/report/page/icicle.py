@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.analyse.ledger.timing import Key
-from perfctl.orchestrator.report.ledger.trail import row_key
+from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.records.report import Kernel
 
@@ -34,6 +34,9 @@ class Node:
     own: float = 0.0
     """Nanoseconds a step that belong to no child."""
     trail: str = ""
+    layer: str = ""
+    """Dotted path of the layer or of the group of layers that it is; "" for what is of none, or of its parent's."""
+    direction: str = ""
     children: dict[str, Node] = field(default_factory=dict)
 
     def child(self, name: str) -> Node:
@@ -48,7 +51,8 @@ def icicles(found: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any]
     """One view for each batch size whose layers were timed; for reports without layers, one a run by kernel family.
 
     A view: ``label``, ``basis``, and lists with one entry a node, parents before children: ``name``, ``parent`` (its index,
-    -1 for the root), ``value`` (nanoseconds a step), ``colour``, ``trail`` (key of the ledger row, "" where there is none).
+    -1 for the root), ``value`` (nanoseconds a step), ``colour``, ``trail`` (key of the ledger row, "" where there is none),
+    ``layer`` and ``direction`` ("" where they are its parent's, or it has none).
     """
     batches = [batch for batch in found.prepared.batches if batch.times and batch.times.rows]
     if batches:
@@ -66,9 +70,12 @@ def _of_layers(batch: PreparedBatch, colours: Mapping[str, int], names: Mapping[
         place = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
         node = root
         for part in place.split(".") if layer and " " not in layer else [place]:
+            above = node.layer
             node = node.child(part)
+            node.layer = f"{above}.{part}" if above else part
         if place != direction:
             node = node.child(direction)
+            node.direction = direction
         node.trail = row_key(place, direction, batch.batch)
         _hang(node, took.mean, kernels.get((layer, direction), {}))
     if times.unattributed.mean > 0:
@@ -140,12 +147,14 @@ def _packed(root: Node, label: str, basis: str) -> dict[str, Any]:
         "value": [],
         "colour": [],
         "trail": [],
+        "layer": [],
+        "direction": [],
     }
 
     def put(node: Node, parent: int) -> None:
         place = len(view["name"])
-        row = (node.name[:300], parent, round(node.total), node.colour, node.trail)
-        for key, value in zip(("name", "parent", "value", "colour", "trail"), row, strict=True):
+        row = (node.name[:300], parent, round(node.total), node.colour, node.trail, node.layer, node.direction)
+        for key, value in zip(("name", "parent", "value", "colour", "trail", "layer", "direction"), row, strict=True):
             view[key].append(value)
         for child in sorted(node.children.values(), key=lambda one: -one.total):
             put(child, place)

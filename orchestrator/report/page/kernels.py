@@ -49,7 +49,8 @@ def summary(runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[s
     columns = [
         *([RUN] if len(runs) > 1 else []), Column("kernel", style="code"),
         Column("family", style="text", note="algorithm family, read off the name"), Column("launches"),
-        Column("time", base="ns", note="sum over all launches"), Column("share", note="of the kernel time of its run"),
+        Column("time", base="ns", note="sum over all launches"),
+        Column("share", note="of the kernel time of its run", order="descending"),
         Column("executed", "FLOP", note="from hardware counters, all launches; 1 multiply-add = 2 FLOPs"),
         *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in shown[1:]),
     ]  # fmt: skip

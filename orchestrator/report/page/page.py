@@ -15,7 +15,7 @@ from markupsafe import Markup
 from perfctl.orchestrator.analyse.compare.records import Comparison
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.speedup import Speedup
-from perfctl.orchestrator.report.compare import compare_view
+from perfctl.orchestrator.report.compare.page import compare_view
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.speedup import page_view as speedup_view
 from perfctl.orchestrator.report.studies.records import StudyPage

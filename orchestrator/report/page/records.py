@@ -20,6 +20,14 @@ _CLAUSES = ("; ", ": ", ", ", " (")
 """Where a longer sentence is broken, the best first."""
 
 
+def shortened(text: str) -> str:
+    """At most LONGEST characters, cut at a word: for a sentence that stands alone, without details after it."""
+    if len(text) <= LONGEST:
+        return text
+    whole = text[: LONGEST - 1].rpartition(" ")[0] or text[: LONGEST - 2]
+    return f"{whole.rstrip(' ,;:(')} …"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One finding: a sentence, and details after it. ``evidence`` is the section of the page that proves it."""
@@ -72,6 +80,8 @@ class Section:
     tables: tuple[Table, ...] = ()
     ledger: LedgerView | None = None
     matrix: Matrix | None = None
+    small: tuple[str, ...] = ()
+    """Rows of the matrix that print leaves out, "conv1 forward", the largest of them first."""
     trails: Mapping[str, Any] = field(default_factory=dict)
     """As ``trail.packed`` makes them; "names": short kernel name -> whole name."""
     note: str | None = None
@@ -101,6 +111,21 @@ class StudyView:
     more: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
     sections: tuple[Section, ...]
+    folded: bool = False
+    """Closed until it is asked for: another part of the page has its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All studies of a page at a glance."""
+
+    table: Table
+    """A row a study; its first cell leads there."""
+    keys: tuple[str, ...]
+    """Of the study of each row."""
+    charts: tuple[Chart, ...] = ()
+    lines: tuple[tuple[str, int, str], ...] = ()
+    """(name, colour number, key of the study) of the curves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +137,5 @@ class PageView:
     studies: tuple[StudyView, ...]
     left_out: str | None = None
     """A sentence about runs of the store that are not on the page; None where there are none."""
+    overview: Overview | None = None
+    """Above the studies; None for one."""

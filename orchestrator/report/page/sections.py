@@ -12,23 +12,23 @@ from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
 from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.report.charts import study as charts_study
-from perfctl.orchestrator.report.charts.study import chart_views, counts_charts, label, layer_colours
+from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
-from perfctl.orchestrator.report.ledger.matrix import matrix
+from perfctl.orchestrator.report.ledger.matrix import Matrix, matrix
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
-from perfctl.orchestrator.report.ledger.roofline import roofline_chart, roofline_tables, roofs_note
+from perfctl.orchestrator.report.ledger.roofline import roofline_charts, roofline_tables, roofs_note
 from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.bench import apart, bench_views
 from perfctl.orchestrator.report.page.derived import derived_table
 from perfctl.orchestrator.report.page.icicle import icicles
-from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
-from perfctl.orchestrator.report.page.ranks import ranks_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
+from perfctl.orchestrator.report.page.several import overview, ranks_table
+from perfctl.orchestrator.report.studies.inference_view import answered, inference_view
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
@@ -39,6 +39,8 @@ NUMBERS = (
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
 """Charts on the first screen; the others are in the batch sweep."""
+PRINTED = 40
+"""Rows of the matrix on paper, those with the most time."""
 
 
 def page_view(
@@ -53,20 +55,35 @@ def page_view(
     whole, bench = apart(studies(runs))
     found = sorted(whole, key=lambda study: study.foreign)
     ranks = _ranks(found)
-    drawn = []
-    for number, one in enumerate(analyse_all(found, peaks), 1):
+    drawn, analysed = [], analyse_all(found, peaks)
+    for number, one in enumerate(analysed, 1):
         begun(label(one.study), number - 1, len(found))
         drawn.append(_study(one, f"s{number}", ranks.get(number, ())))
-    views = tuple(drawn)
-    views = (*bench_views(bench, len(found) + 1), *_told_apart(views))
-    if title is None and not bench and len(found) > 1 and len(parts(found)) == 1:
-        title = f"{label(found[0])}, {len(found)} parts of a study"
+    inference = inference_view(found)
+    if inference is not None:
+        drawn = [_details(view, study, found) for view, study in zip(drawn, found, strict=True)]
+    views = (*([inference] if inference else []), *bench_views(bench, len(found) + 1), *_told_apart(drawn))
+    if title is None and inference is None and not bench and len(found) > 1 and len(parts(found)) == 1:
+        models = dict.fromkeys(
+            study.runs[0].report.environment.get("option:model") or study.workload for study in found
+        )
+        title = f"{' and '.join(filter(None, models))}, {len(found)} parts of a study"
     if title is None:
-        several = f"{len(views)} studies and reports" if views else "nothing to show"
-        title = views[0].heading if len(views) == 1 else several
+        shown = [view for view in views if not view.folded]
+        several = f"{len(shown)} studies and reports" if views else "nothing to show"
+        title = shown[0].heading if len(shown) == 1 else several
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
-    return PageView(title, stamp, views)
+    together = overview([(f"s{number}", one) for number, one in enumerate(analysed, 1) if not answered(one.study)])
+    return PageView(title, stamp, views, overview=together)
+
+
+def _details(view: StudyView, study: Study, found: Sequence[Study]) -> StudyView:
+    """A study of inference below the view of all models: folded, unless it is the only one and was profiled."""
+    if not answered(study):
+        return view
+    alone = len(found) == 1 and any(run.profiler != "none" for run in study.runs)
+    return replace(view, heading=f"Details: {view.heading}", folded=not alone)
 
 
 def _told_apart(views: Sequence[StudyView]) -> tuple[StudyView, ...]:
@@ -92,6 +109,8 @@ def _ranks(found: Sequence[Study]) -> dict[int, tuple[Table, ...]]:
 def _study(found: Analysis, key: str, ranks: tuple[Table, ...] = ()) -> StudyView:
     """``ranks``: of the jobs whose first rank this study is."""
     study, said = found.study, findings(found)
+    if answered(study):  # they are in the view of all models
+        said = tuple(item for item in said if item.evidence != "inference")
     origins = about.origins(study.runs)
     origin = None if {name for name, _ in origins} <= {"measured"} else " and ".join(name for name, _ in origins)
     sections = tuple(
@@ -127,35 +146,27 @@ def _parts(
     """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
     some, colours = study.runs, layer_colours(entries)
-    if drawn := (*counts_charts(key, found), *chart_views(key, entries, batch_points)):
-        if origin:
-            drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
+    drawn = chart_views(key, found, timed=not answered(study))
+    if origin:
+        drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
+    entries_view = _ledger(found, said)
+    if entries_view is not None and entries_view.matrix is not None:
+        yield entries_view
+    if drawn:
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
-    answers = inference_tables(some)
-    yield from _tables("inference", "Inference", *answers)
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
     if parts := icicles(found, colours):
         yield Section("breakdown", "Where the time goes", icicles=parts)
-    if view := ledger_view(found):
-        minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
-        whole = {short: name[:1000] for name, short in found.names.items() if name != short}
-        ways = packed(trails(found)) | {"names": whole}
-        yield Section(
-            "ledger",
-            "Ledger",
-            ledger=replace(view, sweep=_told_above(view.sweep, said)),
-            matrix=matrix(found, minor),
-            trails=ways,
-        )
+    if entries_view is not None and entries_view.matrix is None:
+        yield entries_view
     yield from _tables(
         "derived", "Derived counts", derived_table(found.prepared, found.names), folded=found.ledger.any_counted
     )
-    if tables := roofline_tables(found.roofline):
-        chart = roofline_chart(key, found.roofline, colours)
-        drawn_roof = (chart,) if chart else ()
+    if tables := roofline_tables(found.roofline, found.names):
+        drawn_roof = roofline_charts(key, found.roofline, colours, found.names)
         yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
-    swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answers))
+    swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answered(study)))
     steps = _some(page_study.steps(some))
     if swept or steps or drawn[CHARTS_FIRST:]:
         title = "Steps" if study.foreign else "Batch sweep"
@@ -198,6 +209,31 @@ def _parts(
     yield from _tables("gaps", "Gaps", about.gaps(found.prepared, entries), about.diagnostics(some))
     if again := about.commands(study):
         yield Section("repeat", "Repeat", commands=again)
+
+
+def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
+    """The ledger as matrix and table, with the trails of its figures."""
+    view = ledger_view(found)
+    if view is None:
+        return None
+    minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
+    whole = {short: name[:1000] for name, short in found.names.items() if name != short}
+    drawn = matrix(found, minor)
+    return Section(
+        "ledger", "Ledger", ledger=replace(view, sweep=_told_above(view.sweep, said)), matrix=drawn,
+        small=_small(found, drawn) if drawn else (), trails=packed(trails(found)) | {"names": whole},
+    )  # fmt: skip
+
+
+def _small(found: Analysis, drawn: Matrix) -> tuple[str, ...]:
+    """Names of the rows beyond the PRINTED that take the most time, or have the most FLOPs on paper where none is timed."""
+    weight: dict[str, tuple[float, float]] = {}
+    for row in found.ledger.rows:
+        name = f"{row.place} {'' if row.place == row.direction else row.direction}".strip()
+        time, work = weight.get(name, (0.0, 0.0))
+        weight[name] = max(time, row.share or 0.0), max(work, float(row.paper.value or 0))
+    names = [f"{row.layer} {row.direction}".strip() for row in drawn.rows]
+    return tuple(sorted(names, key=lambda name: weight.get(name, (0.0, 0.0)), reverse=True)[PRINTED:])
 
 
 def _absent(key: str, title: str, why: str | None) -> Iterable[Section]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
+from perfctl.orchestrator.analyse.statistics import interval_too_wide
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.report import cells
 from perfctl.orchestrator.report.cells import Cell, amount, nothing, share_cell, size_cell, text_cell, time_cell, word
@@ -28,7 +29,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
     """
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
-        Column("batch"), Column("samples per step", note="of all batches that make a step"),
+        Column("batch", order="ascending"), Column("samples per step", note="of all batches that make a step"),
         Column("time per step", base="ns"),
         Column("over repeats", style="text", note="95 % interval of the step over the repeats of the sweep"),
         *((Column("time per sample", base="ns"), Column("samples per second")) if rates else ()),
@@ -65,8 +66,11 @@ def _samples(point: BatchPoint) -> Cell:
 def _over_repeats(point: BatchPoint) -> Cell:
     if not point.repeats:
         return nothing("the sweep was not repeated (--repeat)")
+    wide = interval_too_wide(point.repeats) if point.interval else None
     ends = point.interval or (min(point.repeats), max(point.repeats))
     seen = f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
+    if wide is not None:
+        return Cell(f"unknown: needs {wide.further}", f"{wide.reason}; {seen}", "no", value="unknown")
     return text_cell(f"{time(ends[0])} to {time(ends[1])}", seen)
 
 
@@ -77,9 +81,9 @@ def operators(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN, Column("operation", style="code"), Column("category", style="text"),
         Column("layer", style="code"), Column("direction", style="text"), Column("calls"),
-        Column("self time", base="ns", note="on the host, children excluded"),
+        Column("self time", base="ns", note="on the host, children excluded", order="descending"),
         Column("host time", base="ns", note="on the host, children included: rows overlap, do not add them up"),
-        Column("device time", base="ns", note="of the kernels it launched"),
+        Column("device time", base="ns", note="of the kernels it launched", order="descending"),
         Column("allocated, all calls", base="B", note="net bytes of every call added up: not memory in use at one time"),
         Column("FLOPs", "FLOP", note="as the report states them; its own convention, which may not be ours"),
     ]  # fmt: skip
@@ -97,9 +101,11 @@ def ranges(runs: Sequence[Run]) -> Table | None:
     ranges overlap, so there is no share."""
     columns = [
         RUN, Column("range", style="code"), Column("domain", style="text"), Column("times"),
-        Column("GPU time", base="ns", note="sum of the kernels, copies and memsets that the range launched on its own thread"),
+        Column("GPU time", base="ns", order="descending",
+               note="sum of the kernels, copies and memsets that the range launched on its own thread"),
         Column("GPU span", base="ns", note="sum, from the first start to the last end of these in each range"),
-        Column("host time", base="ns", note="sum, on the host's clock, ranges inside included: rows overlap"),
+        Column("host time", base="ns", note="sum, on the host's clock, ranges inside included: rows overlap",
+               order="descending"),
         Column("host mean", base="ns"), Column("host longest", base="ns"),
     ]  # fmt: skip
     totals = [item for run in runs for item in range_totals(run)]
@@ -113,8 +119,10 @@ def ranges(runs: Sequence[Run]) -> Table | None:
 
 
 def api_calls(runs: Sequence[Run]) -> Table | None:
-    """Calls of the CUDA API, the operating system and libraries, summed over each run. NVTX ranges have a table of their
-    own."""
+    """Calls of the CUDA API, then of the operating system and libraries, summed over each run, the longest of each first.
+
+    A thread that waits (``poll``) is no answer to a question about the GPU. NVTX ranges have a table of their own.
+    """
     found = [(run, item) for run in runs for item in run.report.api_calls if item.domain != "nvtx"]
     totals: dict[tuple[str, str], int] = defaultdict(int)
     for run, item in found:
@@ -126,7 +134,7 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
         Column("mean", base="ns"), Column("shortest", base="ns"), Column("longest", base="ns"),
     ]  # fmt: skip
     rows = []
-    for run, item in found:
+    for run, item in sorted(found, key=lambda pair: (pair[1].domain != "cuda", pair[1].domain, -(pair[1].total_ns or 0))):
         whole = totals[run_label(run), item.domain]
         share = item.total_ns / whole if item.total_ns is not None and whole else None
         mean = item.total_ns / item.calls if item.total_ns is not None and item.calls else None
@@ -141,7 +149,8 @@ def copies(runs: Sequence[Run]) -> Table | None:
     for run in runs:
         for item in run.report.copies:
             kinds[run_label(run), item.kind].append(item)
-    columns = [RUN, Column("copy", style="text"), Column("times"), Column("bytes", base="B"), Column("time", base="ns")]
+    columns = [RUN, Column("copy", style="text"), Column("times"), Column("bytes", base="B"),
+               Column("time", base="ns", order="descending")]  # fmt: skip
     rows: list[list[Any]] = []
     for key, items in kinds.items():
         sizes = [item.bytes for item in items if item.bytes is not None]

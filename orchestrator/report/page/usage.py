@@ -74,7 +74,7 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
         )
         rows.append([
             run_label(item.run), count(item.device, "the samples do not say"), item.count,
-            _share(UsageShare(item.utilisation, item.span)), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
+            usage_cell(UsageShare(item.utilisation, item.span)), size_cell(item.memory_used, none), size_cell(item.memory_total, none),
             power, heat, amount(item.clock, "Hz", none),
         ])  # fmt: skip
     return listing("Readings of the devices", columns, rows, drop_run=False)
@@ -118,11 +118,11 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
         cores = nothing(item.host_reason)
         if item.host_cores is not None:
             cores = Cell(significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4))
-        rows.append([run_label(item.run), *map(_share, shares), cores])
+        rows.append([run_label(item.run), *map(usage_cell, shares), cores])
     return listing("GPU and CPU utilisation", columns, rows, drop_run=False)
 
 
-def _share(share: UsageShare) -> Cell:
+def usage_cell(share: UsageShare) -> Cell:
     """With its span in the title. Below 0.1 % it keeps five digits: one decimal of a percentage would be 0."""
     if share.value is None:
         return nothing(share.reason)
@@ -146,7 +146,7 @@ def waits_tables(runs: Sequence[RunUsage], short: Mapping[str, str] | None = Non
     ]  # fmt: skip
     short = short_names(item.run for item in found) if short is None else short
     longest = [
-        RUN, Column("wait", base="ns"), Column("starts at", base="ns", note="on the report's clock"),
+        RUN, Column("wait", base="ns", order="descending"), Column("starts at", base="ns", note="on the report's clock"),
         Column("cause", style="text"), Column("after", style="code"), Column("before", style="code"),
         Column("range around it", style="code", note="innermost range of the host over its middle"),
     ]  # fmt: skip

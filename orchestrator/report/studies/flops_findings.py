@@ -7,7 +7,7 @@ from itertools import pairwise, permutations
 
 from perfctl.orchestrator.analyse.comparison import Network
 from perfctl.orchestrator.report.numbers import ratio, si, size, time
-from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.records import LONGEST, Finding, shortened
 from perfctl.orchestrator.report.studies import flops_tables as tables
 from perfctl.orchestrator.report.studies.flops_study import (
     MORE_IN_LESS,
@@ -22,8 +22,6 @@ from perfctl.records.run import Run
 
 SCATTERS = 3.0
 """Steps of one run that differ by this factor are no basis for a comparison of times."""
-LONGEST = 140
-"""Characters of a finding."""
 
 
 def findings(
@@ -33,12 +31,7 @@ def findings(
         *_hand_findings(study), *_flops_findings(study, points), *_time_findings(study, points),
         *_device_findings(study), *_shape_findings(study, points), *_training_findings(training), *_memory_findings(study),
     ):  # fmt: skip
-        yield Finding(_short(text), evidence)
-
-
-def _short(text: str) -> str:
-    """At most LONGEST characters, cut at a word."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 2].rpartition(' ')[0]} …"
+        yield Finding(shortened(text), evidence)
 
 
 def _hand_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
@@ -99,7 +92,10 @@ def _flops_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, st
             names = ", ".join(point.loose_names)
             yield f"{said}; kernels of no layer show {si(point.loose, 'FLOP')} of {names}.", "comparison"
         else:
-            yield f"{said}; nothing was counted ({point.counted.reason}).", "comparison"
+            why = (point.counted.reason or "no counters at this batch size").partition(";")[
+                0
+            ]  # the rest is in the table
+            yield f"{said}; nothing was counted: {why}.", "comparison"
     flat = [point.loose for point in found if point.loose is not None]
     if len(flat) > 1 and len(set(flat)) == 1 and found[0].batch != found[-1].batch:
         yield (

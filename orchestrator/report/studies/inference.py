@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from perfctl.orchestrator.analyse.statistics import FEWEST_STEPS, Ratio, ratio
 from perfctl.orchestrator.analyse.usage.busy import BUSY
 from perfctl.orchestrator.analyse.usage.inference import BusyFrom, InferencePoint, busy_from, inference_points
+from perfctl.orchestrator.analyse.usage.latency import PAYS, Latency, pays_until
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.inference import all_charts, images_of, interval_of, top1_of
+from perfctl.orchestrator.report.charts.inference import all_charts, images_of, interval_of, top1_of, wide_of
 from perfctl.orchestrator.report.numbers import per_second, percent, size, time
-from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.studies.inference_tables import LABELS, dlprof_runs, labelled, tables_of, why
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.records.run import Run
 
-SENTENCE = 140
-"""Characters of a finding."""
 MOST = 20
 """Findings of a study."""
 UNEVEN = 1.5
 """p95 over the median, from which answers are uneven."""
+WAITING = 0.2
+"""Larger shares of a step that wait for images are said."""
 _TITLES = {
     "latency": "Latency", "throughput": "Images per second", "utilisation": "Utilisation", "memory": "Memory",
     "accuracy": "Accuracy", "kernels": "Kernel report", "iterations": "Iteration report", "summary": "Summary report",
@@ -55,8 +57,9 @@ def inference_page(runs: Sequence[Run], asked: InferenceRequest) -> StudyPage:
     there = {chapter.key for chapter in chapters}
     origins = {run.origin for run in runs} - {"measured"}
     return StudyPage(
-        "inference", "Inference at low batch", tuple(_facts(points)),
-        tuple(one for one in _findings(points, busy, asked) if one.evidence in there), tuple(chapters),
+        "inference", "Inference at low batch", tuple(facts_of(points)),
+        tuple(replace(one, text=one.first) for one in findings_of(points, busy, asked.line15) if one.evidence in there),
+        tuple(chapters),
         tuple(_missing(points, busy, asked)), ", ".join(sorted(origins)) or None, asked.command, asked.links,
     )  # fmt: skip
 
@@ -87,7 +90,8 @@ _TEXT = {
 }  # fmt: skip
 
 
-def _facts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+def facts_of(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    """(name, value) of what ran, where and on what."""
     runs = [run for point in points for run in point.runs]
     batches = sorted({point.batch for point in points if point.batch is not None})
     weights = {weights for run in runs if (weights := run.report.environment.get("weights"))}
@@ -95,7 +99,7 @@ def _facts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     named = dict.fromkeys(one.name for run in runs for one in run.devices[:1] if one.name)
     devices = named or dict.fromkeys(one.kind for run in runs for one in run.devices[:1])
     given = {
-        "models" if any(point.batch for point in points) else "reports": ", ".join(_models(points)),
+        "models" if any(point.batch for point in points) else "reports": ", ".join(names_of(points)),
         "batch sizes": ", ".join(map(str, batches)),
         "device": ", ".join(map(str, devices)),
         "weights": "random" if weights == {"none"} else ", ".join(sorted(weights)),
@@ -105,21 +109,24 @@ def _facts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     yield from ((name, value) for name, value in given.items() if value)
 
 
-def _models(points: Sequence[InferencePoint]) -> list[str]:
+def names_of(points: Sequence[InferencePoint]) -> list[str]:
+    """The models, in order of appearance."""
     return list(dict.fromkeys(point.model for point in points))
 
 
-def _findings(points: Sequence[InferencePoint], busy: Sequence[BusyFrom], asked: InferenceRequest) -> Iterator[Finding]:
+def findings_of(
+    points: Sequence[InferencePoint], busy: Sequence[BusyFrom], line15: Mapping[int, str] | None = None
+) -> Iterator[Finding]:
+    """The headline, then what it does not say; ``evidence`` is the key of a chapter."""
     parts = (
-        *_on_speed(points), *_on_busy(points, busy), *_on_accuracy(points), *_on_images(points), *_on_lines(points, asked.line15),
-        *_on_states(points),
+        *_headline(points), *_on_batch(points), *_on_speed(points), *_on_busy(points, busy), *_on_waiting(points),
+        *_on_accuracy(points), *_on_images(points), *_on_lines(points, line15 or {}), *_on_states(points),
     )  # fmt: skip
-    for text, evidence in parts[:MOST]:
-        yield Finding(text if len(text) <= SENTENCE else f"{text[: SENTENCE - 2].rstrip()} …", evidence)
+    yield from (Finding(text, evidence) for text, evidence in parts[:MOST])
 
 
 def _by_model(points: Sequence[InferencePoint]) -> Iterator[tuple[str, list[InferencePoint]]]:
-    for model in _models(points):
+    for model in names_of(points):
         timed = [point for point in points if point.model == model and point.latency is not None]
         if timed:
             yield model, timed
@@ -134,9 +141,85 @@ def _few(lead: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:
     for count in range(len(shown), 0, -1):
         rest = f" and {len(shown) - count} more" if count < len(shown) else ""
         text = f"{lead}: {'; '.join(shown[:count])}{rest}."
-        if len(text) <= SENTENCE or count == 1:
+        if len(text) <= LONGEST or count == 1:
             yield text
             return
+
+
+def _headline(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    """Which model is the fastest at which batch size and by how much; with one model that is said below."""
+    best = sorted((best_of(timed) for _, timed in _by_model(points)), key=lambda one: -one.images_per_second)
+    if len(best) < 2:
+        return
+    first, second = best[:2]
+    mine, other = (f"{per_second(one.images_per_second)} images/s at batch {one.batch}" for one in (first, second))
+    fewest = min(first.count, second.count)
+    judged = _compared(first, second)
+    if isinstance(judged, Ratio) and judged.low <= 1 <= judged.high:
+        yield f"{first.model} and {second.model} cannot be told apart: at best {mine} and {other}.", "throughput"
+        return
+    if isinstance(judged, str) and fewest < FEWEST_STEPS:
+        text = f"{first.model} was the fastest ({mine}; {second.model} {other}), but {fewest} timed batches are too few to be sure."
+    else:
+        factor = times_as_many(first.images_per_second / second.images_per_second)
+        text = f"{first.model} is the fastest: {mine}, {factor} {second.model} at its best ({other})."
+    yield text, "throughput"
+
+
+def _compared(first: Latency, second: Latency) -> Ratio | str:
+    """The time of an image of both, by the steps."""
+    return ratio(*([[step / one.batch for step in one.steps]] for one in (first, second)))
+
+
+def best_of(timed: Sequence[InferencePoint]) -> Latency:
+    """The batch size with the most images per second."""
+    return max((one.latency for one in timed if one.latency is not None), key=lambda one: one.images_per_second)
+
+
+def times_as_many(factor: float) -> str:
+    """ "2.8 times as many as", "about as many as"."""
+    return "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
+
+
+def _on_batch(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    """From which batch size on a larger one hardly pays."""
+    found, largest = [], []
+    for model, timed in _by_model(points):
+        rates = {one.batch: one.images_per_second for point in timed if (one := point.latency) is not None}
+        if len(rates) < 2:
+            continue
+        since, last = pays_until(rates), max(rates)
+        if since == last:
+            text = f"A larger batch gives {model} more images/s up to the largest that was measured, {last}."
+            found.append((text, f"{model} none up to {last}"))
+            largest.append(last)
+        else:
+            text = f"From batch {since} on, a larger batch gives {model} under {PAYS * 100:.0f} % more images/s."
+            found.append((text, f"{model} {since}"))
+    if len(largest) == len(found) > 2 and len(set(largest)) == 1:
+        yield (
+            f"A larger batch gives every model more images/s, up to the largest that was measured, {largest[0]}.",
+            "throughput",
+        )
+        return
+    lead = f"Batch from which a larger one gives under {PAYS * 100:.0f} % more images/s"
+    yield from ((text, "throughput") for text in _few(lead, found))
+
+
+def _on_waiting(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
+    """Of real images: made ones say nothing about reading and decoding."""
+    found = []
+    for _, timed in _by_model(points):
+        mine = [one.latency for one in timed if one.latency is not None and not one.latency.synthetic]
+        worst = max(mine, key=lambda one: one.load_share, default=None)
+        if worst is None or worst.load_share < WAITING:
+            continue
+        short = f"{worst.model} {percent(worst.load_share)} at batch {worst.batch}"
+        text = f"{worst.model} waits for images in {percent(worst.load_share)} of a step at batch {worst.batch}"
+        if worst.workers is not None:
+            text += f"; --dataloader-workers {max(2, worst.workers * 2)} loads more of them meanwhile"
+        found.append((f"{text}.", short))
+    yield from ((text, "throughput") for text in _few("Waiting for images, share of a step", found))
 
 
 def _on_speed(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
@@ -147,7 +230,7 @@ def _on_speed(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
         first, best = min(rates), max(rates, key=lambda batch: rates[batch])
         text = f"{model} runs {per_second(rates[best])} images/s at batch {best}"
         if best != first:
-            text += f", {rates[best] / rates[first]:.1f} times as many as at batch {first}"
+            text += f", {times_as_many(rates[best] / rates[first])} at batch {first}"
         runs.append((f"{text}.", f"{model} {per_second(rates[best])} at batch {best}"))
         middles = {one.batch: time(one.percentiles[50] or 0) for one in known}
         ends = dict.fromkeys((min(middles), max(middles)))
@@ -203,13 +286,14 @@ def _busy_of_each(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) ->
 
 def _on_accuracy(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     found, differs = [], []
-    for model in _models(points):
+    for model in names_of(points):
         scored = [point for point in points if point.model == model and top1_of(point) is not None]
         if scored:
             (low, high), first = interval_of(scored[0]), scored[0]
             top5 = first.latency.figures.get("top5") if first.latency is not None else None
             also = f", top-5 {percent(top5)}" if top5 is not None else ""
-            top1 = f"{percent(top1_of(first) or 0)} ({percent(low)} to {percent(high)})"
+            ends = "interval unknown" if wide_of(first) else f"{percent(low)} to {percent(high)}"
+            top1 = f"{percent(top1_of(first) or 0)} ({ends})"
             text = f"{model}: top-1 {top1} of {images_of(first):,} images{also}."
             found.append((text, f"{model} {percent(top1_of(first) or 0)}"))
             kinds = {(top1_of(point), images_of(point)) for point in scored}
@@ -252,7 +336,7 @@ def _on_states(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     """What reports made elsewhere hold, where no run was timed."""
     if any(point.latency is not None for point in points):
         return
-    of_models = [(model, [point for point in points if point.model == model]) for model in _models(points)]
+    of_models = [(model, [point for point in points if point.model == model]) for model in names_of(points)]
     for heading in list(LABELS)[:2]:
         found = []
         for model, mine in of_models:

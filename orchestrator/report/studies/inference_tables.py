@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.cells import (
     text_cell,
     time_cell,
 )
-from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of
+from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of, wide_of
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.report import Summary
@@ -65,9 +65,10 @@ def _heads(point: InferencePoint) -> list[Cell]:
 def _made(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[object]], *, whole: bool = False
 ) -> Table | None:
-    """A table that begins with model and batch size. A column of dashes is a note instead, except in
-    one that is ``whole``."""
-    return table(caption, [*HEADS, *columns], rows, limit=ROWS, whole=whole)
+    """A table that begins with model and batch size; None where nothing else is known. A column of dashes is a note instead,
+    except in one that is ``whole``."""
+    made = table(caption, [*HEADS, *columns], rows, limit=ROWS, whole=whole)
+    return made if made is not None and len(made.columns) > len(HEADS) else None
 
 
 def _latency_table(points: Sequence[InferencePoint]) -> Table | None:
@@ -186,8 +187,14 @@ def _accuracy_table(points: Sequence[InferencePoint]) -> Table | None:
             continue
         figures = point.latency.figures
         low, high = interval_of(point)
+        wide = wide_of(point)
+        ends = (
+            Cell(f"needs {wide.further}", wide.reason, "no", value="unknown")
+            if wide
+            else f"{percent(low)} to {percent(high)}"
+        )
         rows.append([
-            *_heads(point), share_cell(top1_of(point)), f"{percent(low)} to {percent(high)}",
+            *_heads(point), share_cell(top1_of(point)), ends,
             share_cell(figures.get("top5"), why(point, "top5")), cells.decimal_cell(figures.get("loss"), why(point, "loss")),
             images_of(point), _skipped(point),
         ])  # fmt: skip

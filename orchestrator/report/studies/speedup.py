@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.speedup import Against, Gain, Reached, Speedup, disagreement, epochs
+from perfctl.orchestrator.analyse.speedup import Reached, Speedup, epochs
 from perfctl.orchestrator.report import speedup as parts
-from perfctl.orchestrator.report.cells import Cell, count, nothing, share_cell, text_cell, time_cell
+from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.files.events import Scalar
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
@@ -16,11 +16,6 @@ from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.records.run import Run
 
-NAMES = {"unet": "U-Net", "lstm": "BiLSTM"}
-DEVICES = {"cpu": "CPU", "cuda": "GPU"}
-PHASES = {"data": "data loading", "copy": "copying to the device", "optimizer": "the optimizer"}
-LOADING = 0.1
-"""From this share of a step on, waiting for data is what a headline says of the rest."""
 WORTH = 1.05
 """How many times faster a step must become for one layer to be named."""
 FIRST = 5
@@ -35,10 +30,11 @@ def study_page(
     missing: Sequence[tuple[str, str]] = (), origin: str | None = None, command: str | None = None,
 ) -> StudyPage:  # fmt: skip
     """found: one a network and batch size. logs: TensorBoard's folders; traces: how many of them have a trace."""
-    titles = [f"{name_of(one)}, batch {one.batch}" for one in found]
+    titles = [f"{parts.name_of(one)}, batch {one.batch}" for one in found]
     keys = _keys(found)
     pairs = list(zip(found, keys, strict=True))
-    findings = [headline(one, other, key) for one, key in pairs for other in one.against]
+    several = len({one.batch for one in found}) > 1
+    findings = [parts.headline(one, other, key, several=several) for one, key in pairs for other in one.against]
     findings += [each for one, key in pairs for each in _details(one, key)]
     findings += _unsteady(pairs)
     chapters = [_answer(found), *map(_network, found, titles, keys), *_pies(found, titles), _files(runs, logs, traces)]
@@ -49,21 +45,11 @@ def study_page(
         )
     devices = dict.fromkeys(f"{arm.label}: {arm.device or 'not recorded'}" for one in found for arm in one.arms)
     return StudyPage(
-        "speedup", " and ".join(dict.fromkeys(map(name_of, found))) + ": " + ", ".join(arm.label for arm in found[0].arms),
+        "speedup", " and ".join(dict.fromkeys(map(parts.name_of, found))) + ": " + ", ".join(arm.label for arm in found[0].arms),
         (*_facts(runs), ("devices", "; ".join(devices))), tuple(findings), tuple(chapters), tuple(missing), origin, command,
         (("results.json: every figure, as perfctl speedup --json writes it", "results.json"),
          ("speedup.ipynb: a notebook that reads results.json and draws its charts", "speedup.ipynb")),
     )  # fmt: skip
-
-
-def name_of(one: Speedup) -> str:
-    return NAMES.get(one.workload or "", one.workload or "a program")
-
-
-def device_of(label: str) -> str:
-    """ "cuda:bf16" -> "GPU:bf16"."""
-    kind = label.partition(":")[0]
-    return label.replace(kind, DEVICES.get(kind, kind), 1)
 
 
 def _keys(found: Sequence[Speedup]) -> list[str]:
@@ -80,7 +66,10 @@ def _facts(runs: NewestRuns) -> Iterator[tuple[str, str]]:
         run = next(run for name, _, run in runs if name == network)
         known = {call.layer: call.parameters for call in run.layer_calls if call.parameters}
         sizes = f" ({run.variant})" if run.variant else ""
-        yield NAMES.get(network, network), (f"{sum(known.values()):,} parameters" if known else "as recorded") + sizes
+        yield (
+            parts.NAMES.get(network, network),
+            (f"{sum(known.values()):,} parameters" if known else "as recorded") + sizes,
+        )
     batches = sorted({run.batch_size for _, _, run in runs if run.batch_size is not None})
     yield "batch sizes", ", ".join(map(str, batches)) or "not recorded"
     said = {fact: {run.report.environment.get(fact, "") for _, _, run in runs} - {""} for fact in ("torch", "threads")}
@@ -88,12 +77,14 @@ def _facts(runs: NewestRuns) -> Iterator[tuple[str, str]]:
 
 
 def _details(one: Speedup, key: str) -> Iterator[Finding]:
-    name = name_of(one)
+    name = parts.name_of(one)
     for other in one.against:
         best = next(iter(other.if_only), None)
         if best is not None and best.gain.value >= WORTH:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
-            yield Finding(f"{name}: with {best.layer} alone on {device_of(other.label)}, a step would be {limit}.", key)
+            yield Finding(
+                f"{name}: with {best.layer} alone on {parts.device_of(other.label)}, a step would be {limit}.", key
+            )
     if last := next(iter(reversed(one.reached)), None):
         yield Finding(_quality(name, last), key)
 
@@ -101,7 +92,7 @@ def _details(one: Speedup, key: str) -> Iterator[Finding]:
 def _unsteady(pairs: Sequence[tuple[Speedup, str]]) -> Iterator[Finding]:
     """That the machine was not quiet: the widest range of steps within a run, and how many others are wide."""
     wide = [
-        (high / low, f"{name_of(one)} on {device_of(arm.label)} took {time(low)} to {time(high)}", key)
+        (high / low, f"{parts.name_of(one)} on {parts.device_of(arm.label)} took {time(low)} to {time(high)}", key)
         for one, key in pairs
         for arm in one.arms
         if arm.step_range and (low := arm.step_range[0]) and (high := arm.step_range[1]) > parts.UNSTEADY * low
@@ -113,62 +104,11 @@ def _unsteady(pairs: Sequence[tuple[Speedup, str]]) -> Iterator[Finding]:
         yield Finding(f"The machine was not quiet: steps of {text}{more}.", key, True)
 
 
-def headline(one: Speedup, other: Against, key: str) -> Finding:
-    """ "U-Net: GPU 11.3 times faster than CPU (9.8 to 12.9); data loading then takes 41 % of a step." """
-    start, base = f"{name_of(one)}: {device_of(other.label)}", device_of(one.base)
-    if other.refused:
-        return Finding(f"{start} has no speed-up: {other.refused[0]}."[:140], key, True)
-    if apart := disagreement(other.lines):
-        steps, whole = (f"{ratio(gain.value)} ({parts.span(gain)})" for gain in apart)
-        return Finding(f"{start} against {base}: steps say {steps} times, epochs {whole}. They disagree.", key, True)
-    lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
-    for level in ("step", "epoch"):
-        if level in lines and (gain := lines[level].gain) is not None:
-            by = "" if level == "step" else ", by epochs"
-            rest = _rest(other)
-            return Finding(f"{start} {_times(gain, base)}{by}{f'; {rest}' if rest else ''}.", key)
-    ordered = [lines[level] for level in ("step", "epoch") if level in lines]
-    wide = next((line.unsettled for line in ordered if line.unsettled), None)
-    if wide is not None:
-        more = f"about {wide.further} would settle it"
-        return Finding(
-            f"{start} against {base} is not known ({parts.span(wide.found)} times at 95 %); {more}.", key, True
-        )
-    why = next((line.reason for line in ordered if line.reason), "neither steps nor epochs were timed")
-    return Finding(f"{start} against {base} is not known: {why}."[:140], key, True)
-
-
-def _times(gain: Gain, base: str) -> str:
-    if gain.low <= 1 <= gain.high:
-        return f"shows no difference from {base} ({parts.span(gain)} times as fast)"
-    if gain.value > 1:
-        return f"{ratio(gain.value)} times faster than {base} ({parts.span(gain)})"
-    slower = Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis)
-    return f"{ratio(slower.value)} times slower than {base} ({parts.span(slower)})"
-
-
-def _rest(other: Against) -> str:
-    """What a step's time goes to on the other device: waiting for data where that matters, else its largest phase."""
-    known = phases(other)
-    if not known:
-        return ""
-    chosen = "data" if known.get("data", 0.0) >= LOADING else max(known, key=lambda name: known[name])
-    return f"{PHASES.get(chosen, chosen)} then takes {percent(known[chosen])} of a step"
-
-
-def phases(other: Against) -> dict[str, float]:
-    """Phase -> its share of the other device's step, medians."""
-    step = next((line.ns for line in other.lines if line.level == "step"), None)
-    return (
-        {line.name: line.ns / step for line in other.lines if line.level == "phase" and line.ns is not None}
-        if step
-        else {}
-    )
-
-
 def _quality(name: str, item: Reached) -> str:
     said = ", ".join(
-        f"{device_of(label)} {short(time(ns))}" if ns is not None else f"{device_of(label)} never reached it"
+        f"{parts.device_of(label)} {short(time(ns))}"
+        if ns is not None
+        else f"{parts.device_of(label)} never reached it"
         for label, ns in item.times.items()
     )
     target = percent(item.target) if item.what != "test loss" else f"{item.target:.3g}"
@@ -176,34 +116,8 @@ def _quality(name: str, item: Reached) -> str:
 
 
 def _answer(found: Sequence[Speedup]) -> Chapter:
-    heads = [
-        Column("network", style="text"), Column("device", style="text"),
-        Column("by steps", "times faster"), Column("95 % interval", style="text"),
-        Column("by epochs", "times faster"), Column("95 % interval", style="text"), Column("do they agree?", style="text"),
-        Column("loading then", "of a step", note="waiting for data"), Column("largest phase then", style="text"),
-    ]  # fmt: skip
-    rows = []
-    for one in found:
-        for other in one.against:
-            known = phases(other)
-            largest = max(known, key=lambda name: known[name]) if known else None
-            lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
-            cells = [cell for level in ("step", "epoch") for cell in parts.gain_cells(lines.get(level))[1:]]
-            both = all(level in lines and lines[level].gain for level in ("step", "epoch"))
-            agree = "no" if disagreement(other.lines) else "yes"
-            rows.append([
-                f"{name_of(one)}, batch {one.batch}", f"{other.label} against {one.base}", *cells,
-                text_cell(agree) if both else nothing("one of them is not known"),
-                share_cell(known.get("data"), "phases were not timed"),
-                text_cell(f"{largest} {percent(known[largest])}") if largest else nothing("phases were not timed"),
-            ])  # fmt: skip
-    text = (
-        "Ratios of geometric means with their 95 % intervals. Steps are measured under the profiler, whole epochs without "
-        "it: where both are known and disagree, neither is the answer.",
-        "An interval whose ends are more than a factor of 3 apart says nothing: not known. Beside it stands about how many "
-        "more steps (epochs, runs) a side would settle it, from the spread seen (NIST/SEMATECH e-Handbook, 7.2.2.2).",
-    )
-    made = table("Times faster", heads, rows)
+    text = (parts.WHICH, parts.UNKNOWN)
+    made = parts.overview(found)
     return Chapter("speedup", "How many times faster", text, tables=(made,) if made else ())
 
 
@@ -252,7 +166,7 @@ def _files(runs: NewestRuns, logs: Sequence[str], traces: int) -> Chapter:
     heads = [Column("network", style="text"), Column("device", style="text"), Column("batch"), Column("epochs"),
              Column("trace", style="code"), Column("TensorBoard's log", style="code")]  # fmt: skip
     rows = [
-        [NAMES.get(network, network), label, run.batch_size, count(len(epochs(run))),
+        [parts.NAMES.get(network, network), label, run.batch_size, count(len(epochs(run))),
          run.artifact or nothing("the run left no report"), log]
         for (network, label, run), log in zip(runs, logs, strict=True)
     ]  # fmt: skip

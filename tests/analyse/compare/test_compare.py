@@ -42,8 +42,8 @@ def names(found: Comparison) -> set[str]:
 def test_a_kernel_that_became_a_fifth_slower_is_found_and_nothing_else_below_it(side: Any, count: int) -> None:
     dice = random.Random(1)
     found = compare(side("A", count, dice), side("B", count, dice, slower={"conv_b": 1.2}))
-    assert names(found) == {"step", "kernels of a step", "conv2 forward", "conv2 forward: conv_b"}
-    row = the_row(found, "conv2 forward: conv_b")
+    assert names(found) == {"step", "kernels of a step", "conv2 forward", "conv2 forward: conv_b<float>"}
+    row = the_row(found, "conv2 forward: conv_b<float>")
     assert row.verdict == SLOWER
     assert row.change == pytest.approx(0.2, abs=0.03)
     assert row.interval is not None
@@ -57,7 +57,7 @@ def test_a_faster_kernel_is_an_improvement_and_no_regression(side: Any) -> None:
     dice = random.Random(2)
     found = compare(side("A", 5, dice), side("B", 5, dice, slower={"gemm": 0.7}))
     assert not found.regressions
-    assert {"fc forward", "fc forward: gemm"} <= {row.name for _, row in found.improvements}
+    assert {"fc forward", "fc forward: gemm<float>"} <= {row.name for _, row in found.improvements}
     assert the_row(found, "fc forward").verdict == FASTER
 
 
@@ -95,7 +95,7 @@ def test_new_and_gone_kernels_show_with_the_runs_they_are_in(side: Any) -> None:
     dice = random.Random(6)
     other = {(("conv2", "winograd") if key == ("conv2", "conv_b") else key): took for key, took in TIMES.items()}
     found = compare(side("A", 3, dice), side("B", 3, dice, times=other))
-    gone, new = the_row(found, "conv2 forward: conv_b"), the_row(found, "conv2 forward: winograd")
+    gone, new = the_row(found, "conv2 forward: conv_b<float>"), the_row(found, "conv2 forward: winograd<float>")
     assert (gone.verdict, gone.b, gone.why) == (GONE, None, "in 3 of 3 runs of A, in none of 3 runs of B")
     assert (new.verdict, new.a, new.why) == (NEW, None, "in 3 of 3 runs of B, in none of 3 runs of A")
     assert {row.name for _, row in found.news} == {gone.name, new.name}

@@ -77,7 +77,7 @@ def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType
     gemm = Observed((30, 30), "kernels, nsys", True, ("8x1x1", "4x2x1"), 1.5)
     assert of_kernels(found) == {
         ("fc", "forward", "gemm"): gemm,
-        ("not attributed", "", "copy"): Observed((0, 5), "kernels, nsys", True, (), 0.5),
+        ("not attributed", "", "void copy<int>"): Observed((0, 5), "kernels, nsys", True, (), 0.5),
     }
     assert found[Key("step", "time", "kernels of a step")] == Observed((30, 35), "kernels, nsys")
     assert found[Key("layer", "time", "", "fc", "forward")] == Observed((30, 30), "kernels, nsys")

@@ -79,10 +79,10 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
     assert inference_findings([synthetic.make_run()]) == []
 
 
-def test_the_page_and_the_terminal_show_the_same_section(infer: Any) -> None:
+def test_the_page_and_the_terminal_show_the_same_latency(infer: Any) -> None:
     run = infer(4, summaries=accuracy(0.698))
     page = render([run], generated_at="2026-11-20T10:00:00Z")
-    assert "Latency of a batch" in page
-    assert 'href="#s1-inference"' in page
+    assert page.count("Latency of a batch: copies") == 2, "one table: its caption, and the name of its region"
+    assert 'href="#infer-latency"' in page
     titles = [part.renderables[0] for part in terminal.run_details(run) if isinstance(part, Group)]
     assert any(str(title).startswith("Latency of a batch") for title in titles)

@@ -179,11 +179,12 @@ def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(sweep:
     assert '<small class="origin' not in here
 
 
-def test_breakdown_and_ledger_follow_two_charts_and_the_others_stand_in_the_sweep(page: str) -> None:
+def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_sweep(page: str) -> None:
     parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
-    assert parts[:5] == ["charts", "breakdown", "ledger", "roofline", "sweep"]
+    assert parts[:5] == ["ledger", "charts", "breakdown", "roofline", "sweep"]
     titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
-    assert titles[:2] == ["Counted / paper FLOPs, by batch size", "Time per sample, by batch size"]
+    shares = "Share of the kernel time of all steps by layer, all directions, by batch size"
+    assert titles[:2] == ["Time per sample, by batch size", shares]
     assert len(titles) == 5
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.studies import studies
-from perfctl.orchestrator.report.ledger.roofline import bound_cell, roofline_chart, roofline_tables, roofs_note, spoken
+from perfctl.orchestrator.report.ledger.roofline import bound_cell, roofline_charts, roofline_tables, roofs_note, spoken
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
@@ -54,18 +54,73 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
 def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
     (study,) = studies(with_bytes(synthetic.gpu_pair(1, 64), 20_000_000))
     roofs = analyse(study).roofline
-    drawn = roofline_chart("s1", roofs, {})
-    assert drawn is not None
+    (drawn,) = roofline_charts("s1", roofs, {})
     over = [p for p in roofs.at("layer") if p.refused]
     assert over and f"{len(over)} refused and not drawn" in drawn.note
     assert not any(f">{p.traffic.name}<" in drawn.svg for p in over)
     assert ">conv2 backward<" in drawn.svg
 
 
+def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
+    """Bytes of L1 and L2, three and nine times those of DRAM; FLOPs of the layer ``tensor`` on tensor cores."""
+    found = []
+    for run in with_bytes(runs, 1_000_000):
+        extra, counters = [], list(run.report.counters)
+        for kernel in run.report.kernels if counters else ():
+            extra += [
+                Counter(kernel.launch, f"{name}.sum", 1_000_000 * many, "byte")
+                for name, many in (("lts__t_bytes", 3), ("l1tex__t_bytes", 9))
+            ]
+            if kernel.layer == tensor:
+                counters = [one for one in counters if one.launch != kernel.launch or one.name.startswith("dram")]
+                counters += synthetic.fp_counters(kernel.launch, 0, 0, 0, pipe=None)
+                extra.append(Counter(kernel.launch, "sm__ops_path_tensor_src_fp16.sum", 50_000_000, "op"))
+        found.append(replace(run, report=replace(run.report, counters=[*counters, *extra])))
+    return found
+
+
+def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() -> None:
+    (study,) = studies(with_levels(synthetic.gpu_pair(1, 64), "fc1"))
+    roofs = analyse(study).roofline
+    drawings = roofline_charts("s1", roofs, {})
+    assert [re.search(r"under the (.+) roofs", one.title)[1] for one in drawings] == ["fp32", "tensor fp16"]  # type: ignore[index]
+    fp32, tensor = drawings
+    assert all(text in fp32.svg for text in ("▲ L1 15.7 TB/s", "■ L2 3.13 TB/s", "● DRAM 900 GB/s"))
+    assert "triangles: L1, squares: L2, circles: DRAM" in fp32.note
+    points = [one for one in roofs.at("layer") if one.path == "fp32" for level in one.levels if level.reached]
+    assert fp32.svg.count('class="hit"') == len(points) > 10
+    assert 'data-layer="fc1"' not in fp32.svg and 'data-trail="fc1/forward/64"' in tensor.svg
+    said = re.search(r'data-trail="conv2/forward/64"[^>]*aria-label="([^"]*L2[^"]*)"', fp32.svg)
+    executed = synthetic.macs("conv2", 64)  # Winograd: half of 2 a multiply-add
+    assert (
+        said is not None
+        and f"{executed / 3e6:.0f} FLOP/B" in said[1]
+        and "kernel " in said[1]
+        and "bound by compute" in said[1]
+    )
+
+
+def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> None:
+    (study,) = studies(with_levels(synthetic.gpu_pair(1, 64)))
+    roofs = analyse(study).roofline
+    (table,) = [one for one in roofline_tables(roofs) if one.caption == "Layers by memory level"]
+    heads = [column.label for column in table.columns]
+    rows = {(row[0].value, row[heads.index("level")].text): row for row in table.rows}
+    for point in roofs.at("layer"):
+        for one in point.levels:
+            row = rows[point.traffic.name, one.level]
+            assert row[heads.index("intensity")].value == pytest.approx(one.intensity, rel=1e-5)
+            assert row[heads.index("of roof")].value == (
+                None if one.reached is None else pytest.approx(one.reached, abs=1e-6)
+            )
+    assert len(table.marks) == len(table.rows) and table.marks[0] == ("conv1", "forward")
+    assert "by memory level" not in " ".join(one.caption for one in roofline_tables(found.roofline)), "DRAM alone"
+
+
 def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them() -> None:
     (study,) = studies(synthetic.gpu_pair(1, 64))
     roofs = analyse(study).roofline
-    assert roofline_chart("s1", roofs, {}) is None
+    assert roofline_charts("s1", roofs, {}) == ()
     table = roofline_tables(roofs)[1]
     assert any("DRAM bytes were not counted" in note for note in table.notes)
     page = render([synthetic.cpu_run(1, 16)], generated_at=WHEN)

@@ -1,20 +1,52 @@
-"""The timeline's data: one step of median length, bars where they were, nothing invented."""
+"""The timeline's data: all that was recorded, bars where they were, nothing invented."""
 
 from __future__ import annotations
 
+from base64 import b64decode
 from itertools import accumulate
 from typing import Any
+
+import pytest
 
 from perfctl.orchestrator.report.page import timeline
 from perfctl.records.report import Copy, Kernel, Range
 from tests.analyse import synthetic
 
 
+def decoded(text: str, count: int) -> list[int]:
+    """LEB128 numbers; nothing stands for zeros alone."""
+    if not text:
+        return [0] * count
+    found, value, bits = [], 0, 0
+    for byte in b64decode(text):
+        value |= (byte & 127) << bits
+        bits += 7
+        if byte < 128:
+            found.append(value)
+            value = bits = 0
+    assert len(found) == count
+    return found
+
+
+def column(track: dict[str, Any], key: str) -> list[int]:
+    return decoded(track[key], track["count"])
+
+
+def track_of(view: dict[str, Any], title: str) -> dict[str, Any]:
+    (track,) = [track for track in view["tracks"] if track["title"] == title]
+    return dict(track)
+
+
 def bars(view: dict[str, Any], title: str) -> list[tuple[int, int, str, int]]:
     """(start, length, name, row) of a track."""
-    (track,) = [track for track in view["tracks"] if track["title"] == title]
-    names = [view["names"][number] for number in track["n"]]
-    return list(zip(accumulate(track["s"]), track["d"], names, track["l"], strict=True))
+    track = track_of(view, title)
+    names = [view["names"][number] for number in column(track, "n")]
+    return list(zip(accumulate(column(track, "s")), column(track, "d"), names, column(track, "l"), strict=True))
+
+
+def of_range(track: dict[str, Any]) -> list[int]:
+    """Place among the host ranges, -1 for none."""
+    return [n - 1 for n in accumulate(-(v + 1) // 2 if v % 2 else v // 2 for v in column(track, "r"))]
 
 
 def steps(*lengths: int) -> list[Range]:
@@ -23,17 +55,25 @@ def steps(*lengths: int) -> list[Range]:
     ]
 
 
-def test_the_step_of_median_length_is_drawn_up_to_its_last_kernel() -> None:
-    ranges = [
-        *steps(900, 500, 100),
-        Range(3, "conv1:forward", None, 10_100, 200, 7, 1, 1, layer="conv1", direction="forward"),
-    ]
+def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_to_its_last_kernel() -> None:
+    conv = Range(3, "conv1:forward", None, 10_100, 200, 7, 1, 1, layer="conv1", direction="forward")
     kernels = [Kernel(n, "k", step=n, stream=7, start_ns=n * 10_000 + 400, duration_ns=300) for n in range(3)]
-    (view,) = timeline.timelines([synthetic.make_run(ranges=ranges, kernels=kernels)], {"conv1": 2})
-    assert view["label"] == "torch b64, step 1, of median length among 3"
-    assert view["length"] == 700, "the last kernel ends after the step's own range"
-    assert bars(view, "ranges") == [(0, 500, "step 1", 0), (100, 200, "conv1 forward", 1)]
-    assert bars(view, "kernels, stream 7") == [(400, 300, "k", 0)]
+    (view,) = timeline.timelines(
+        [synthetic.make_run(ranges=[*steps(900, 500, 100), conv], kernels=kernels)], {"conv1": 2}
+    )
+    assert view["open"] == [10_000, 10_700], "the last kernel ends after the step's own range"
+    assert view["opened"] == "step 1, of median length among 3"
+    assert view["length"] == 20_700
+    ranges = [
+        (0, 900, "step 0", 0),
+        (10_000, 500, "step 1", 0),
+        (10_100, 200, "conv1 forward", 1),
+        (20_000, 100, "step 2", 0),
+    ]
+    assert bars(view, "host ranges") == ranges
+    assert bars(view, "kernels, stream 7") == [(n * 10_000 + 400, 300, "k", 0) for n in range(3)]
+    assert [view["places"][number] for number in column(track_of(view, "host ranges"), "y")][2] == ["conv1", "forward"]
+    assert view["legend"] == [(2, "conv1", "conv1")]
 
 
 def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have_a_track_with_their_size() -> None:
@@ -44,17 +84,29 @@ def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have
     copies = [Copy("HtoD", 4_000_000, 20, 30, stream=7), Copy("HtoD", None, None, None)]
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=[kernel], copies=copies, ranges=[])], {})
     assert bars(view, "copies, stream 7") == [(20, 30, "copy HtoD", 0)]
-    assert "4.00 MB" in view["names"]
+    assert "4.00 MB" in view["texts"]
 
 
-def test_a_range_that_began_before_the_view_is_cut_and_says_its_whole_length() -> None:
+def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_where_their_kernels_ran() -> None:
     ranges = [
-        Range(0, "epoch", None, -4000, 50_000, 7, 0, None),
-        *(r._replace(number=1 + r.number) for r in steps(500)),
+        Range(0, "outer", None, -40, 100, 7, 0, None, gpu_ns=70),
+        Range(1, "inner", None, 0, 20, 7, 1, 0),
+        Range(2, "aten::empty", None, 30, 20, 7, 1, 0),
     ]
-    (view,) = timeline.timelines([synthetic.make_run(ranges=ranges)], {})
-    assert bars(view, "ranges")[0][:3] == (0, 500, "epoch")
-    assert "50.0 µs in all" in view["names"]
+    kernels = [
+        Kernel(0, "a", range_number=1, stream=7, start_ns=100, duration_ns=30),
+        Kernel(1, "b", range_number=0, stream=7, start_ns=200, duration_ns=40),
+        Kernel(2, "c", stream=7, start_ns=300, duration_ns=40),
+    ]
+    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=ranges)], {})
+    assert [name for _, _, name, _ in bars(view, "host ranges")] == ["outer", "inner", "aten::empty"]
+    assert of_range(track_of(view, "kernels, stream 7")) == [1, 0, -1]
+    first = ranges[0].start_ns
+    projected = bars(view, "ranges projected to the GPU: first to last kernel launched inside")
+    assert projected == [(100 - first, 200 + 40 - 100, "outer", 0), (100 - first, 30, "inner", 1)]
+    assert (
+        "its kernels and copies took 70.0 ns" in view["texts"] or "its kernels and copies took 70 ns" in view["texts"]
+    )
 
 
 def test_ncu_has_no_timeline_and_says_why() -> None:
@@ -63,8 +115,48 @@ def test_ncu_has_no_timeline_and_says_why() -> None:
     assert "ncu runs kernels one by one" in (timeline.absent([ncu]) or "")
 
 
-def test_a_long_capture_says_how_much_of_it_is_drawn() -> None:
-    kernels = [Kernel(n, "k", start_ns=10 * n, duration_ns=5) for n in range(timeline.MOST + 5)]
+def test_beyond_the_bound_short_neighbours_are_merged_and_the_view_says_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timeline, "MOST", 40)
+    short = [Kernel(n, f"k{n % 3}", stream=7, start_ns=1000 * n, duration_ns=100 + n) for n in range(500)]
+    long = Kernel(500, "long", stream=7, start_ns=600_000, duration_ns=9_000_000)
+    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=[*short, long], ranges=[])], {})
+    track = track_of(view, "kernels, stream 7")
+    assert track["count"] <= 40
+    assert sum(column(track, "m")) == 501, "none is lost"
+    assert sum(column(track, "b")) == sum(int(kernel.duration_ns or 0) for kernel in (*short, long))
+    assert bars(view, "kernels, stream 7")[-1][:3] == (600_000, 9_000_000, "long"), "a long one stays as it is"
+    (note,) = view["notes"]
+    assert note.startswith("501 bars were recorded: neighbours shorter than")
+    assert f"merged into {track['count']}," in note
+
+
+def test_up_to_the_bound_nothing_is_merged_and_100_000_kernels_take_less_than_2_mb() -> None:
+    kernels = [
+        Kernel(n, f"k{n % 60}", layer=f"layer{n % 160}", direction="forward", stream=7, grid_x=n * 31 % 997, grid_y=1,
+               grid_z=1, start_ns=6500 * n + n * 7919 % 4000, duration_ns=800 + n * 104_729 % 5000)
+        for n in range(10_000)
+    ]  # fmt: skip
+    (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {"layer1": 1})
+    track = track_of(view, "kernels, stream 7")
+    assert (track["count"], track["m"], view["notes"]) == (10_000, "", [])
+    assert 10 * sum(len(track[key]) for key in "sdntylr") < 2_000_000
+
+
+def test_kernels_without_a_time_are_counted_and_not_drawn() -> None:
+    kernels = [
+        Kernel(0, "a", start_ns=5, duration_ns=5, stream=7),
+        Kernel(1, "b", stream=7),
+        Kernel(2, "c", start_ns=1),
+    ]
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {})
-    assert view["notes"] == ["the first 20,000 of 20,005 kernels; the rest is in the store"]
-    assert len(bars(view, "kernels, stream not recorded")) == timeline.MOST
+    assert view["notes"] == ["2 kernels have no start or no duration and are not drawn"]
+
+
+@pytest.mark.parametrize("values", [[], [0, 0], [1, 127, 128, 16_384, 2**35 + 3, 0], [9]])
+def test_packed_integers_are_read_back(values: list[int]) -> None:
+    assert decoded(timeline.integers(values), len(values)) == values
+    both = [value * (-1) ** place for place, value in enumerate(values)]
+    zigzag = decoded(timeline.integers(both, signed=True), len(both))
+    assert [-(v + 1) // 2 if v % 2 else v // 2 for v in zigzag] == both

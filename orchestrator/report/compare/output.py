@@ -1,0 +1,165 @@
+"""A comparison for the terminal, a pull request (Markdown), documents and programs (JSON)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.analyse.compare.causes import Part as Alignment
+from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Pair, Row
+from perfctl.orchestrator.report.compare.page import SENTENCES, CompareTable, CompareView, compare_view, name_of
+from perfctl.orchestrator.report.compare.words import Explained, around, explained, findings, percent_change, quantity
+from perfctl.orchestrator.report.files.documents import Part, markdown_text, of_view
+from perfctl.orchestrator.report.numbers import DASH
+from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.terminal import from_view
+from perfctl.orchestrator.report.text_tables import add_rows, grid, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ROWS, ELSEWHERE = 12, "--out compare.html shows them"
+"""Rows of a table in the terminal, and the place of the others."""
+MARKDOWN_ROWS = 25
+LEFT_OUT = ("workload", "why", "95 % interval")
+"""Columns of the page that do not fit a terminal of 80 columns."""
+
+
+def terminal(found: Comparison) -> list[RenderableType]:
+    """Sentences, then the tables of the page cut to what fits 80 columns."""
+    view = compare_view(found, made_at="")
+    out: list[RenderableType] = [text(f"{view.title}   gate {view.gate}", "bold")]
+    out += [text(f"{side}  {label}: {runs}") for side, label, runs in view.sides]
+    if view.banner:
+        out.append(text(f"! {view.banner}", "bold"))
+    sentences = grid(("", "right"), ("", "left"), heads=False)
+    news = [finding.text for finding in (*view.findings, *view.more)]
+    add_rows(sentences, [(str(number), sentence) for number, sentence in enumerate(news[:ROWS], 1)])
+    if (left := len(news) - ROWS) > 0:
+        sentences.add_row("", text(f"and {left} more: {ELSEWHERE}", "dim"))
+    add_rows(sentences, [("!", sentence) for sentence in view.warnings])
+    return [*out, sentences, *_aligned(view), *map(_shown, view.tables), *_differing(view)]
+
+
+def _table_of(view: CompareTable) -> Table:
+    at = [column.label for column in view.columns].index("verdict")
+    rows = [(*line.cells[:at], replace(line.cells[at], style=line.style), *line.cells[at + 1 :]) for line in view.lines]
+    return Table(view.columns, tuple(rows), view.title, view.hidden, notes=view.notes)
+
+
+def _shown(view: CompareTable) -> RenderableType:
+    numbers = [column.label for column in view.columns if column.style == "num"]
+    return from_view(_table_of(view), ROWS, ELSEWHERE, left_out=LEFT_OUT, whole=numbers, code=32)
+
+
+def _aligned(view: CompareView) -> Iterable[RenderableType]:
+    """Places whose time changed, with what is behind it."""
+    for one in view.why:
+        numbers = [column.label for column in one.columns if column.style == "num"]
+        left = ("workload", "launches", "FLOPs, B/A")
+        yield from_view(replace(one, caption="Why"), ROWS, ELSEWHERE, left_out=left, whole=numbers)
+
+
+def _differing(view: CompareView) -> Iterable[RenderableType]:
+    for _, one in view.differences:
+        yield from_view(replace(one, caption=f"Differences: {one.caption}"), ROWS, ELSEWHERE, left_out=("effect",))
+
+
+def markdown(found: Comparison) -> str:
+    """A summary for a pull request: the sentences of the page, and the rows that count as a table."""
+    said = findings(found)
+    a, b = _escaped(found.a.label), _escaped(found.b.label)
+    worse, better, news = (len(found.rows(group)) for group in (WORSE, BETTER, NEWS))
+    lines = [
+        f"### perfctl compare: {b} against {a}",
+        "",
+        f"**{worse} worse, {better} better, {news} new, gone or different**; gate {found.gate * 100:g} %. "
+        f"A is {a}, B is {b}.",
+        "",
+    ]
+    if said.banner:
+        lines += [f"> **{_escaped(said.banner)}**", ""]
+    lines += [f"- {_escaped(sentence)}" for sentence in said.news[:SENTENCES]]
+    if len(said.news) > SENTENCES:
+        lines.append(f"- and {len(said.news) - SENTENCES} more")
+    lines += [f"- ⚠ {_escaped(sentence)}" for sentence in said.warnings]
+    whole = (("step", "time"), ("step", "memory"))
+    steps = [(pair, row) for pair in found.pairs for row in pair.rows if row.key[:2] in whole]
+    counted = [*found.regressions, *found.improvements, *found.news]
+    for title, chosen in (("What counts", counted), ("Steps and memory", steps)):
+        if chosen:
+            lines += ["", f"<details><summary>{title}</summary>", "", *_markdown_rows(chosen), "", "</details>"]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_rows(chosen: list[tuple[Pair, Row]]) -> list[str]:
+    lines = ["| batch | what | A | B | change | 95 % interval | verdict |", "|--:|---|--:|--:|--:|--:|---|"]
+    for pair, row in chosen[:MARKDOWN_ROWS]:
+        values = (DASH if side is None else quantity(row.key.quantity, side.median) for side in (row.a, row.b))
+        change = DASH if row.change is None else percent_change(row.change)
+        cells = (pair.batch or DASH, name_of(row), *values, change, around(row.interval) or DASH, row.verdict)
+        lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
+    if len(chosen) > MARKDOWN_ROWS:
+        lines.append(f"\nand {len(chosen) - MARKDOWN_ROWS} more")
+    return lines
+
+
+def _escaped(words: str) -> str:
+    """At most 300 characters of a name or sentence, as Markdown takes it for text."""
+    return markdown_text(words if len(words) <= 300 else words[:299] + "…")
+
+
+def document(found: Comparison) -> list[Part]:
+    """The sentences and whole tables of the page, for Markdown and LaTeX."""
+    view = compare_view(found, made_at="")
+    news = tuple(finding.text for finding in (*view.findings, *view.more))
+    banner = (view.banner,) if view.banner else ()
+    sides = tuple(f"{side} is {label}: {runs}" for side, label, runs in view.sides)
+    said = (f"Gate {view.gate}.", *sides, *banner, *news, *view.warnings)
+    tables = [*view.why, *(_table_of(one) for one in view.tables), *(one for _, one in view.differences)]
+    return [Part(view.title, said), *map(of_view, tables)]
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """The whole comparison for programs. Times in ns, memory in bytes, FLOPs with 1 multiply-add = 2."""
+    said = findings(found)
+    return {
+        "a": {"label": found.a.label, "runs": [run.id for pair in found.pairs for run in pair.runs_a]},
+        "b": {"label": found.b.label, "runs": [run.id for pair in found.pairs for run in pair.runs_b]},
+        "gate": found.gate, "forced": found.forced, "regressions": len(found.regressions),
+        "improvements": len(found.improvements), "news": len(found.news), "not_comparable": len(found.not_comparable),
+        "findings": list(said.news), "warnings": list(said.warnings), "only_a": list(found.only_a),
+        "only_b": list(found.only_b), "failed_in_b": list(found.failed),
+        "pairs": [_pair_json(explained(pair)) for pair in found.pairs],
+    }  # fmt: skip
+
+
+def _pair_json(one: Explained) -> dict[str, Any]:
+    pair = one.pair
+    differences = [
+        {**asdict(said.difference), "as_cause": said.level, "as_cause_why": said.why} for said in one.suspects
+    ]
+    return {
+        "heading": pair.heading, "batch_a": pair.batch_a, "batch_b": pair.batch_b, "comparable": not pair.blocked,
+        "differences": differences, "by_layer": one.why.by_layer, "aligned": [_part_json(part) for part in one.why.parts],
+        "rows": [_row_json(row) for row in pair.rows],
+    }  # fmt: skip
+
+
+def _part_json(part: Alignment) -> dict[str, Any]:
+    """One place on both sides; ``ns`` a step."""
+    sides = {
+        which: None if side is None
+        else {"algorithms": side.algorithms, "arithmetic": side.arithmetic, "launches": side.launches, "ns": side.ns,
+              "kernels": side.kernels}
+        for which, side in (("a", part.a), ("b", part.b))
+    }  # fmt: skip
+    return {"layer": part.layer, "direction": part.direction, "behind_it": part.kind, "change_ns": part.change,
+            "flops_b_over_a": part.flops, **sides}  # fmt: skip
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    fields = ("name", "change", "interval", "p", "adjusted", "verdict", "why", "basis")
+    sides = {side: None if number is None else asdict(number) for side, number in (("a", row.a), ("b", row.b))}
+    return {**row.key._asdict(), **{name: getattr(row, name) for name in fields}, **sides}

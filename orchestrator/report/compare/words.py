@@ -1,0 +1,482 @@
+"""A comparison in sentences: how the step changed, what changed it, then everything that counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.compare import records
+from perfctl.orchestrator.analyse.compare.causes import (
+    ALGORITHM,
+    ARITHMETIC,
+    GRIDS,
+    LAUNCHES,
+    ONLY_A,
+    ONLY_B,
+    OTHER_KERNELS,
+    SAME,
+    TIMED,
+    Cause,
+    Part,
+    Why,
+    explain,
+)
+from perfctl.orchestrator.analyse.compare.records import Comparison, Pair, Row
+from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.analyse.compare.suspects import LIKELY, Suspect, between_kernels, suspects
+from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
+from perfctl.orchestrator.analyse.statistics import ratio_too_wide
+from perfctl.orchestrator.report.numbers import full, si, significant, size, time
+from perfctl.orchestrator.report.page.records import Finding
+
+MINUS = "−"
+REPEATS = 5
+"""Runs a side that are advised where no spread is known."""
+MOST_REPEATS = 100
+"""More are not advised: the noise itself is then what to look at."""
+_WORDS = {"winograd": "Winograd", "gemm": "GEMM", "fft": "FFT", "gemv": "GEMV", "cudnn": "cuDNN", "cublas": "cuBLAS"}
+Counts = tuple[Pair, Row]
+"""A row that counts, and its pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Everything in sentences."""
+
+    banner: str | None
+    """Above everything, where runs that are not comparable were compared by force."""
+    findings: tuple[Finding, ...]
+    """How the step changed, then what changed it, then what differs between the sides, then every change, worst first."""
+    heads: int
+    """How many of these are about the whole."""
+    warnings: tuple[str, ...]
+
+    @property
+    def news(self) -> tuple[str, ...]:
+        return tuple(finding.text for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A pair with its alignment."""
+
+    pair: Pair
+    why: Why
+    suspects: tuple[Suspect, ...]
+
+
+def explained(pair: Pair) -> Explained:
+    found = explain(pair.rows)
+    return Explained(pair, found, suspects(pair, found))
+
+
+def findings(found: Comparison) -> Said:
+    """How the step changed and why; regressions, improvements, new and gone; then everything that could not be compared."""
+    several = len({pair.heading for pair in found.pairs}) > 1
+    pairs = [explained(pair) for pair in found.pairs]
+    heads = list(_heads(found, several))
+    parts = {"step": "steps", "layer": "layers"}
+    rest = []
+    aligned = [(one, part) for one in pairs for part in one.why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)]
+    told = {(id(one.pair), part.layer, part.direction) for one, part in aligned if part.layer}
+    news = [
+        item for item in found.news if item[1].key.level != "kernel" or (id(item[0]), *item[1].key[3:5]) not in told
+    ]
+    for group in _groups([*found.regressions, *found.improvements, *news]):
+        key = group[0][1].key
+        if (key.quantity, key.what) == ("time", "step") and len(found.pairs) == 1:
+            continue  # the first sentence
+        evidence = key.quantity if key.quantity in ("memory", "flops") else parts.get(key.level, "kernels")
+        text = sentence(group, several)
+        moved = next((words for one, part in aligned if part.row is group[0][1] and (words := moved_to(part))), None)
+        rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
+    judged = (*records.WORSE, *records.BETTER)
+    free = [(one, part) for one, part in aligned if part.layer and (found.forced or not one.pair.blocked)]
+    rest += _realigned([item for item in free if item[1].row is None or item[1].row.verdict not in judged], several)
+    blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
+    banner = f"Not comparable, and compared by force: {'; '.join(blocked)}." if found.forced and blocked else None
+    return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(found)))
+
+
+def _heads(found: Comparison, several: bool) -> Iterator[Finding]:
+    measured = [(pair, row) for pair in found.pairs if (row := whole_of(pair)) is not None]
+    if not measured:
+        yield _untimed(found, several)
+    chosen = max(measured, key=lambda one: (one[1].verdict in _CHANGED, abs(one[1].change or 0.0)), default=None)
+    if chosen is not None:
+        others = [_briefly(pair, row, several) for pair, row in measured if pair is not chosen[0]]
+        text = how(*chosen, found, several)
+        yield Finding(
+            f"{text} {'; '.join(others)[:1].upper()}{'; '.join(others)[1:]}.".strip() if others else text, "steps"
+        )
+    pair = chosen[0] if chosen else next((pair for pair in found.pairs if pair.rows), None)
+    if pair is None:
+        return
+    one = explained(pair)
+    if cause := because(one.why):
+        where = "" if len(found.pairs) == 1 or not pair.batch else f" (batch {pair.batch})"
+        yield Finding(f"{cause}{where}.", "why")
+    if said := environment(one):
+        yield Finding(said, "differences")
+
+
+def _realigned(aligned: Sequence[tuple[Explained, Part]], several: bool) -> Iterator[Finding]:
+    """Layers that run other kernels, each once for all batch sizes that changed alike."""
+    groups: dict[tuple[str, ...], list[tuple[Explained, Part]]] = {}
+    for one, part in aligned:
+        groups.setdefault((one.pair.heading, part.name, moved_to(part)), []).append((one, part))
+    for (_, name, changed), found in groups.items():
+        one, part = max(found, key=lambda item: abs(item[1].change or 0.0))
+        flops = f", {significant(part.flops)} times the FLOPs" if part.flops is not None else ""
+        took = ""
+        if part.a and part.b and part.a.ns and part.b.ns is not None:
+            took = (
+                f", {percent_change(part.b.ns / part.a.ns - 1)} time ({time(part.a.ns)} in A, {time(part.b.ns)} in B)"
+            )
+        yield Finding(f"{name}: {changed}{flops}{took}{_places_of([item.pair for item, _ in found], several)}.", "why")
+
+
+def moved_to(part: Part) -> str:
+    """ "Winograd F(2x2,3x3) → implicit GEMM"."""
+    sides = [side for side in (part.a, part.b) if side is not None]
+    if part.kind == OTHER_KERNELS:
+        return f"other kernels of {' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
+    words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
+    return " → ".join(" + ".join(map(algorithm_words, one)) for one in words)
+
+
+_CHANGED = (records.SLOWER, records.FASTER)
+
+
+def whole_of(pair: Pair) -> Row | None:
+    """The time of a step on both sides; where it was not timed, of its kernels. None without either."""
+    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.a and row.b)
+    rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
+    return rows.get("step") or rows.get(KERNELS)
+
+
+def _untimed(found: Comparison, several: bool) -> Finding:
+    """The time of whole reports, where their steps are not known; else what was counted."""
+    for pair in found.pairs:
+        whole = explain(pair.rows)
+        if whole.has_kernels and not whole.per_step and whole.total is not None and all(whole.total):
+            a, b = whole.total
+            return Finding(
+                f"All kernels of the report took {_longer(b / a - 1)}{_places_of([pair], several)}: {time(a)} in A, {time(b)} in B. "
+                "Not judged: how many steps these are is unknown.", "why",
+            )  # fmt: skip
+    every = (row for pair in found.pairs for row in pair.rows if row.key[:2] == ("layer", "flops") and row.a and row.b)
+    rows = [row for row in every if row.key.layer != UNATTRIBUTED]
+    if not rows:
+        return Finding("Nothing was compared." if not any(pair.rows for pair in found.pairs) else "No step was timed on both sides.",
+                       "differences")  # fmt: skip
+    other = sum(row.verdict == records.DIFFERS for row in rows)
+    equal = sum(row.verdict == records.EQUAL for row in rows)
+    said = f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
+    return Finding(f"No step was timed on both sides; counted FLOPs {said} rows of layers.", "flops")
+
+
+def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
+    """How the step changed, in one sentence of at most 140 characters, and why nothing more is said."""
+    assert row.a is not None and row.b is not None
+    what = "The step" if row.key.what == "step" else "The kernels of a step"
+    have, took = ("is", "took") if row.key.what == "step" else ("are", "took")
+    at, both = _places_of([pair], several), f"{time(row.a.median)} in A, {time(row.b.median)} in B"
+    gate = f"{found.gate * 100:g} %"
+    if row.verdict in _CHANGED:
+        return f"{what} {have} {_much(row)} {row.verdict}{at}: {both} (95 % interval {around(row.interval)})."
+    if row.verdict == records.WITHIN:
+        return f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of {gate}: {both}."
+    if row.verdict == records.NOT_SHOWN and row.interval is not None:
+        if max(-row.interval[0], row.interval[1]) <= found.gate:
+            return f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
+        count = repeats_for(row, found.gate)
+        advice = "more repeats narrow it" if count is None else f"about {count} repeats a side would do"
+        if count is not None and count > MOST_REPEATS:
+            advice = f"even {MOST_REPEATS} repeats a side would not do"
+        return f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
+    if row.change is None:
+        return f"{what} {took} {both}{at}; {row.why}."
+    moved = _longer(row.change)
+    if not found.forced and pair.blocked:
+        first, *rest = pair.blocked
+        short = not rest and len(first.a + first.b) < 40
+        facts = f"{first.fact} {first.a} in A, {first.b} in B" if short else _named([one.fact for one in pair.blocked])
+        reasons = "; ".join(f"{one.sentence} ({one.why})" for one in pair.blocked)
+        return f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. {_sentence(reasons)} --force judges all the same."
+    if row.why.startswith("one run each"):
+        return f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side would do."
+    return f"{what} {took} {moved}{at} ({both}), not judged. {_sentence(row.why)}"
+
+
+def _named(words: Sequence[str], most: int = 3) -> str:
+    """ "torch, cuda and 2 more"."""
+    shown = ", ".join(words[:most])
+    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"
+
+
+def _longer(change: float) -> str:
+    if not change:
+        return "as long"
+    if change >= 1 or change <= -0.5:
+        return f"{si(1 + change)} times as long"
+    return f"{percent_change(change).lstrip('+' + MINUS)} {'longer' if change > 0 else 'less'}"
+
+
+def _briefly(pair: Pair, row: Row, several: bool) -> str:
+    place = _places_of([pair], several).strip() or "elsewhere"
+    return f"{place} {percent_change(row.change or 0.0)} ({row.verdict})"
+
+
+def _sentence(words: str) -> str:
+    first = words.partition(" ")[0]
+    return f"{words[:1].upper() if first.islower() else words[:1]}{words[1:]}." if words else ""
+
+
+def repeats_for(row: Row, gate: float) -> int | None:
+    """Runs a side until a change as large as the gate would show, at the spread seen; None where that is not known."""
+    if row.ratio is None or row.a is None or row.b is None or not gate or row.ratio.high <= row.ratio.low:
+        return None
+    runs = min(row.a.of_runs, row.b.of_runs)
+    if runs < 2:
+        return REPEATS if max(row.a.of_runs, row.b.of_runs) < 2 else None
+    # the interval then reaches no farther than the gate to each side
+    wide = ratio_too_wide(row.ratio, runs, "runs", (1 + gate) ** 2)
+    return runs + (wide.more if wide else 1)
+
+
+def because(found: Why) -> str | None:
+    """What stands behind the change, without the full stop; None where nothing is known."""
+    if not found.parts:
+        return None
+    if between_kernels(found):
+        assert found.step is not None and found.step.a is not None and found.step.b is not None
+        all_of_it = found.step.b.median - found.step.a.median
+        much = f"{_signed(found.whole or 0.0)} of the {_signed(all_of_it)}"
+        return f"Kernels account for {much}: the rest is between kernels (host, launches, data)"
+    same = found.of(SAME)
+    if found.has_kernels and len(same) == len(found.parts):
+        text = f"Both sides run the same kernels as often on the same grids{_launches(found)}"
+        if found.verdict in _CHANGED and (factor := found.unchanged) is not None:
+            return f"{text}; they took {factor:.2f} times as long"
+        return text
+    changed = [cause for cause in found.causes if cause.kind not in (SAME,)]
+    algorithms = [cause for cause in changed if cause.kind in (ALGORITHM, ARITHMETIC)]
+    lead = next(iter(found.causes))
+    if (
+        lead.kind in (SAME, TIMED)
+        and not algorithms
+        and (not found.whole or found.verdict in (records.NOT_SHOWN, records.WITHIN))
+    ):
+        return None  # what moved most of what did not move
+    weight = abs(lead.change)
+    # a change of algorithm is named where it matters, also behind kernels that merely took longer
+    told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), None) or lead
+    return _cause(told, found)
+
+
+def _much_of(change: float, found: Why) -> str:
+    """ "+0.48 ms of the +0.50 ms of kernel time"."""
+    if not found.timed:
+        return f"{_signed(change)} at ncu's clocks"
+    whole, of = found.whole, "of kernel time" if found.has_kernels else "of the step"
+    if not whole:
+        return _signed(change)
+    if abs(change - whole) < 0.005 * abs(whole):
+        return f"{_signed(change)}, all of the change {of}"
+    return f"{_signed(change)} of the {_signed(whole)} {of}"
+
+
+def _cause(cause: Cause, found: Why) -> str:
+    where, much = _where(cause), _much_of(cause.change, found)
+    if cause.flops is not None and cause.kind == ALGORITHM:
+        much = f"{significant(cause.flops)} times the FLOPs, {much}"
+    if cause.kind in (ALGORITHM, ARITHMETIC):
+        before, after = (" + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after))
+        who = next(iter(cause.libraries)) if len(cause.libraries) == 1 else ""
+        who = {"cudnn": "cuDNN ", "cublas": "cuBLAS "}.get(who, "")
+        if before and after:
+            moved = f"{who}changed from {before} to {after}" if who else f"{before} became {after}"
+            return f"{moved} in {where}: {much}"
+        return f"{where} {'also uses' if after else 'no longer uses'} {after or before}: {much}"
+    part = cause.parts[0]
+    if cause.kind == LAUNCHES:
+        sides = [
+            [side.launches or 0.0 for one in cause.parts if (side := getattr(one, which)) is not None] for which in "ab"
+        ]
+        a, b = map(sum, sides)
+        word = "More" if b > a else "Fewer" if b < a else "Other"
+        return f"{word} launches{' a step' if found.per_step else ''} ({where}), {a:,.5g} in A, {b:,.5g} in B: {much}"
+    if cause.kind in (ONLY_A, ONLY_B):
+        return f"{where} ran in {cause.kind[-1]} only: {much}"
+    words = {OTHER_KERNELS: "runs other kernels of the same algorithm", GRIDS: "runs the same kernels on other grids",
+             SAME: "runs the same kernels as often", TIMED: "changed most"}  # fmt: skip
+    if cause.kind in (TIMED, SAME):
+        change = part.change or 0.0
+        tail = "" if cause.kind == TIMED else ", with the same kernels"
+        return f"{part.name} changed most: {_much_of(change, found)}{tail}"
+    plural = len(cause.parts) > 1 and not where.startswith(part.name)
+    verb = words[cause.kind].replace("runs", "run", 1) if plural else words[cause.kind]
+    return f"{where[:1].upper() + where[1:] if plural else where} {verb}: {much}"
+
+
+def _where(cause: Cause) -> str:
+    """ "conv2 forward", "3 layers", "5 places of 3 layers"."""
+    if len(cause.parts) == 1:
+        return cause.parts[0].name
+    layers = {part.layer for part in cause.parts if part.layer}
+    if not layers:
+        names = [part.direction for part in cause.parts]
+        two = f"{', '.join(names[:2])} and {len(names) - 2} other kinds of kernels"
+        return two if len(names) > 2 else f"{' and '.join(names)} kernels"
+    if len(layers) == 1 and all(part.layer for part in cause.parts):
+        return f"{next(iter(layers))} ({', '.join(part.direction for part in cause.parts)})"
+    return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
+
+
+def _launches(found: Why) -> str:
+    counts = found.launches
+    return f" ({counts[0]:,.6g} launches{' a step' if found.per_step else ''})" if counts is not None else ""
+
+
+def algorithm_words(method: str) -> str:
+    """ "implicit gemm" as "implicit GEMM"."""
+    return " ".join(_WORDS.get(word, word) for word in method.split(" "))
+
+
+def environment(one: Explained) -> str | None:
+    """The differences that are likely causes; None where the sides do not differ."""
+    if not one.pair.differences:
+        return None
+    software = [found for found in one.pair.differences if found.software]
+    likely = [found for found in one.suspects if found.level == LIKELY]
+    if not likely:
+        facts = ", ".join(found.difference.fact for found in one.suspects[:3])
+        more = f" and {len(one.suspects) - 3} more" if len(one.suspects) > 3 else ""
+        return f"No difference between the sides is a likely cause; {facts}{more} differ{'s' if len(one.suspects) == 1 else ''}."
+    first = likely[0].difference
+    change = f"{first.fact} {first.a} in A, {first.b} in B"
+    if first.software and len(software) == 1:
+        return f"{change} is the only version that changed. {_sentence(likely[0].why)}"
+    others = [found.difference.fact for found in likely[1:]]
+    tail = f"; also {', '.join(others)}" if others else ""
+    return f"Likely cause: {change}{tail}. {_sentence(likely[0].why)}"
+
+
+def _signed(ns: float) -> str:
+    return f"{'+' if ns >= 0 else MINUS}{time(abs(ns))}"
+
+
+def _groups(counted: list[Counts]) -> list[list[Counts]]:
+    """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the same verdict."""
+    said = {(id(pair), row.key[3:5], row.verdict) for pair, row in counted if row.key.level == "layer"}
+    groups: dict[tuple[object, ...], list[Counts]] = {}
+    for pair, row in counted:
+        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.verdict) not in said:
+            groups.setdefault((pair.heading, row.key, row.verdict), []).append((pair, row))
+    return list(groups.values())
+
+
+def sentence(group: list[Counts], several: bool = False) -> str:
+    """The change of one thing at one or several batch sizes, the weightiest in full.
+
+    "conv2 forward is 20.1 % slower at batch 64 (95 % interval +18.9 % to +21.2 %; 4.12 ms in A, 4.95 ms in B)."
+    """
+    pair, row = group[0]
+    places = _places_of([pair for pair, _ in group], several)
+    at = _places_of([pair]) if len(group) > 1 else ""
+    if row.verdict in (records.NEW, records.GONE):
+        number = row.b if row.verdict == records.NEW else row.a
+        assert number is not None
+        size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
+        return f"{row.name} is {row.verdict}{places}: {records.MEANING[row.verdict]}{size}."
+    assert row.a is not None and row.b is not None
+    both = f"{amount_of(row, row.a.median)} in A, {amount_of(row, row.b.median)} in B"
+    if row.verdict == records.DIFFERS:
+        of = "a whole step" if row.key.level == "step" else row.name
+        return f"Counted FLOPs of {of} differ{places}: {both}{at}."
+    spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
+    rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
+    name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(row.key.what, f"{row.name} is")
+    return f"{name} {_much(row)} {row.verdict}{_places_of([pair], several)} ({spread}; {both}){rest}."
+
+
+def _much(row: Row) -> str:
+    return percent_change(row.change or 0.0).lstrip("+" + MINUS)
+
+
+def _places_of(pairs: list[Pair], several: bool = False) -> str:
+    batches = ", ".join(pair.batch for pair in pairs if pair.batch)
+    batch = f" at batch {batches}" if batches else ""
+    return f"{batch} of {pairs[0].heading}" if several else batch
+
+
+def _warnings(found: Comparison) -> list[str]:
+    blocks = list(_blocked(found))
+    told = len(blocks) == 1 and any(map(whole_of, found.not_comparable))  # by the first sentence
+    said = [f"Not comparable: {reason}. --force judges all the same." for reason in blocks if not told]
+    said += [f"Failed in B: {text}." for text in found.failed]
+    said += [f"In {side} only: {'; '.join(only)}." for side, only in (("A", found.only_a), ("B", found.only_b)) if only]
+    said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
+    free = [row for pair in found.pairs if found.forced or not pair.blocked for row in pair.rows]
+    reasons = Counter(row.why for row in free if row.verdict == records.NOT_JUDGED)
+    if reasons:
+        ((reason, most),) = reasons.most_common(1)
+        which = "" if most == reasons.total() else ", most of them because"
+        said.append(f"{reasons.total()} of {len(free)} rows are not judged{which}: {reason}.")
+    said += _hidden(found)
+    return said
+
+
+def _hidden(found: Comparison) -> list[str]:
+    wide = [
+        (pair, row)
+        for pair in found.pairs
+        for row in pair.rows
+        if row.key.quantity == "time" and row.verdict == records.NOT_SHOWN and row.interval is not None
+        and max(-row.interval[0], row.interval[1]) > found.gate
+    ]  # fmt: skip
+    return [
+        f"A change beyond the gate may hide in the spread of {len(wide)} of {found.judged} times: "
+        f"{row.name}{_places_of([pair])} changed by {around(row.interval)}. More repeats narrow it."
+        for pair, row in wide[:1]
+    ]
+
+
+def _blocked(found: Comparison) -> Iterator[str]:
+    groups: dict[tuple[str, ...], list[Pair]] = {}
+    for pair in found.not_comparable:
+        groups.setdefault(tuple(f"{one.sentence} ({one.why})" for one in pair.blocked), []).append(pair)
+    for reasons, pairs in groups.items():
+        batches = ", ".join(pair.batch for pair in pairs if pair.batch)
+        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {'; '.join(reasons)}"
+
+
+def quantity(kind: str, value: float) -> str:
+    """A figure of this kind in words: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
+    if kind == "time":
+        return time(value)
+    if kind == "memory":
+        return size(value)
+    return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
+
+
+def amount_of(row: Row, value: float) -> str:
+    """Counts stand in full: their difference may be in the last digit."""
+    return full(value, "FLOP") if row.key.quantity == "flops" else quantity(row.key.quantity, value)
+
+
+def percent_change(change: float) -> str:
+    """ "+20.1 %", "−3.0 %", "0.0 %"; from a factor of 10 on "10.5 times"."""
+    if change >= 9:
+        return f"{si(change + 1)} times"
+    text = f"{abs(change) * 100:.1f} %"
+    if text == "0.0 %" and change:
+        return "< 0.1 %" if change > 0 else f"> {MINUS}0.1 %"
+    return text if not change else ("+" if change > 0 else MINUS) + text
+
+
+def around(ends: tuple[float, float] | None) -> str:
+    """ "+18.9 % to +21.2 %"."""
+    return "" if ends is None else " to ".join(percent_change(end) for end in ends)

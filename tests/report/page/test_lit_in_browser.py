@@ -1,0 +1,117 @@
+"""A layer chosen in one view lights up in every view, stays in the address, and goes dark with Escape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.report.page.page import render
+from tests.analyse import synthetic
+from tests.report.page.test_roofline_shown import with_levels
+from tests.report.visit import Visit, serious
+
+LIT = """() => Object.fromEntries([
+    "figure.matrix tr", "table.ledger th", "svg a", "figure.icicle button", "figure.table tbody tr"].map(
+    where => [where, [...new Set([...document.querySelectorAll(where + ".lit")].map(node => node.dataset.layer))]]))"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("lit") / "page.html"
+    runs = [run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)]
+    file.write_text(render(with_levels(runs), generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
+    return file
+
+
+def everywhere(visit: Visit, layer: str) -> None:
+    """Every view has lit parts, all of them of this layer."""
+    assert set(map(tuple, visit.page.evaluate(LIT).values())) == {(layer,)}
+
+
+def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as visit:
+        visit.page.locator(".matrix tbody b", has_text="conv2").first.click()
+        everywhere(visit, "conv2")
+        assert "layer=conv2&direction=forward" in visit.page.url
+        assert visit.page.locator('.matrix tr[aria-current="true"]').count() == 1, (
+            "one direction is current, both are lit"
+        )
+        assert "conv2 forward is lit" in visit.page.locator("p.hidden[role=status]").inner_text()
+        link = visit.page.url
+    with Visit(browser, page) as visit:
+        visit.page.goto(link)
+        visit.page.reload()
+        everywhere(visit, "conv2")
+        visit.page.keyboard.press("Escape")
+        assert visit.page.locator(".lit").count() == 0 and "layer=" not in visit.page.url
+
+
+def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as visit:
+        names = visit.page.locator(".matrix tbody b[role=button]")
+        assert names.count() == 8 and visit.page.locator(".matrix tbody b[tabindex='0']").count() == 1
+        names.first.focus()
+        for key in ("ArrowDown", "ArrowDown", "Enter"):
+            visit.page.keyboard.press(key)
+        everywhere(visit, "conv2")
+        visit.page.keyboard.press("Enter")
+        assert visit.page.locator(".lit").count() == 0, "a second time ends it"
+
+
+def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as visit:
+        chart = visit.page.locator("#s1-roofline svg.chart")
+        link = chart.locator('a[data-trail="conv2/forward/64"]').first
+        link.locator(".hit").hover()
+        said = visit.page.locator(".tip").inner_text()
+        assert (
+            said.startswith("conv2 forward, batch 64, L1: ")
+            and "FLOP/B" in said
+            and "FLOP/s" in said
+            and "bound by" in said
+        )
+        link.locator(".hit").click()
+        assert visit.page.locator(".trail h2").inner_text() == "conv2 forward, batch 64"
+        everywhere(visit, "conv2")
+        visit.page.keyboard.press("Escape")
+        assert visit.page.locator(".trail").is_hidden()
+        everywhere(visit, "conv2")
+        visit.page.keyboard.press("Escape")
+        assert visit.page.locator(".lit").count() == 0
+        assert chart.locator("a:not([tabindex='-1'])").count() == 0, "the drawing is one tab stop"
+        chart.focus()
+        visit.page.keyboard.press("ArrowRight")
+        assert visit.page.locator(".tip").inner_text() == visit.page.evaluate(
+            "document.activeElement.getAttribute('aria-label')"
+        )
+        visit.page.keyboard.press("Enter")
+        assert visit.page.locator(".trail").is_visible()
+
+
+def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as visit:
+        visit.page.locator(".icicle .field button", has_text="conv2").first.click()
+        everywhere(visit, "conv2")
+        visit.page.evaluate(
+            """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: "fc1", direction: null } }))"""
+        )
+        assert visit.page.evaluate(LIT)["figure.matrix tr"] == ["fc1"] and "layer=fc1" in visit.page.url
+        visit.page.evaluate(
+            """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: null, direction: null } }))"""
+        )
+        assert visit.page.locator(".lit").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_lights_by_touch_without_scrolling_sideways_and_axe_finds_nothing(
+    browser: Any, page: Path, scheme: str
+) -> None:
+    with Visit(browser, page, viewport={"width": 390, "height": 844}, has_touch=True, color_scheme=scheme) as visit:
+        visit.page.locator(".matrix tbody b", has_text="fc1").first.tap()
+        everywhere(visit, "fc1")
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+        visit.page.locator('#s1-roofline svg a[data-trail="conv2/forward/64"] .hit').first.tap()
+        assert visit.page.locator(".trail").is_visible()
+        assert serious(visit) == []
