@@ -134,7 +134,9 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
         Column("mean", base="ns"), Column("shortest", base="ns"), Column("longest", base="ns"),
     ]  # fmt: skip
     rows = []
-    for run, item in sorted(found, key=lambda pair: (pair[1].domain != "cuda", pair[1].domain, -(pair[1].total_ns or 0))):
+    for run, item in sorted(
+        found, key=lambda pair: (pair[1].domain != "cuda", pair[1].domain, -(pair[1].total_ns or 0))
+    ):
         whole = totals[run_label(run), item.domain]
         share = item.total_ns / whole if item.total_ns is not None and whole else None
         mean = item.total_ns / item.calls if item.total_ns is not None and item.calls else None
