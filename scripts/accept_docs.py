@@ -26,8 +26,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -40,6 +42,10 @@ _HASH = re.compile(r"-[0-9a-f]{8}\b")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.]+(Z|\+00:00)( \d+)?)?")
 _NUMBER = re.compile(r"[<~]?\d[\d.,]*(e[+-]?\d+)?|[–-]")
 _UNIT = re.compile(r"(?<=N) ?([kMGTnµumpN]? ?(s|ms|us|B|iB|FLOP|FLOP/s)|[kMGT])\b")
+
+
+PRICED_ON = date(2026, 11, 23)
+"""The day that prices are old or new on: a page would change by itself one day."""
 
 
 class Shown(NamedTuple):
@@ -87,7 +93,9 @@ def pages() -> list[Path]:
 
 def run_page(path: Path) -> Iterator[Shown]:
     """Run the commands of one page, in order, in their own folder."""
-    with _folder() as folder:
+    from perfctl.orchestrator.actions.predict import prices
+
+    with mock.patch.object(prices, "today", lambda: PRICED_ON), _folder() as folder:
         for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
             if block["hidden"]:
                 said, code = _run(block["hidden"], folder)

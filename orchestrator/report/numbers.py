@@ -152,9 +152,11 @@ def ratio(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant ones, thousands grouped: 0.0123, 3.14, 27.5, 104, 12,346."""
+    """Three significant ones, thousands grouped: 0.0123, 3.14, 27.5, 104, 12,346. Below a millionth: "< 0.000001"."""
     if value == 0:
         return "0"
+    if 0 < value < 1e-6:
+        return "< 0.000001"
     if abs(value) >= 99.95:
         return f"{value:,.0f}"
     text = f"{value:.3g}"

@@ -119,7 +119,7 @@ def test_money_has_cents_where_they_matter_and_little_is_not_nothing() -> None:
     ("value", "said"),
     [
         (0.0, "0"), (0.0000123, "0.000012"), (3.14159, "3.14"), (99.97, "100"), (12345.6, "12,346"),
-        (1e9, "1,000,000,000"),
+        (1e9, "1,000,000,000"), (4e-7, "< 0.000001"),
     ],
 )  # fmt: skip
 def test_three_digits_without_exponent(value: float, said: str) -> None:

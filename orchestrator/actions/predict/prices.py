@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib import resources
 from pathlib import Path
 
@@ -79,19 +79,23 @@ def own_file() -> Path:
     return user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
 
 
+def today() -> date:
+    """By the clock, in UTC: prices more than a year older are said to be."""
+    return datetime.now(UTC).date()
+
+
 def load(file: Path | None = None) -> PriceTable:
     """The table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
-    today = datetime.now(UTC).date()
     if file is not None:
-        return PriceTable(read_file(file), str(file), today)
+        return PriceTable(read_file(file), str(file), today())
     mine = own_file()
     if os.environ.get(VARIABLE) and not mine.exists():
         raise PerfctlError(f"{VARIABLE}: there is no {mine}", "'perfctl prices update FILE' writes it; or unset it")
     if mine.exists():
         remedy = "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
-        return PriceTable(read_file(mine, remedy), f"your own table, {mine}", today)
+        return PriceTable(read_file(mine, remedy), f"your own table, {mine}", today())
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
-    return PriceTable(read_prices(text), "perfctl's own table", today)
+    return PriceTable(read_prices(text), "perfctl's own table", today())
 
 
 def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:
