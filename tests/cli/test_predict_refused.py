@@ -62,6 +62,7 @@ def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
         ("resnet:depth=51", "MODEL: resnet:depth=51: depth=51 is impossible"),
         ("vgg:deep=3", "vgg has no parameter 'deep'"),
         ("nosuch", "unknown model 'nosuch'"),
+        ("resnet50", "Did you mean torchvision:resnet50?"),
         ("nosuch.py:net", "file nosuch.py does not exist"),
     ],
 )

@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -60,6 +60,14 @@ class Source:
     """Files that a library's model was made from; None where something of it came over the network."""
 
 
+def _is_of_torchvision(name: str) -> bool:
+    with suppress(ImportError):
+        from torchvision.models import list_models
+
+        return name in list_models()
+    return False
+
+
 def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int | None = None) -> Source:
     """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload. Raises ModelError.
 
@@ -83,6 +91,8 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int
         families = "resnet:depth=26,width=32 (or vgg, inception, mlp)"
         libraries = f"torchvision:NAME, {':NAME, '.join(LIBRARIES)}:NAME"
         remedy = f"Use one of these, {libraries}, {families}, package.module:factory or file.py:factory"
+        if _is_of_torchvision(reference):
+            remedy = f"Did you mean torchvision:{reference}? Or {remedy[:1].lower()}{remedy[1:]}"
         raise ModelError(f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy)
     if place == "torchvision":
         return _from_torchvision(factory, device)
