@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of
+from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of, peak
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
@@ -217,10 +217,12 @@ class Facts:
 class Session:
     """One model, built at most once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
 
-    def __init__(self, request: Request, kept: Kept | None = None) -> None:
-        """``kept``: traces of earlier calls; the model is built when one is not among them."""
+    def __init__(self, request: Request, kept: Kept | None = None, source: Source | None = None) -> None:
+        """``kept``: traces of earlier calls; the model is built when one is not among them. ``source``: it is there."""
         self.request, self._kept = request, kept
-        self._source: Source | None = None
+        self._source = source
+        if kept is not None and source is not None:
+            kept.made_from(source.files)
         shapes = tuple(read_input(text) for text in request.inputs)
         facts = kept.get(Facts, "facts") if kept is not None else None
         self.facts = facts or self._facts(shapes)
@@ -240,6 +242,11 @@ class Session:
         if self._kept is not None:
             self._kept.put(Facts, facts, "facts")
         return facts
+
+    def in_precision(self, precision: str) -> Session:
+        """The same model in another precision; one that was built is not built again."""
+        request = replace(self.request, precision=precision)
+        return Session(request, kept_traces(request) if self._kept is not None else None, self._source)
 
     @property
     def source(self) -> Source:
@@ -299,13 +306,17 @@ class Session:
         )  # fmt: skip
 
     def largest(self, limit: int, reserve: int = RESERVE) -> Fit:
-        """The largest batch size whose step needs at most ``limit`` bytes less ``reserve``, found by tracing."""
+        """The largest batch size whose tensors take at most ``limit`` bytes less ``reserve``, found by tracing.
+
+        ``Memory.reserved`` is what a process would hold with no end of memory: with one, the allocator frees what it only keeps
+        for later before it gives up (release_cached_blocks in CUDACachingAllocator.cpp).
+        """
 
         def needed(batch: int) -> int:
             found = self._traced(batch, memory=True)
             if found.problem is not None or found.memory is None:
                 raise PartlyDone(f"batch {batch}: {found.problem}", None)
-            return memory_of(found.memory, self.request.gpu).needed
+            return peak(found.memory).bytes
 
         return largest_batch(limit, needed, reserve)
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.memory.trace import events
+from perfctl.orchestrator.analyse.memory.trace import RESERVE, events
 from perfctl.records.paper import MemoryTrace
+
+STATE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1}
+"""Values that an optimizer keeps for each parameter, besides the parameter and its gradient."""
 
 
 class MemoryLine(NamedTuple):
@@ -22,6 +25,11 @@ class MemoryLine(NamedTuple):
 
 class LinesError(ValueError):
     """Two traces whose steps differ in more than their sizes."""
+
+
+def reserve_on(kind: str) -> int:
+    """Bytes that a step leaves free on a "gpu", as ``perfctl estimate --reserve`` does by default; 0 on a "cpu"."""
+    return RESERVE if kind == "gpu" else 0
 
 
 def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, upper
+from perfctl.orchestrator.analyse.memory.by_batch import STATE, MemoryLine, upper
 from perfctl.records.paper import Plan, PlanLayer
 from perfctl.records.precision import PRECISIONS
 
-STATE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1}
-"""Values that an optimizer keeps for each parameter, besides the parameter and its gradient."""
 COPIES = {"sgd": 0, "momentum": 0, "adam": 1, "adamw": 1, "adadelta": 2, "rmsprop": 1}
 """Values for each parameter that its update takes at once, as on a GPU (``foreach``, torch/optim)."""
 FLOAT, HALF, PLACE = 4, 2, 8
