@@ -60,7 +60,9 @@ def test_a_device_whose_memory_is_not_known_neither_fits_nor_does_not() -> None:
 
 
 def test_memory_that_is_just_enough_fits() -> None:
-    said = {needed: (Room(needed, 1000.0, None).fits, Room(needed, 1000.0, None).lacking) for needed in (999, 1000, 1001)}
+    said = {
+        needed: (Room(needed, 1000.0, None).fits, Room(needed, 1000.0, None).lacking) for needed in (999, 1000, 1001)
+    }
     assert said == {999: (True, 0.0), 1000: (True, 0.0), 1001: (False, 1.0)}
 
 

@@ -60,8 +60,10 @@ def plan_for(func: Any) -> OpPlan:
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
     free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
-    composite = name not in _OWN_KERNEL and _decomposes(func) and torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    composite = (
+        name not in _OWN_KERNEL
+        and _decomposes(func)
+        and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd)
     )
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:

@@ -130,7 +130,10 @@ def planned_model(spec: str) -> Model:
     planned = plan(spec)
     names = {one: canonical(planned.family, {**planned.settings, "optimizer": one}) for one in OPTIMIZERS}
     network = Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names)
-    lines = {precision: {name: of_plan.lines_of_plan(planned, name, precision) for name in OPTIMIZERS} for precision in TRACED_IN}
+    lines = {
+        precision: {name: of_plan.lines_of_plan(planned, name, precision) for name in OPTIMIZERS}
+        for precision in TRACED_IN
+    }
     return Model(network, lines)
 
 
@@ -274,7 +277,9 @@ def _model_from(found: Any) -> Model | None:
         works, lines = tuple(Operation(*row) for row in found["works"]), found["lines"]
         if lines is not None:
             lines = {
-                precision: {one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in of[one]) for one in OPTIMIZERS}
+                precision: {
+                    one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in of[one]) for one in OPTIMIZERS
+                }
                 for precision, of in lines.items()
             }
         network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))

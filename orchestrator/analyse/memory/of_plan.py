@@ -207,7 +207,9 @@ def _let_go_of_kept(
     """What backward of one layer read for the last time: outputs, and what :func:`_kept_beside` and :func:`_cast` made."""
     layer = layers[place]
     fixed, each = _kept_beside(layer)
-    each += sum(step.value * layers[owner].outputs for owner, at in needed.items() if at == place and owner != len(layers) - 1)
+    each += sum(
+        step.value * layers[owner].outputs for owner, at in needed.items() if at == place and owner != len(layers) - 1
+    )
     if step.half and layer.kind in PRODUCTS:
         fixed += HALF * _read_weights(layer, owners)
         each += HALF * layer.inputs if _reads_input(layer, owners) else 0

@@ -27,9 +27,7 @@ def traced(model: str, precision: str, optimizer: str, batch: int) -> MemoryTrac
     pytest.importorskip("torch")
     from perfctl.orchestrator.actions.estimate import Request, Session
 
-    request = Request(
-        model, (), "train" if optimizer else "infer", optimizer or None, memory=True, precision=precision
-    )
+    request = Request(model, (), "train" if optimizer else "infer", optimizer or None, memory=True, precision=precision)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CUDA builds of torch say in the first backward that there is no driver
         found = Session(request).at(batch).memory_trace
@@ -109,7 +107,9 @@ def test_the_allocator_needs_less_than_the_reserve_beside_the_tensors(
 def at_batch(one: MemoryTrace, other: MemoryTrace, batch: int) -> MemoryTrace:
     """Of the traces at batches 2 and 3: every storage grows by the same bytes with each sample."""
 
-    def grown(before: tuple[trace.Allocation, ...], after: tuple[trace.Allocation, ...]) -> tuple[trace.Allocation, ...]:
+    def grown(
+        before: tuple[trace.Allocation, ...], after: tuple[trace.Allocation, ...]
+    ) -> tuple[trace.Allocation, ...]:
         pairs = zip(before, after, strict=True)
         return tuple(a._replace(bytes=a.bytes + (b.bytes - a.bytes) * (batch - 2)) for a, b in pairs)
 
@@ -123,7 +123,9 @@ def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card() -> None:
     """DeepLearningExamples, Lambda and others; on a V100 of 16 GB batch 128 in fp32 and 256 in AMP."""
     planned, fitted, most = plan(RESNET50), 0, dict[tuple[str, str], int]()
     with PUBLISHED.open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"] == "torchvision:resnet50" and "pytorch" in row["engine"]]
+        rows = [
+            row for row in csv.DictReader(file) if row["model"] == "torchvision:resnet50" and "pytorch" in row["engine"]
+        ]
     for row in rows:
         name = row["device"] + (" 32 GB" if row["note"].startswith("32 GB") else "")
         machine, precision, batch = machines.named(name).machine, row["precision"], int(row["batch"])
