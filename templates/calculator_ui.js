@@ -59,7 +59,7 @@ const roomOf = ({ grid, model }, choice) => {
   const bytes = Object.hasOwn(model.lines, choice.precision) ? choice.precision : grid.same_bytes[choice.precision], place = grid.machines.indexOf(choice.device);
   const needed = Math.max(...model.lines[bytes][choice.optimizer].map(([fixed, perSample]) => fixed + perSample * choice.batch)), limit = MACHINES.get(choice.device).memory_bytes;
   const largest = model.largest[bytes][choice.optimizer][place] ?? null, reserve = grid.reserves[place] ?? 0, whole = needed + reserve;
-  return { needed, reserve, whole, limit, largest, fits: limit === null ? null : whole <= limit, lacking: limit === null ? 0 : Math.max(whole - limit, 0) };
+  return { needed, reserve, whole, limit, largest, fits: limit === null ? null : whole <= limit, close: limit !== null && whole > grid.close * limit, lacking: limit === null ? 0 : Math.max(whole - limit, 0) };
 };
 
 // Several GPUs, epochs, prices: arithmetic on figures of the grid.
@@ -149,11 +149,11 @@ const WAYS = {
 const PAY = { on_demand: "on demand", spot: "as spot instances" };
 const offerSaid = ({ price, instances }) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || ""].filter(Boolean).join(" ");
 const whyNoCost = (a) => (a.rentals.length ? `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table` : `no offer of a ${choice.device} in the table; say a price of your own`);
-const memorySaid = ({ limit, fits, lacking, largest, reserve }) => {
+const memorySaid = ({ limit, fits, lacking, largest, reserve, close }) => {
   const kept = reserve ? ` (${gigabytes(reserve)} of it reserved for the CUDA context and the allocator)` : "";
   if (limit === null) return "how much the device has is not known";
   if (!fits) return `does not fit in ${gigabytes(limit)}${kept}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is ${grouped(largest)}` : "not even one sample fits"}`;
-  return `of ${gigabytes(limit)}: fits${kept}${largest === null ? "" : `; largest batch ${grouped(largest)}`}`;
+  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch ${grouped(largest)}`}`;
 };
 const sentence = (a) => {
   if (a.impossible) return ["There is no such network, so nothing is predicted."];

@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of, peak
+from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
@@ -306,17 +306,13 @@ class Session:
         )  # fmt: skip
 
     def largest(self, limit: int, reserve: int = RESERVE) -> Fit:
-        """The largest batch size whose tensors take at most ``limit`` bytes less ``reserve``, found by tracing.
-
-        ``Memory.reserved`` is what a process would hold with no end of memory: with one, the allocator frees what it only keeps
-        for later before it gives up (release_cached_blocks in CUDACachingAllocator.cpp).
-        """
+        """The largest batch size whose step needs at most ``limit`` bytes less ``reserve``, found by tracing."""
 
         def needed(batch: int) -> int:
             found = self._traced(batch, memory=True)
             if found.problem is not None or found.memory is None:
                 raise PartlyDone(f"batch {batch}: {found.problem}", None)
-            return peak(found.memory).bytes
+            return memory_of(found.memory, self.request.gpu).needed
 
         return largest_batch(limit, needed, reserve)
 

@@ -155,6 +155,10 @@ def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
     return tuple(best)
 
 
+CLOSE = 0.9
+"""Share of the memory, tensors and reserve, from which the allocator's fragmentation may not leave enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The training to cost."""
@@ -194,6 +198,10 @@ class Room:
     def fits(self) -> bool | None:
         """None: the limit is not known."""
         return None if self.limit is None else self.whole <= self.limit
+
+    @property
+    def close(self) -> bool:
+        return self.limit is not None and CLOSE * self.limit < self.whole <= self.limit
 
     @property
     def lacking(self) -> float:

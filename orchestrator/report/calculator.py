@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
+from perfctl.orchestrator.analyse.cost import CLOSE
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
@@ -290,7 +291,7 @@ def grid_data(
         })  # fmt: skip
     return {
         "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
-        "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST,
+        "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
         "reserves": [reserve_on(machine.kind) for machine in machines], "same_bytes": SAME_BYTES,
         "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
         "measured": [

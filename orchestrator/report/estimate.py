@@ -218,11 +218,11 @@ def memory_text(memory: Memory) -> str:
 
 def fit_text(fit: Fit, limit: int) -> str:
     """Largest batch, what it needs and what stays free."""
-    free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context, workspaces and the allocator (--reserve)"
+    free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context, cuDNN and fragmentation (--reserve)"
     if not fit.batch:
-        return f"not even one sample fits: {fit.next_needed:,} B of tensors, {limit:,} B are there, {free}"
+        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there, {free}"
     return (
-        f"largest batch {fit.batch:,}: {fit.needed:,} B of tensors of {limit:,} B, with {free} and {fit.margin:,} B more; "
+        f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, with {free} and {fit.margin:,} B more; "
         f"{fit.batch + 1:,} would need {fit.next_needed:,} B"
     )
 

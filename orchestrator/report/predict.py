@@ -89,7 +89,7 @@ def batches(found: Answer) -> Table:
         training, room = point.training, point.training.room
         fits = DASH
         if room is not None and room.fits is not None:
-            fits = "yes" if room.fits else "no"
+            fits = "no" if not room.fits else "little left" if room.close else "yes"
         row = [
             f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value),
             gigabytes(room.whole) if room is not None else DASH, fits,
@@ -100,7 +100,8 @@ def batches(found: Answer) -> Table:
             row += [compact(training.billed), *([cheapest] if training.rentals else [])]
         table.add_row(*map(text, row))
     if first.room is not None and first.room.largest is not None:
-        on_top = _on_top(first.room, found.device.machine.kind)
+        kept, on_top = first.room.reserve, ON_TOP[found.device.machine.kind]
+        on_top = f"memory is with {gigabytes(kept)} {on_top}" if kept else on_top
         table.caption = f"the largest batch that fits is {first.room.largest:,}; {on_top}"
     return table
 
@@ -209,7 +210,8 @@ def _memory(room: Room | None, kind: str) -> str:
         missing = f"{gigabytes(room.lacking)} are missing; {largest}"
         return f"does not fit in {gigabytes(room.limit)}: {gigabytes(room.whole)}, {on_top}; {missing}"
     most = f"; largest batch {room.largest:,}" if room.largest is not None else ""
-    return f"fits: {gigabytes(room.whole)} of {gigabytes(room.limit)}, {on_top}{most}"
+    close = ", but little is left" if room.close else ""
+    return f"fits{close}: {gigabytes(room.whole)} of {gigabytes(room.limit)}, {on_top}{most}"
 
 
 def _on_top(room: Room, kind: str) -> str:

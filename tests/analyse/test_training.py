@@ -59,11 +59,11 @@ def test_a_device_whose_memory_is_not_known_neither_fits_nor_does_not() -> None:
     assert (room.fits, room.largest, room.lacking) == (None, None, 0.0)
 
 
-def test_memory_that_is_just_enough_fits() -> None:
-    said = {
-        needed: (Room(needed, 1000.0, None).fits, Room(needed, 1000.0, None).lacking) for needed in (999, 1000, 1001)
-    }
-    assert said == {999: (True, 0.0), 1000: (True, 0.0), 1001: (False, 1.0)}
+def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
+    rooms = {needed: Room(needed, 1000.0, None, reserve=100) for needed in (800, 801, 900, 901)}
+    assert {needed: (room.fits, room.close, room.lacking) for needed, room in rooms.items()} == {
+        800: (True, False, 0.0), 801: (True, True, 0.0), 900: (True, True, 0.0), 901: (False, False, 1.0),
+    }  # fmt: skip
 
 
 def test_rates_count_the_samples_of_all_gpus() -> None:

@@ -178,7 +178,7 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     [("torchvision:squeezenet1_1", "fp16", ()), ("torchvision:squeezenet1_1", "tf32", ("--infer",)),
      ("resnet:depth=10,stages=3,width=8", "bf16", ()), ("mnist_cnn", "fp32", ("--optimizer", "adam"))],
 )  # fmt: skip
-def test_memory_by_precision_is_that_of_an_estimate_and_so_is_the_largest_batch(
+def test_memory_by_precision_is_that_of_an_estimate_whose_largest_batch_has_room_for_fragments_too(
     perfctl: Callable[..., Any], model: str, precision: str, words: tuple[str, ...]
 ) -> None:
     given = "name=X1,fp32_tflops=8,bandwidth_gbs=320,memory_gb=1.2,tensor_fp16_tflops=65,tensor_bf16_tflops=65,tensor_tf32_tflops=30"
@@ -191,8 +191,8 @@ def test_memory_by_precision_is_that_of_an_estimate_and_so_is_the_largest_batch(
     assert paper.code == 0, paper.err
     assert found["needed_bytes"] == paper.json["batches"]["3"]["memory"]["peak"]["bytes"]
     fit = paper.json["largest_batch"]
-    assert (found["largest_batch"], found["reserve_bytes"]) == (fit["batch"], fit["reserve"])
-    assert fit["batch"] > 3
+    assert found["reserve_bytes"] == fit["reserve"] == 2**30
+    assert 3 < fit["batch"] <= found["largest_batch"]
 
 
 def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,8 @@ CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activati
 CONTEXT = (250 << 20, 1350 << 20)
 """CUDA context and loaded kernels, least and most: outside of the allocator. Sources: docs/formulas.md."""
 RESERVE = 1 << 30
-"""Bytes that the largest batch leaves free beside its tensors by default: for the CUDA context, the workspaces of cuBLAS and
-cuDNN, and the allocator's rounding and fragmentation. What each takes: docs/formulas.md, Memory."""
+"""Bytes that stay free by default: for the CUDA context, the workspaces of cuBLAS and cuDNN, and fragmentation. What each
+takes: docs/formulas.md, Memory."""
 NOT_KNOWN = (
     "cuDNN workspace (by algorithm, chosen at run time)",
     "CUDA context and loaded kernels (by GPU, driver and libraries)",
@@ -105,6 +105,11 @@ class Memory:
     def allocated(self) -> int:
         """Peak of tensors in blocks, and the workspaces: torch.cuda.max_memory_allocated."""
         return self.rounded_peak + self.cublas_workspace
+
+    @property
+    def needed(self) -> int:
+        """What the process takes on the device, without ``not_known``."""
+        return self.reserved
 
 
 def round_block(size: int) -> int:
@@ -269,7 +274,6 @@ class Fit:
 
     batch: int
     needed: int
-    """Bytes of its tensors at the peak."""
     reserve: int
     """Bytes left free."""
     margin: int

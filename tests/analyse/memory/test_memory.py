@@ -87,7 +87,7 @@ def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, cop
     assert found.memory.optimizer == copies * 4 * 1_199_882
 
 
-def test_hopper_has_the_larger_workspaces_and_the_largest_batch_is_that_of_the_tensors() -> None:
+def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch() -> None:
     small, large = 4096 * 1024 * 2 + 16 * 1024 * 8, 32 * MIB
     found = {}
     for gpu, workspace in ((None, small), ((8, 0), small), ((9, 0), large)):
@@ -98,9 +98,6 @@ def test_hopper_has_the_larger_workspaces_and_the_largest_batch_is_that_of_the_t
         assert memory.allocated == memory.rounded_peak + memory.cublas_workspace
         assert memory.reserved >= memory.allocated
         found[gpu] = session.largest(200 * MIB, 10 * MIB)
-    fit = found[9, 0]
-    assert fit == found[8, 0] == found[None], "workspaces are part of what stays free"
-    assert fit.needed <= 190 * MIB < fit.next_needed and fit.margin == 190 * MIB - fit.needed
-    at_most = session.at(fit.batch).memory
-    assert at_most is not None and at_most.peak.bytes == fit.needed
+    assert found[9, 0].batch < found[8, 0].batch == found[None].batch
+    assert found[9, 0].margin == 190 * MIB - found[9, 0].needed
     assert found[9, 0].reserve == 10 * MIB

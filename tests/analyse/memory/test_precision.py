@@ -89,10 +89,10 @@ class Bounded(trace._Pool):
     [(RESNET50, "momentum", 100), (RESNET50, "", 1200), ("vgg:depth=16,width=64,image=224,classes=1000", "momentum", 64),
      ("inception:width=64,image=96", "adam", 256)],
 )  # fmt: skip
-def test_the_allocator_needs_less_than_the_reserve_beside_the_tensors(
+def test_a_deep_network_needs_less_than_half_of_the_reserve_for_workspaces_and_fragments(
     spec: str, optimizer: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of the reserve is enough for rounding, fragmentation and workspaces of a step that fills a card."""
+    """At batches that fill a small card. Where few tensors are most of the memory it may be more: docs/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
     step = at_batch(small, more, batch)
     tensors = trace.peak(step).bytes
