@@ -56,9 +56,10 @@ const splitOf = (network, choice) => {
 };
 const roomOf = ({ grid, model }, choice) => {
   if (!model.lines) return null;
-  const needed = Math.max(...model.lines[choice.optimizer].map(([fixed, perSample]) => fixed + perSample * choice.batch)), limit = MACHINES.get(choice.device).memory_bytes;
-  const largest = model.largest[choice.optimizer][grid.machines.indexOf(choice.device)] ?? null;
-  return { needed, limit, largest, fits: limit === null ? null : needed <= limit, close: limit !== null && needed > grid.close * limit, lacking: limit === null ? 0 : Math.max(needed - limit, 0) };
+  const bytes = Object.hasOwn(model.lines, choice.precision) ? choice.precision : grid.same_bytes[choice.precision], place = grid.machines.indexOf(choice.device);
+  const needed = Math.max(...model.lines[bytes][choice.optimizer].map(([fixed, perSample]) => fixed + perSample * choice.batch)), limit = MACHINES.get(choice.device).memory_bytes;
+  const largest = model.largest[bytes][choice.optimizer][place] ?? null, reserve = grid.reserves[place] ?? 0, whole = needed + reserve;
+  return { needed, reserve, whole, limit, largest, fits: limit === null ? null : whole <= limit, close: limit !== null && whole > grid.close * limit, lacking: limit === null ? 0 : Math.max(whole - limit, 0) };
 };
 
 // Several GPUs, epochs, prices: arithmetic on figures of the grid.
@@ -152,10 +153,11 @@ const whyNoCost = (a) => {
   const { unsure } = DATA.machines.find((one) => one.name === choice.device), other = unsure ? `; ${unsure} may have it but do not state their form` : "";
   return `no offer of a ${choice.device} in the table${other}; say a price of your own`;
 };
-const memorySaid = ({ limit, fits, lacking, largest, close }) => {
+const memorySaid = ({ limit, fits, lacking, largest, reserve, close }) => {
+  const kept = reserve ? ` (${gigabytes(reserve)} of it reserved for the CUDA context and the allocator)` : "";
   if (limit === null) return "how much the device has is not known";
-  if (!fits) return `does not fit in ${gigabytes(limit)}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is ${grouped(largest)}` : "not even one sample fits"}`;
-  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${largest === null ? "" : `; largest batch ${grouped(largest)}`}`;
+  if (!fits) return `does not fit in ${gigabytes(limit)}${kept}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is ${grouped(largest)}` : "not even one sample fits"}`;
+  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch ${grouped(largest)}`}`;
 };
 const sentence = (a) => {
   if (a.impossible) return ["There is no such network, so nothing is predicted."];
@@ -185,7 +187,7 @@ const figuresOf = (a) => {
     spanBox("An epoch", a.epoch, duration, reason, a.steps ? [`${grouped(a.steps)} ${a.steps === 1 ? "step" : "steps"}`, ...hedge] : []),
     spanBox("The training", a.training, duration, reason, hedge),
     spanBox("Cost", lacks ? null : a.cost, dollars, lacks ? "the batch does not fit in memory" : a.time ? whyNoCost(a) : reason, a.offer ? [`${offerSaid(a.offer)}${a.offer.idle ? `, ${a.offer.idle} idle` : ""}`] : []),
-    room ? box("Memory of a GPU", `~ ${gigabytes(room.needed)}`, [memorySaid(room)], lacks ? "bad" : "") : box("Memory of a GPU", DASH, [a.impossible ? reason : "not known: the trace gave none"], "no"),
+    room ? box("Memory of a GPU", `~ ${gigabytes(room.whole)}`, [memorySaid(room)], lacks ? "bad" : "") : box("Memory of a GPU", DASH, [a.impossible ? reason : "not known: the trace gave none"], "no"),
   ];
 };
 const notesOf = (a) => {
@@ -204,7 +206,7 @@ const notesOf = (a) => {
   if (a.energy) notes.push([`Energy of the GPUs: ${withRange(a.energy.kwh, "kWh")}${a.energy.cost ? `, ${dollars(a.energy.cost)} at the tariff` : ""}, at ${digits3(a.energy.watts)} W a GPU (${a.energy.source}).`, false]);
   return notes;
 };
-const briefOf = (a) => (a.time ? [`~ ${inTwo(duration(a.training))[0]}`, a.room?.fits === false ? "does not fit" : a.cost ? `~ ${inTwo(dollars(a.cost))[0]}` : "no price", a.room ? `~ ${gigabytes(a.room.needed)}` : ""].filter(Boolean).join("   ") : "not predicted");
+const briefOf = (a) => (a.time ? [`~ ${inTwo(duration(a.training))[0]}`, a.room?.fits === false ? "does not fit" : a.cost ? `~ ${inTwo(dollars(a.cost))[0]}` : "no price", a.room ? `~ ${gigabytes(a.room.whole)}` : ""].filter(Boolean).join("   ") : "not predicted");
 function showAnswer(a) {
   const list = byId("troubles"), said = a.impossible ? [...troubles, a.impossible] : troubles;
   list.hidden = said.length === 0;
@@ -268,13 +270,13 @@ function showGpus(answers) {
     if (a.room?.fits !== false && a.cost?.value === cheapest) mark("cheapest", `the lowest predicted cost of the ${priced} devices with a price; compare the ranges, too`);
     const reason = a.impossible ?? a.reason ?? "", { room } = a, lacks = room?.fits === false, why = lacks ? memorySaid(room) : reason, at = (span) => (lacks ? null : span ?? null);
     const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
-    if (room) memory.append(lacks ? make("s", {}, gigabytes(room.needed)) : `~ ${gigabytes(room.needed)}`);
+    if (room) memory.append(lacks ? make("s", {}, gigabytes(room.whole)) : `~ ${gigabytes(room.whole)}`);
     const largest = room && room.largest !== null ? make("td", { class: "est" }, `~ ${grouped(room.largest)}`) : nothingCell(room ? "without an end" : "not known");
     const offer = at(a.offer) && offerSaid(a.offer), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
     if (offer && a.offer.price.date) offered.title = `${a.offer.price.date}, ${a.offer.price.source}`;
     const row = rowOf(
       [first, estimated(at(a.training), trainings, why), estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), range, offered, textCell(a.choice.precision), estimated(at(a.step), steps, why), memory, largest, textCell(a.time?.way ?? DASH)],
-      [name, at(a.training)?.value ?? null, at(a.cost)?.value ?? null, at(a.training)?.low ?? null, offer, a.choice.precision, at(a.step)?.value ?? null, room?.needed ?? null, room?.largest ?? null, a.time?.way ?? null],
+      [name, at(a.training)?.value ?? null, at(a.cost)?.value ?? null, at(a.training)?.low ?? null, offer, a.choice.precision, at(a.step)?.value ?? null, room?.whole ?? null, room?.largest ?? null, a.time?.way ?? null],
     );
     if (name === choice.device) row.node.setAttribute("aria-current", "true");
     return row;

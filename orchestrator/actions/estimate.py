@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -217,10 +217,12 @@ class Facts:
 class Session:
     """One model, built at most once, to be estimated at any batch size. Raises ModelError when it cannot be built."""
 
-    def __init__(self, request: Request, kept: Kept | None = None) -> None:
-        """``kept``: traces of earlier calls; the model is built when one is not among them."""
+    def __init__(self, request: Request, kept: Kept | None = None, source: Source | None = None) -> None:
+        """``kept``: traces of earlier calls; the model is built when one is not among them. ``source``: it is there."""
         self.request, self._kept = request, kept
-        self._source: Source | None = None
+        self._source = source
+        if kept is not None and source is not None:
+            kept.made_from(source.files)
         shapes = tuple(read_input(text) for text in request.inputs)
         facts = kept.get(Facts, "facts") if kept is not None else None
         self.facts = facts or self._facts(shapes)
@@ -240,6 +242,11 @@ class Session:
         if self._kept is not None:
             self._kept.put(Facts, facts, "facts")
         return facts
+
+    def in_precision(self, precision: str) -> Session:
+        """The same model in another precision; one that was built is not built again."""
+        request = replace(self.request, precision=precision)
+        return Session(request, kept_traces(request) if self._kept is not None else None, self._source)
 
     @property
     def source(self) -> Source:

@@ -158,7 +158,7 @@ def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
 
 
 CLOSE = 0.9
-"""Share of the memory above which context, workspaces and rounding may not fit."""
+"""Share of the memory, tensors and reserve, from which the allocator's fragmentation may not leave enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,23 +184,30 @@ class Room:
     """Memory of a step on one device, in bytes; ``limit`` is the device's. None: not known."""
 
     needed: int
-    """Tensors at the peak, without the allocator's rounding, workspaces and CUDA context."""
+    """Tensors at the peak, as ``perfctl estimate --memory`` has them."""
     limit: float | None
     largest: int | None
-    """Largest batch whose tensors fit. None: not known, or no limit."""
+    """Largest batch whose tensors fit beside ``reserve``. None: not known, or no limit."""
+    reserve: int = 0
+    """Left free for the CUDA context, cuBLAS's and cuDNN's workspaces and the allocator (:data:`RESERVE` of memory.trace)."""
+
+    @property
+    def whole(self) -> int:
+        """With the reserve."""
+        return self.needed + self.reserve
 
     @property
     def fits(self) -> bool | None:
         """None: the limit is not known."""
-        return None if self.limit is None else self.needed <= self.limit
+        return None if self.limit is None else self.whole <= self.limit
 
     @property
     def close(self) -> bool:
-        return self.limit is not None and CLOSE * self.limit < self.needed <= self.limit
+        return self.limit is not None and CLOSE * self.limit < self.whole <= self.limit
 
     @property
     def lacking(self) -> float:
-        return max(self.needed - self.limit, 0.0) if self.limit is not None else 0.0
+        return max(self.whole - self.limit, 0.0) if self.limit is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,5 +267,7 @@ def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
     return over_link(alone, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward)
 
 
-def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None) -> Room:
-    return Room(peak_at(lines, batch), limit, largest_fitting(lines, limit) if limit is not None else None)
+def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None, reserve: int = 0) -> Room:
+    """``reserve``: bytes of ``limit`` that stay free."""
+    largest = largest_fitting(lines, limit - reserve) if limit is not None else None
+    return Room(peak_at(lines, batch), limit, largest, reserve)

@@ -19,7 +19,8 @@ from typing import Any
 from perfctl.orchestrator.analyse.cost import CLOSE
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
-from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, upper
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
+from perfctl.orchestrator.analyse.memory.trace import RESERVE
 from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Network, Split, grid_of
 from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured
@@ -49,13 +50,19 @@ MIXED = "mixed"
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 
 
+Lines = Mapping[str, Mapping[str, tuple[MemoryLine, ...]]]
+"""Memory of a step over batch size, by precision and optimizer; of precisions with the same bytes, one: :data:`SAME_BYTES`."""
+SAME_BYTES = {"tf32": "fp32", "bf16": "fp16"}
+"""A precision that a model's lines do not have -> the one whose lines are its own. TF32 is kept as float32."""
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model of the page."""
 
     network: Network
-    lines: Mapping[str, tuple[MemoryLine, ...]] | None
-    """By optimizer: memory of a step over batch size. None: not known."""
+    lines: Lines | None
+    """None: not known."""
     notes: tuple[str, ...] = ()
 
 
@@ -233,8 +240,8 @@ def _about(known: Known, today: Date) -> tuple[str, ...]:
         f"({'; '.join(sources(known.prices))}). Prices change: check before you rent.{old}"
         if known.prices else "There is no price in this page.",
         "The devices are boards of servers and common cards; 'perfctl predict --device NAME' knows more, and takes peaks by hand.",
-        "Memory is that of the tensors at the fullest moment, in fp32: the allocator's rounding, workspaces and the CUDA "
-        "context come on top, and under autocast activations take less.",
+        f"Memory is that of the tensors at the fullest moment, in the precision that is chosen, and {RESERVE / 1e9:.2f} GB that "
+        "stay free on a GPU for the CUDA context, workspaces and the allocator (docs/formulas.md of perfctl).",
         "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "
         "energy, and on spot instances what has to be computed again.",
     )  # fmt: skip
@@ -292,6 +299,7 @@ def grid_data(
     return {
         "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
         "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
+        "reserves": [reserve_on(machine.kind) for machine in machines], "same_bytes": SAME_BYTES,
         "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
         "measured": [
             {"model": one.case.model, "machine": one.machine, "batch": one.case.batch, "precision": one.case.precision,
@@ -340,12 +348,15 @@ def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
 def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
     """A largest batch is None where the memory is not known or sets no end."""
     network, lines = model.network, model.lines
-    sizes = [machine.memory_bytes for machine in machines]
+    sizes = [machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind) for machine in machines]
     return {
         "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
-        "names": dict(network.names), "lines": lines and {name: _lines(of) for name, of in lines.items()},
-        "largest": lines and {name: [None if size is None else largest_fitting(of, size) for size in sizes]
-                              for name, of in lines.items()},
+        "names": dict(network.names),
+        "lines": lines and {precision: {name: _lines(of) for name, of in each.items()} for precision, each in lines.items()},
+        "largest": lines and {
+            precision: {name: [None if size is None else largest_fitting(of, size) for size in sizes] for name, of in each.items()}
+            for precision, each in lines.items()
+        },
     }  # fmt: skip
 
 

@@ -26,10 +26,10 @@ OFFERS, LAYERS = 12, 10
 """Rows shown; --json has all."""
 DRIVERS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 ON_TOP = {
-    "gpu": "the allocator's rounding, workspaces and the CUDA context come on top",
+    "gpu": "reserved for the CUDA context and the allocator, docs/formulas.md",
     "cpu": "Python, libraries and the allocator's rounding come on top",
 }
-
+"""What stands beside the tensors: on a GPU :data:`RESERVE` of memory.trace."""
 
 WAYS = {
     "measured": "measured here on this device",
@@ -93,7 +93,7 @@ def batches(found: Answer) -> Table:
             fits = "no" if not room.fits else "little left" if room.close else "yes"
         row = [
             f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value),
-            gigabytes(room.needed) if room is not None else DASH, fits,
+            gigabytes(room.whole) if room is not None else DASH, fits,
         ]  # fmt: skip
         if training.billed is not None:
             costs = [rental.on_demand for rental in training.rentals if rental.on_demand and rental.instances == 1]
@@ -102,7 +102,9 @@ def batches(found: Answer) -> Table:
         table.add_row(*map(text, row))
     said = []
     if first.room is not None and first.room.largest is not None:
-        said.append(f"the largest batch that fits is {first.room.largest:,}; {ON_TOP[found.device.machine.kind]}")
+        kept, on_top = first.room.reserve, ON_TOP[found.device.machine.kind]
+        on_top = f"memory is with {gigabytes(kept)} {on_top}" if kept else on_top
+        said.append(f"the largest batch that fits is {first.room.largest:,}; {on_top}")
     if first.billed is not None and first.rentals:
         prices = [rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1]
         if prices:
@@ -195,7 +197,7 @@ def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[Re
 def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     job, training, trains = found.question, point.training, found.subject.training
     too_large = lacks(training)
-    memory = ("memory", _memory(training.room, ON_TOP[found.device.machine.kind]))
+    memory = ("memory", _memory(training.room, found.device.machine.kind))
     rows = [memory] if too_large else []
     rows += [
         ("step", duration(training.step) + (", if it fitted" if too_large else "")),
@@ -209,18 +211,23 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     return rows + _parallel(training) + _grounds(point)
 
 
-def _memory(room: Room | None, on_top: str) -> str:
+def _memory(room: Room | None, kind: str) -> str:
     if room is None:
         return "not known"
-    needed = f"{gigabytes(room.needed)} of tensors"
+    on_top = _on_top(room, kind)
     if room.limit is None:
-        return f"{needed}; the memory of the device is not known"
+        return f"{gigabytes(room.whole)}, {on_top}; the memory of the device is not known"
     if not room.fits:
         largest = f"the largest batch that fits is {room.largest:,}" if room.largest else "not even one sample fits"
-        return f"{needed}: does not fit in {gigabytes(room.limit)}, {gigabytes(room.lacking)} are missing; {largest}"
+        missing = f"{gigabytes(room.lacking)} are missing; {largest}"
+        return f"does not fit in {gigabytes(room.limit)}: {gigabytes(room.whole)}, {on_top}; {missing}"
     most = f"; largest batch {room.largest:,}" if room.largest is not None else ""
     close = ", but little is left" if room.close else ""
-    return f"{needed} of {gigabytes(room.limit)}: fits{close}{most} ({on_top})"
+    return f"fits{close}: {gigabytes(room.whole)} of {gigabytes(room.limit)}, {on_top}{most}"
+
+
+def _on_top(room: Room, kind: str) -> str:
+    return f"{gigabytes(room.reserve)} of it {ON_TOP[kind]}" if room.reserve else ON_TOP[kind]
 
 
 def _parallel(training: Training) -> list[tuple[str, str]]:
@@ -293,8 +300,8 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
 
 def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
     step, training, room = point.step, point.training, point.training.room
-    memory = {"needed_bytes": room.needed, "limit_bytes": room.limit, "fits": room.fits, "lacking_bytes": room.lacking,
-              "largest_batch": room.largest} if room is not None else None  # fmt: skip
+    memory = {"needed_bytes": room.needed, "reserve_bytes": room.reserve, "limit_bytes": room.limit, "fits": room.fits,
+              "lacking_bytes": room.lacking, "largest_batch": room.largest} if room is not None else None  # fmt: skip
     return {
         "batch": step.case.batch, "step_s": _record(training.step), "step_one_gpu_s": _record(training.alone),
         "samples_per_s": _record(training.samples_per_second), "steps_per_epoch": training.steps,

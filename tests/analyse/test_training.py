@@ -42,22 +42,27 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
     assert room_of(lines, 40, 1700).needed == 1600
     room = room_of(lines, 50, 1600)
     assert (room.fits, room.lacking, room.largest) == (False, 300.0, 40)
-    assert room_of(lines, 40, 1600).close
-    assert not room_of(lines, 40, 3000).close
     assert room_of(lines, 10, 900).largest == 0
+
+
+def test_what_stays_free_is_no_room_for_tensors() -> None:
+    lines = (MemoryLine(400, 30),)
+    room = room_of(lines, 40, 1700, reserve=100)
+    assert (room.needed, room.whole, room.fits, room.lacking, room.largest) == (1600, 1700, True, 0.0, 40)
+    more = room_of(lines, 41, 1700, reserve=100)
+    assert (more.needed, more.whole, more.fits, more.lacking, more.largest) == (1630, 1730, False, 30.0, 40)
+    assert room_of(lines, 1, 1700, reserve=1300).largest == 0
 
 
 def test_a_device_whose_memory_is_not_known_neither_fits_nor_does_not() -> None:
     room = room_of((MemoryLine(1000, 10),), 10, None)
-    assert (room.fits, room.largest, room.close, room.lacking) == (None, None, False, 0.0)
+    assert (room.fits, room.largest, room.lacking) == (None, None, 0.0)
 
 
 def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
-    said = {needed: (Room(needed, 1000.0, None).fits, Room(needed, 1000.0, None).close, Room(needed, 1000.0, None).lacking)
-            for needed in (900, 901, 999, 1000, 1001)}  # fmt: skip
-    assert said == {
-        900: (True, False, 0.0), 901: (True, True, 0.0), 999: (True, True, 0.0), 1000: (True, True, 0.0),
-        1001: (False, False, 1.0),
+    rooms = {needed: Room(needed, 1000.0, None, reserve=100) for needed in (800, 801, 900, 901)}
+    assert {needed: (room.fits, room.close, room.lacking) for needed, room in rooms.items()} == {
+        800: (True, False, 0.0), 801: (True, True, 0.0), 900: (True, True, 0.0), 901: (False, False, 1.0),
     }  # fmt: skip
 
 

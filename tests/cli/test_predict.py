@@ -76,14 +76,18 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     said = perfctl("predict", "--model", model, "--batch", 512, "--device", "T4", "--json", "--dataset-size", 1000)
     memory = said.json["batches"][0]["memory"]
     assert memory["fits"] is False
-    assert memory["lacking_bytes"] == memory["needed_bytes"] - 16e9 > 0
+    assert memory["reserve_bytes"] == 2**30
+    assert memory["lacking_bytes"] == memory["needed_bytes"] + 2**30 - 16e9 > 0
     largest = memory["largest_batch"]
     edges = perfctl("predict", "--model", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json")
     assert [point["memory"]["fits"] for point in edges.json["batches"]] == [True, False]
     text = " ".join(
         perfctl("predict", "--model", model, "--batch", 512, "--device", "T4", "--dataset-size", 1000).out.split()
     )
-    assert f"does not fit in 16 GB, {memory['lacking_bytes'] / 1e9:.3g} GB are missing" in text
+    whole = (memory["needed_bytes"] + 2**30) / 1e9
+    kept = "1.07 GB of it reserved for the CUDA context and the allocator"
+    assert f"does not fit in 16 GB: {whole:.3g} GB, {kept}" in text
+    assert f"{memory['lacking_bytes'] / 1e9:.3g} GB are missing" in text
     assert f"the largest batch that fits is {largest}" in text
     assert "Cost of" not in text
 
@@ -167,6 +171,28 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     inference = perfctl(*words, "--infer").json["batches"][0]
     assert inference["step_s"]["value"] < said.json["batches"][0]["step_s"]["value"]
     assert inference["memory"]["needed_bytes"] < exact.memory.peak.bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "words"),
+    [("torchvision:squeezenet1_1", "fp16", ()), ("torchvision:squeezenet1_1", "tf32", ("--infer",)),
+     ("resnet:depth=10,stages=3,width=8", "bf16", ()), ("mnist_cnn", "fp32", ("--optimizer", "adam"))],
+)  # fmt: skip
+def test_memory_by_precision_is_that_of_an_estimate_whose_largest_batch_has_room_for_fragments_too(
+    perfctl: Callable[..., Any], model: str, precision: str, words: tuple[str, ...]
+) -> None:
+    given = "name=X1,fp32_tflops=8,bandwidth_gbs=320,memory_gb=1.2,tensor_fp16_tflops=65,tensor_bf16_tflops=65,tensor_tf32_tflops=30"
+    on = ("--batch", 3, "--precision", precision, "--json")
+    said = perfctl("predict", model, *on, "--device-spec", given, *words)
+    assert said.code == 0, said.err
+    found = said.json["batches"][0]["memory"]
+    mode = ("--mode", "infer") if words == ("--infer",) else ("--optimizer", said.json["optimizer"])
+    paper = perfctl("estimate", model, *on, "--memory", "1200MB", *mode)
+    assert paper.code == 0, paper.err
+    assert found["needed_bytes"] == paper.json["batches"]["3"]["memory"]["peak"]["bytes"]
+    fit = paper.json["largest_batch"]
+    assert found["reserve_bytes"] == fit["reserve"] == 2**30
+    assert 3 < fit["batch"] <= found["largest_batch"]
 
 
 def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,8 @@ class OpPlan(NamedTuple):
 
 _BY_VALUES = ("torchvision.nms", "aten.linalg_matrix_exp")
 """Their result, or their work, depends on values, though no tag says so."""
+_OWN_KERNEL = frozenset({"aten.silu_backward", "aten.mish_backward"})
+"""Composite elsewhere (on meta), but one kernel on CPU and CUDA: native_functions.yaml."""
 _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
@@ -58,8 +60,10 @@ def plan_for(func: Any) -> OpPlan:
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
     free = namespace in BOOKKEEPING or name in FREE or bool(func.is_view)
-    composite = _decomposes(func) and torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    composite = (
+        name not in _OWN_KERNEL
+        and _decomposes(func)
+        and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), torch._C.DispatchKey.CompositeImplicitAutograd)
     )
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:

@@ -29,13 +29,14 @@ from perfctl.orchestrator.actions.files import check_free, replacing, user_folde
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
-from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device
+from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device, memory_pair
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, Board
 from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.memory import by_batch
+from perfctl.orchestrator.analyse.memory import by_batch, of_plan
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.predict.grid import Network
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.step_parts import merged
@@ -59,6 +60,8 @@ CARDS = (
 """Cards of desktops and workstations in the page, beside boards of servers. A page with all would be twice as large."""
 OTHERS = ("P100 PCIe 12 GB", "A2", "A16 (one of four)", "MI250 (one of two dies)")
 """Boards of servers that are not in it: rare, or with the figures of another."""
+TRACED_IN = ("fp32", "fp16")
+"""Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES), but see :func:`_precisions`."""
 KEPT = 64
 """Networks whose answers are kept."""
 
@@ -144,7 +147,11 @@ def planned_model(spec: str) -> Model:
     planned = plan(spec)
     names = {one: canonical(planned.family, {**planned.settings, "optimizer": one}) for one in OPTIMIZERS}
     network = Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names)
-    return Model(network, {name: by_batch.lines_of_plan(planned, name) for name in OPTIMIZERS})
+    lines = {
+        precision: {name: of_plan.lines_of_plan(planned, name, precision) for name in OPTIMIZERS}
+        for precision in TRACED_IN
+    }
+    return Model(network, lines)
 
 
 def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
@@ -227,20 +234,33 @@ def _traced(model: str) -> Model | str:
         session = Session(Request(model, optimizer="adam", memory=True))
     except ModelError as error:
         return error.message
-    first, second = (session.at(batch) for batch in TRACED_AT)
+    plain = first, second = memory_pair(session, "fp32")
     if first.problem or second.problem:
         return first.problem or second.problem or ""
     works = operations_of(first.ops, TRACED_AT[0])
     unknown = sum(work.calls for work in works if work.kind == "other")
     notes = [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
-    lines: dict[str, tuple[MemoryLine, ...]] | None = None
-    if first.memory_trace is not None and second.memory_trace is not None:
-        try:
-            parts = by_batch.lines_by_part(first.memory_trace, second.memory_trace, TRACED_AT)
-            lines = {name: _with_state(parts, name, first.parameters) for name in OPTIMIZERS}
-        except by_batch.LinesError as error:
-            notes.append(f"memory is not known at other batch sizes than traced: {error}")
+    lines: dict[str, dict[str, tuple[MemoryLine, ...]]] | None = None
+    try:
+        pairs = {name: memory_pair(session, name) if name != "fp32" else plain for name in _precisions(first)}
+        lines = {name: _by_optimizer(pair) for name, pair in pairs.items()}
+    except by_batch.LinesError as error:
+        notes.append(f"memory is not known at other batch sizes than traced: {error}")
     return Model(Network(model, model.partition(":")[0], merged(works), first.parameters), lines, tuple(notes))
+
+
+def _by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine, ...]]:
+    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
+    one, other = (found.memory_trace for found in pair)
+    if one is None or other is None:
+        raise by_batch.LinesError("the trace has none")
+    parts = by_batch.lines_by_part(one, other, TRACED_AT)
+    return {name: _with_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
+
+
+def _precisions(found: Estimate) -> tuple[str, ...]:
+    """A softmax reads float16 as it is and bfloat16 after a cast, so that a model with one has lines of its own for bf16."""
+    return (*TRACED_IN, "bf16") if any(op.op == "aten._softmax" for op in found.ops) else TRACED_IN
 
 
 def _with_state(
@@ -286,7 +306,12 @@ def _model_from(found: Any) -> Model | None:
     with suppress(KeyError, TypeError, ValueError):
         works, lines = tuple(Operation(*row) for row in found["works"]), found["lines"]
         if lines is not None:
-            lines = {one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in lines[one]) for one in OPTIMIZERS}
+            lines = {
+                precision: {
+                    one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in of[one]) for one in OPTIMIZERS
+                }
+                for precision, of in lines.items()
+            }
         network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
         return Model(network, lines, tuple(map(str, found["notes"])))
     return None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import Request, need_torch, open_session, without_driver_warning
+from perfctl.orchestrator.actions.estimate import Request, Session, need_torch, open_session, without_driver_warning
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
@@ -22,12 +22,14 @@ from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, S
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import Board
 from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
-from perfctl.orchestrator.analyse.memory.by_batch import LinesError, inference_lines, lines_of, lines_of_plan
+from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_of, reserve_on
+from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan
 from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board, unsure_for
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import workload_of
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
 from perfctl.workloads.models.plan import canonical, family_of, plan
@@ -105,8 +107,9 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     known = known_of(question.store, device, messages)
     training, inputs, seq = not question.infer, question.inputs, question.seq
     subject = find_subject(
-        question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq, messages=messages
-    )
+        question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq,
+        precision=question.precision, messages=messages,
+    )  # fmt: skip
     points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
     notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points),
                                 *_price_notes(prices, device, points[0]))))  # fmt: skip
@@ -117,7 +120,6 @@ def _point(
     question: Question, subject: Subject, device: Device, known: Known, prices: PriceTable, batch: int
 ) -> AnswerPoint:
     step = step_on(device.machine, question, subject, known, batch)
-    lines, memory = subject.lines, device.machine.memory_bytes
     try:
         found = cost.training(
             cost.Span(step.seconds, step.low, step.high),
@@ -126,11 +128,18 @@ def _point(
             prices=for_board(prices.prices, device.board) if device.board is not None else (),
             power=power_of(known, device, subject.model, question.power),
             tariff=question.tariff,
-            room=cost.room_of(lines, batch, memory) if lines is not None else None,
+            room=_room(subject, device.machine, batch),
         )
     except ValueError as error:
         raise UsageError(f"`gpus` {question.gpus}: {error}", "Give `interconnect` in GB/s, or `efficiency`") from error
     return AnswerPoint(step, found)
+
+
+def _room(subject: Subject, machine: Machine, batch: int) -> cost.Room | None:
+    """None where the model's memory is not known."""
+    if subject.lines is None:
+        return None
+    return cost.room_of(subject.lines, batch, machine.memory_bytes, reserve_on(machine.kind))
 
 
 def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
@@ -154,8 +163,6 @@ def job_on(board: Board | None, question: Question, subject: Subject, batch: int
 
 def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
     yield "loading and preparing data, validation and checkpoints are not in the times"
-    if question.precision in ("bf16", "fp16"):
-        yield "memory is worked out in fp32; under autocast activations take less, so a step needs less than this"
     if question.gpus > NETWORK_FROM and question.link_gbs is None and question.efficiency is None:
         network = "give the speed of the network between them with 'perfctl predict --interconnect GB/s'"
         yield f"more than {NETWORK_FROM} GPUs are in several machines: {network}"
@@ -216,9 +223,10 @@ def find_subject(
     optimizer: str | None = None,
     inputs: tuple[str, ...] = (),
     seq: int | None = None,
+    precision: str = "fp32",
     messages: Messages = SILENT,
 ) -> Subject:
-    """The model's operations, parameters and memory at any batch size.
+    """The model's operations, parameters and memory at any batch size; the memory alone depends on the precision.
 
     A network of a family comes from its plan and needs no torch; every other model is traced without data at two batch
     sizes. Raises UsageError, or PerfctlError when the model's own code fails.
@@ -226,11 +234,11 @@ def find_subject(
     if optimizer is not None and optimizer not in answers.OPTIMIZERS:
         raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}")
     if family_of(model) is not None and not inputs and seq is None:
-        return _planned(model, training, optimizer)
-    return _traced(model, training, optimizer, inputs, seq, messages)
+        return _planned(model, training, optimizer, precision)
+    return _traced(model, training, optimizer, inputs, seq, precision, messages)
 
 
-def _planned(spec: str, training: bool, asked: str | None) -> Subject:
+def _planned(spec: str, training: bool, asked: str | None, precision: str) -> Subject:
     try:
         planned = plan(spec)
         if asked in IN_SPEC:  # as if the specification said so: its runs are then found
@@ -238,14 +246,15 @@ def _planned(spec: str, training: bool, asked: str | None) -> Subject:
     except SpecError as error:
         raise UsageError(f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family") from error
     optimizer = (asked or planned.optimizer) if training else ""
-    lines = lines_of_plan(planned, optimizer) if training else inference_lines(planned)
+    lines = lines_of_plan(planned, optimizer, precision) if training else inference_lines(planned, precision)
     works = operations_of_plan(planned)
     return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines)
 
 
 def _traced(
-    model: str, training: bool, asked: str | None, inputs: tuple[str, ...], seq: int | None, messages: Messages
-) -> Subject:
+    model: str, training: bool, asked: str | None, inputs: tuple[str, ...], seq: int | None, precision: str,
+    messages: Messages,
+) -> Subject:  # fmt: skip
     need_torch()
     optimizer = asked or (None if workload_of(model) is not None else answers.DEFAULT_OPTIMIZER)
     mode = "train" if training else "infer"
@@ -254,8 +263,9 @@ def _traced(
         session = open_session(asked_for)
         if session.is_built:
             messages.note(f"tracing {model} without data")
-        first, second = (session.at(batch) for batch in TRACED_AT)
-    for found in (first, second):
+        first = session.at(TRACED_AT[0])
+        pair = memory_pair(session, precision)
+    for found in (first, *pair):
         if found.problem is not None:
             remedy = f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
             raise PerfctlError(f"{model} cannot be traced without data: {found.problem}", remedy)
@@ -264,16 +274,29 @@ def _traced(
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
     works = operations_of(first.ops, TRACED_AT[0])
     lines, notes = None, [*session.notes, *_doubts(works, first)]
-    if first.memory_trace is None or second.memory_trace is None:
-        notes.append("memory unknown: the trace has none")
-    else:
-        try:
-            lines = lines_of(first.memory_trace, second.memory_trace, TRACED_AT)
-        except LinesError as error:
-            notes.append(f"memory unknown at batch sizes that were not traced: {error}")
+    try:
+        lines = _lines(pair)
+    except LinesError as error:
+        notes.append(f"memory unknown at batch sizes that were not traced: {error}")
     name = session.facts.name
     said = optimizer if training else ""
     return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes))
+
+
+def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
+    """The estimates whose memory is that of every batch size, in a precision: in fp16 and bf16 under autocast."""
+    if PRECISIONS[precision].autocast is not None:
+        session = session.in_precision(precision)
+    one, other = (session.at(batch) for batch in TRACED_AT)
+    return one, other
+
+
+def _lines(pair: tuple[Estimate, Estimate]) -> tuple[MemoryLine, ...]:
+    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
+    one, other = (found.memory_trace for found in pair)
+    if one is None or other is None:
+        raise LinesError("the trace has none")
+    return lines_of(one, other, TRACED_AT)
 
 
 def _doubts(works: tuple[Operation, ...], found: Estimate) -> Iterator[str]:
@@ -315,8 +338,8 @@ def frontier_of(found: Answer, known: Known) -> cost.Frontier:
 
 
 def _fits(found: Answer, board: Board, batch: int) -> bool:
-    lines = found.subject.lines
-    return lines is None or cost.room_of(lines, batch, of_board(board).memory_bytes).fits is not False
+    room = _room(found.subject, of_board(board), batch)
+    return room is None or room.fits is not False
 
 
 def _training(

@@ -29,7 +29,8 @@ CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activati
 CONTEXT = (250 << 20, 1350 << 20)
 """CUDA context and loaded kernels, least and most: outside of the allocator. Sources: docs/formulas.md."""
 RESERVE = 1 << 30
-"""Bytes that the largest batch leaves free by default: for the context, cuDNN's workspace and fragmentation."""
+"""Bytes that stay free by default: for the CUDA context, the workspaces of cuBLAS and cuDNN, and fragmentation. What each
+takes: docs/formulas.md, Memory."""
 NOT_KNOWN = (
     "cuDNN workspace (by algorithm, chosen at run time)",
     "CUDA context and loaded kernels (by GPU, driver and libraries)",

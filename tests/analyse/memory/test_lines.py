@@ -1,4 +1,4 @@
-"""Memory at any batch from two traces, and from a plan without any."""
+"""Memory at any batch from two traces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from perfctl.orchestrator.analyse.memory.by_batch import (
     largest_fitting,
     lines_by_part,
     lines_of,
-    lines_of_plan,
     peak_at,
     upper,
 )
 from perfctl.orchestrator.analyse.memory.trace import peak
 from perfctl.records.paper import Allocation, MemoryTrace
-from perfctl.workloads.models.plan import plan
 
 
 def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9) -> MemoryTrace:
@@ -81,13 +79,13 @@ def test_backwards_last_moment_is_not_the_optimizers() -> None:
     assert (before, after) == ((MemoryLine(1000, 30),), (MemoryLine(1500, 0),))
 
 
-def traced(model: str, optimizer: str, batch: int) -> Any:
+def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> Any:
     pytest.importorskip("torch")
     from perfctl.orchestrator.actions.estimate import Request, Session
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CUDA builds of torch say in the first backward that there is no driver
-        session = Session(Request(model, optimizer=optimizer, memory=True))
+        session = Session(Request(model, optimizer=optimizer, memory=True, precision=precision))
         return session.at(batch)
 
 
@@ -98,31 +96,16 @@ def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
         assert peak_at(lines, batch) == traced("mnist_cnn", "adadelta", batch).memory.peak.bytes
 
 
-@pytest.mark.parametrize(
-    ("spec", "optimizer", "within"),
-    [("mlp:depth=4,width=96", "sgd", 0.0), ("vgg:batchnorm=yes,width=16", "momentum", 0.0),
-     ("vgg:kernel=5,activation=gelu,width=8", "sgd", 0.0), ("mlp:width=96", "adam", 0.01),
-     ("resnet:width=16,activation=silu", "adam", 0.03), ("inception:width=16,blocks=3,activation=tanh", "sgd", 0.03)],
-)  # fmt: skip
-def test_a_plans_lines_are_close_to_the_trace_of_the_built_model(spec: str, optimizer: str, within: float) -> None:
-    """Branches are put together in an order of autograd's own, and Adam's square roots live as long as Python keeps them."""
-    lines = lines_of_plan(plan(spec), optimizer)
-    for batch in (2, 48):
-        assert peak_at(lines, batch) == pytest.approx(
-            traced(spec, optimizer, batch).memory.peak.bytes, rel=within, abs=0
-        )
-
-
 def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers() -> None:
     pytest.importorskip("torchvision")
     from perfctl.orchestrator.actions.predict.calculator import trace_all
 
     ((found,), left_out) = trace_all(("squeezenet1_1",), lambda *said: None)
     assert left_out == () and found.lines is not None
-    for optimizer in ("sgd", "momentum", "adam"):
-        small, more = (traced("torchvision:squeezenet1_1", optimizer, batch).memory_trace for batch in (2, 3))
+    for precision, optimizer in (("fp32", "sgd"), ("fp32", "momentum"), ("fp32", "adam"), ("fp16", "momentum")):
+        small, more = (
+            traced("torchvision:squeezenet1_1", optimizer, batch, precision).memory_trace for batch in (2, 3)
+        )
         for batch in (1, 2, 32, 500):
-            assert peak_at(found.lines[optimizer], batch) == peak_at(lines_of(small, more, (2, 3)), batch), (
-                optimizer,
-                batch,
-            )
+            expected = peak_at(lines_of(small, more, (2, 3)), batch)
+            assert peak_at(found.lines[precision][optimizer], batch) == expected, (precision, optimizer, batch)

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from perfctl.orchestrator.analyse.memory.by_batch import (
-    MemoryLine,
-    _Step,
-    _train,
-    inference_lines,
-    lines_of_plan,
-    peak_at,
-)
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, peak_at
+from perfctl.orchestrator.analyse.memory.of_plan import _Step, _train, inference_lines, lines_of_plan
 from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of_plan
 from perfctl.records.paper import Plan, PlanLayer
 
@@ -45,13 +39,13 @@ def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_
     plain = lines_of_plan(ONE, "sgd")
     assert lines_of_plan(ONE, "momentum") == tuple(MemoryLine(line.fixed + 176, line.per_sample) for line in plain)
     loss, gradient = (MemoryLine(line.fixed + 352, line.per_sample) for line in plain)
-    # The step comes last, when the answers' gradient is gone: the square roots of all 44.
-    assert lines_of_plan(ONE, "adam") == (loss, gradient, MemoryLine(gradient.fixed + 4 * 44, 4 * 10 + 8 + 16))
+    # The step comes last, when the loss, its gradient and the answers are gone: the square roots of all 44.
+    assert lines_of_plan(ONE, "adam") == (loss, gradient, MemoryLine(gradient.fixed - 8 + 4 * 44, 4 * 10 + 8))
     assert lines_of_plan(ONE, "adamw") == lines_of_plan(ONE, "adam")
     fullest = [
         max(line.fixed for line in lines_of_plan(ONE, name)) - plain[-1].fixed for name in ("adadelta", "rmsprop")
     ]
-    assert fullest == [(2 + 2) * 4 * 44, (1 + 1) * 4 * 44]  # state and copies
+    assert fullest == [(2 + 2) * 4 * 44 - 8, (1 + 1) * 4 * 44 - 8]  # state and copies, without the loss
 
 
 def test_inference_lets_go_of_what_has_been_read() -> None:
@@ -98,7 +92,7 @@ def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_
     image, small = 4 * 180, 4 * 45
     # conv + norm; norm + act; act + pool with its places; pool + add; pool + add + cat; cat + fc.
     fullest = max(2 * image, image + small + 8 * 45, small + small + 2 * small, 4 * 90 + 16)
-    assert inference_lines(CNN) == (MemoryLine(parameters, inputs + fullest),)
+    assert inference_lines(CNN) == (MemoryLine(parameters + 2 * 4 * 5, inputs + fullest),)  # with a norm's statistics
     wide = plan_of(CONV, PlanLayer("pool", "max_pool", (0,), (5, 6, 6), (5, 6, 6), kernel=3, padding=1), classes=4)
     assert inference_lines(wide) == (MemoryLine(4 * 135, inputs + image + image + 8 * 180),)
 
@@ -136,7 +130,7 @@ def test_every_moment_of_a_network_with_branches() -> None:
     assert backward == [
         (1504, 2192), (1504, 2552),  # fc: gradients of 364 parameters and of its input
         (1504, 2176), (1504, 2176),  # flat and cat hand it on, and cat's output is gone
-        (1504, 2176), (1504, 2356),  # add: its first gradient and cat's part are put together, the second added in place
+        (1504, 2176), (1504, 2356), (1504, 2536),  # add: a new sum of cat's part and its first gradient, another with its second
         (1504, 1996), (1504, 2716),  # pool: an image
         (1504, 2176), (1504, 2896),  # act: another
         (1544, 1456), (1544, 2176),  # norm: 10 parameters; act's output is gone
@@ -147,8 +141,8 @@ def test_every_moment_of_a_network_with_branches() -> None:
     fullest = [(1504 + start, 2896 + 440), (1544 + start, 2176 + 440), (2044 + start, 736 + 440)]
     assert list(lines_of_plan(CNN, "sgd")) == fullest
     adam = [(fixed + 2 * 4 * 509, each) for fixed, each in fullest]
-    # A copy of all parameters, beside all gradients, the loss, the answers and the input.
-    last = (start + 2 * 4 * 509 + 4 * 509 + 8 + 4 * 509, 16 + 440)
+    # A copy of all parameters, beside all gradients and the input.
+    last = (start + 2 * 4 * 509 + 4 * 509 + 4 * 509, 440)
     assert list(lines_of_plan(CNN, "adam")) == [*adam, last]
 
 
@@ -167,13 +161,13 @@ def test_a_skipped_layers_gradient_is_a_new_sum_while_the_additions_own_is_still
     assert loss == [(8, 1472), (8, 1488), (8, 1504)]
     assert backward == [
         (2904, 1472), (2904, 2192), (2904, 1456), (2904, 1456),  # fc's 724 parameters; add hands its gradient to both
-        (3804, 1456), (3804, 2176), (3804, 2896),  # b: its input's gradient, and the sum with what add handed on
+        (3804, 1456), (3804, 2176), (3804, 2176),  # b: its input's gradient; its input goes, the sum with what add gave comes
         (4344, 736),
     ]  # fmt: skip
     assert end == (4 * (135 + 225 + 724) + 8, 16)
 
 
-def test_a_second_gradient_of_one_layer_is_added_in_place_where_nobody_else_holds_the_first() -> None:
+def test_the_gradients_of_two_readers_are_summed_when_the_second_has_let_go_of_its_own() -> None:
     plan = plan_of(
         CONV, conv("a", 0), conv("b", 0), PlanLayer("cat", "concat", (1, 2), (5, 6, 6), (10, 6, 6)),
         PlanLayer("flat", "flatten", (3,), (10, 6, 6), (360, 1, 1)),
@@ -185,7 +179,7 @@ def test_a_second_gradient_of_one_layer_is_added_in_place_where_nobody_else_hold
     assert backward == [
         (5784, 2192), (5784, 3632), (5784, 2176), (5784, 2176),
         (6684, 2176), (6684, 2896),  # b: cat's gradient is still held for a
-        (7584, 2896), (7584, 3616),  # a: its own is added to b's, cat's goes
+        (7584, 2896), (7584, 3616), (7584, 2176),  # a: cat's gradient and the input go, then the sum with b's comes
         (8124, 736),
     ]  # fmt: skip
     assert end == (4 * (135 + 225 + 225 + 1444) + 8, 16)

@@ -16,12 +16,13 @@ from perfctl.orchestrator.actions.predict.predict import answer
 from perfctl.orchestrator.analyse.answer import Question
 from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, named
+from perfctl.orchestrator.analyse.memory.by_batch import reserve_on
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.report.calculator import CalculatorView, Known, Model, Place, page_view
+from perfctl.orchestrator.report.calculator import SAME_BYTES, CalculatorView, Known, Model, Place, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
 from perfctl.workloads.models.plan import canonical, read_settings
 from tests.report import calculator_points as points
@@ -198,14 +199,15 @@ def canonical_of(model: str) -> str:
 def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[str, Any]:
     """Raises ValueError where there is nothing to predict."""
     case = case_of(choice["model"], choice["batch"], choice["precision"], choice["optimizer"])
-    step = predict(case, device.machine, known.measured, known.fits)
+    machine = device.machine
+    step = predict(case, machine, known.measured, known.fits)
     sheet = device.board.gpu if device.board else None
     job = Job(choice["batch"], choice["samples"], choice["epochs"], choice["gpus"], case.parameters,
               sheet.link_gbs if sheet else None, "", choice["overlap"], choice["efficiency"] or None)  # fmt: skip
-    lines = (model_of(choice["model"]).lines or {})[choice["optimizer"]]
+    lines = (model_of(choice["model"]).lines or {})[SAME_BYTES.get(choice["precision"], choice["precision"])]
     found = training(
         Span(step.seconds, step.low, step.high), job, backward=step.phases.get("backward"),
-        room=room_of(lines, choice["batch"], device.machine.memory_bytes),
+        room=room_of(lines[choice["optimizer"]], choice["batch"], machine.memory_bytes, reserve_on(machine.kind)),
     )  # fmt: skip
     result: dict[str, Any] = points.said_of(step, found)
     return result
