@@ -478,7 +478,8 @@ def _before_kernels(run: Run, took: int) -> str:
     before = sum(copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first)
     if before < took / 10:
         return ""
-    return f" {'All' if before == took else time(before)} of it came before the first kernel."
+    much = "All" if before == took else "Most" if before > took / 2 else "Part"
+    return f" {much} of it came before the first kernel."
 
 
 def _missing(prepared: PreparedRun, *, derived: bool) -> Iterator[Finding]:
