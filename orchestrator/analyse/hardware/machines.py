@@ -31,6 +31,10 @@ class Machine:
     """Last-level cache. None: not known."""
     launch_seconds: float | None = None
     """Host time to start one operation. None: not known."""
+    power_w: float | None = None
+    """Board power. None: not known."""
+    process_nm: int | None = None
+    """Process that the chip is made in. None: not known."""
 
 
 class DeviceError(ValueError):
@@ -81,6 +85,7 @@ def of_board(board: Board) -> Machine:
         name=board.name, kind="gpu", flops_per_second=gpus.flops_per_second(gpu),
         bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
         clock_hz=gpu.boost_mhz * 1e6, l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
+        power_w=gpu.power_w, process_nm=gpus.PROCESS_NM.get(gpu.capability),
     )  # fmt: skip
 
 
