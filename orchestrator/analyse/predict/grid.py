@@ -181,7 +181,7 @@ class _Maker:
         self.known: dict[Hashable, int] = {}
         self.floor_at = cache(lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates))
         self.own_at: dict[Hashable, float] = {}
-        self.kept: dict[Hashable, float] = {}
+        self.kept: shipped.Kept = {}
         self.units: dict[tuple[int, int, str], tuple[tuple[str, int, float], ...]] = {}
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 

@@ -191,7 +191,9 @@ def predict(
     costs = shipped.on_machine(basis.published, case, machine) if basis.published is not None else basis.fit
     by_layer = shares(costs, case, machine, found.seconds, found.phases if own else None)
     near = shipped.nearest_words(basis.published, case, machine) if basis.published is not None else ""
-    return replace(found, nearest=near, shares=by_layer, drivers=() if own or basis.fit is None else drivers(basis.fit, case))
+    return replace(
+        found, nearest=near, shares=by_layer, drivers=() if own or basis.fit is None else drivers(basis.fit, case)
+    )
 
 
 def basis_of(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, log
@@ -264,19 +264,24 @@ def _below(peaks: tuple[float, float, float], precision: str, machines: tuple[st
     return tuple(found)
 
 
-def gpu_seconds(fit: Published, case: StepSpec, machine: Machine, kept: dict[Hashable, float] | None = None) -> float:
+Kept = dict[tuple[str, str, int], dict[str, float]]
+"""(precision, optimizer, batch) -> machine -> seconds of the GPU, of one network."""
+
+
+def gpu_seconds(fit: Published, case: StepSpec, machine: Machine, kept: Kept | None = None) -> float:
     """Of the GPU alone. Raises ValueError without a peak for the precision.
 
-    kept: seconds of single machines, of this network; filled in for the next time.
+    kept: what was worked out for this network before; filled in.
     """
-    many: tuple[tuple[int, float], ...] | None = None
-    kept, best, asked = {} if kept is None else kept, float("inf"), (case.precision, case.optimizer, case.batch)
-    for other in (machine, *_below(peaks_of(machine, case.precision), case.precision)):
-        key = (other.name, asked)
-        if key not in kept:
-            rates, many = on_machine(fit, case, other).rates, many or amounts(case)
-            kept[key] = sum(rates[place] * amount for place, amount in many)
-        best = min(best, kept[key])
+    lower = _below(peaks_of(machine, case.precision), case.precision)
+    kept, asked = {} if kept is None else kept, (case.precision, case.optimizer, case.batch)
+    known = kept.setdefault(asked, {})
+    if missing := [other for other in (machine, *lower) if other.name not in known]:
+        many = amounts(case)
+        for other in missing:
+            rates = on_machine(fit, case, other).rates
+            known[other.name] = sum(rates[place] * amount for place, amount in many)
+    best = min(known[machine.name], *(known[other.name] for other in lower)) if lower else known[machine.name]
     if case.precision == "tf32":
         return min(best, gpu_seconds(fit, replace(case, precision="fp32"), machine, kept))
     return best
@@ -311,7 +316,10 @@ class Around(NamedTuple):
     host_width: float
 
     def of(self, gpu: float) -> Predicted:
-        low, high = max(gpu / self.gpu_width, self.host / self.host_width), max(gpu * self.gpu_width, self.host * self.host_width)
+        low, high = (
+            max(gpu / self.gpu_width, self.host / self.host_width),
+            max(gpu * self.gpu_width, self.host * self.host_width),
+        )
         return Predicted(max(gpu, self.host), low, high)
 
 
