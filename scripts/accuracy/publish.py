@@ -46,6 +46,8 @@ TOGETHER, PRIOR, FACTOR, COUNT = 0.05, 0.01, 2.0, 0.6
 SMALL = 4
 """Up to this batch the host may be what a network waits for: such steps teach the host's time alone."""
 COVERED = 0.9
+MARGIN = 1.2
+"""Width for a new device over what the errors of left-out devices say: a dozen devices say little about the next one."""
 TRAINING_STARTS = 3.0
 """Operations started in training for one started in inference: no published row of training is that small."""
 SOURCES = (
@@ -269,7 +271,7 @@ def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
             place = int(np.searchsorted(np.cumsum(weight[order]) / weight.sum(), COVERED))
             spread[f"{what} {key}"] = round(float(missed_all[order][min(place, len(order) - 1)]), 4)
     for key in ("iT", "iV", "tT", "tV"):
-        spread[f"new {key}"] = max(spread[f"new {key}"], spread[f"known {key}"])
+        spread[f"new {key}"] = round(MARGIN * max(spread[f"new {key}"], spread[f"known {key}"]), 4)
     return spread
 
 

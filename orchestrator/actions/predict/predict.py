@@ -120,8 +120,7 @@ def _point(
         found = cost.training(
             cost.Span(step.seconds, step.low, step.high),
             job_on(device.board, question, subject, batch),
-            # Of published steps the phases are worked out, not learned: communication may hide behind the whole step.
-            backward=step.phases.get("backward") if step.way != "published" else None,
+            backward=_backward(step),
             prices=for_board(prices.prices, device.board) if device.board is not None else (),
             power=power_of(known, device, subject.model, question.power),
             tariff=question.tariff,
@@ -130,6 +129,11 @@ def _point(
     except ValueError as error:
         raise UsageError(f"`gpus` {question.gpus}: {error}", "Give `interconnect` in GB/s, or `efficiency`") from error
     return AnswerPoint(step, found)
+
+
+def _backward(step: StepTime) -> float | None:
+    """Of a published step the phases are worked out, not learned: None, so that communication may hide behind all of it."""
+    return step.phases.get("backward") if step.way != "published" else None
 
 
 def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
@@ -319,4 +323,4 @@ def _trainings(
         if step is not None:
             job = job_on(board, question, found.subject, batch)
             alone = cost.Span(step.seconds, step.low, step.high)
-            yield board, cost.training(alone, job, backward=step.phases.get("backward"), prices=(price,))
+            yield board, cost.training(alone, job, backward=_backward(step), prices=(price,))

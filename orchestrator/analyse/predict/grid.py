@@ -24,7 +24,7 @@ TOLERANCE = 0.004
 """Largest error of a line, as a share of the prediction."""
 ENDS = (1, 4096)
 """Batch sizes of a roofline split, whose parts are straight lines in batch."""
-MIDDLE = (8, 512)
+THREE = (1, 16, 512)
 """Batch sizes of a split by the published fit, whose parts are almost straight between and above these."""
 OCTETS = (1, 8, 64, 512, 4096)
 """Batch sizes of a fitted split, whose parts may begin at some size."""
@@ -246,9 +246,9 @@ class _Maker:
 
     def _published_split(self, costs: shipped.OnMachine, case: StepSpec) -> Split:
         """As :func:`fitted_split`, from amounts that are the same on every machine."""
-        rows: Rows = defaultdict(lambda: [0.0] * len(MIDDLE))
-        optimizers: dict[str, Rows] = {name: defaultdict(lambda: [0.0] * len(MIDDLE)) for name in OPTIMIZERS}
-        for place, batch in enumerate(MIDDLE):
+        rows: Rows = defaultdict(lambda: [0.0] * len(THREE))
+        optimizers: dict[str, Rows] = {name: defaultdict(lambda: [0.0] * len(THREE)) for name in OPTIMIZERS}
+        for place, batch in enumerate(THREE):
             for group, part, amount in self._units(element_bytes(case.precision), batch):
                 if group != "optimizer":
                     rows[group, predict.limit_of(PARTS[part])][place] += costs.rates[part] * amount
@@ -257,7 +257,7 @@ class _Maker:
                 if group == "optimizer":
                     key = group, predict.limit_of(PARTS[part])
                     into[key] = [value + costs.rates[part] * amount for value in into[key]]
-        return Split(MIDDLE, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
+        return Split(THREE, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
 
     def _units(self, size: int, batch: int, optimizer: str = OPTIMIZERS[0]) -> tuple[tuple[str, int, float], ...]:
         """(group, place in PARTS, FLOPs, bytes or count) of a step, added up."""

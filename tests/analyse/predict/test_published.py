@@ -19,7 +19,9 @@ BATCHES = (1, 7, 64, 513)
 SPECS = ("mlp", "resnet:depth=50,image=224,classes=1000", "vgg:image=64", "inception")
 
 
-def case(spec: str, precision: str = "fp32", batch: int = 64, training: bool = True, channels_last: bool = False) -> StepSpec:
+def case(
+    spec: str, precision: str = "fp32", batch: int = 64, training: bool = True, channels_last: bool = False
+) -> StepSpec:
     planned = plan(spec)
     optimizer = "momentum" if training else ""
     works = operations_of_plan(planned)
