@@ -365,8 +365,8 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
     if not is_measured(fit, case, machine):
         what = f"{'training' if case.training else 'inference'} in {case.precision}"
         known = product_of(machine.name) in fit.measured
-        has = "other precisions or directions of it were" if known else "the fit knows other devices"
-        said.append(f"no {what} on {machine.name} was published for the fit: {has}")
+        lacking = f"{what} on {machine.name}, only other figures of it" if known else f"figures of {machine.name}"
+        said.append(f"the fit has no {lacking}")
         said += unseen(fit, machine)
     if case.channels_last and element_bytes(case.precision) > 2:
         said.append("channels-last was measured in half precision only: the time is that of contiguous tensors")
@@ -412,7 +412,7 @@ def _apart(machine: Machine, name: str) -> float:
 
 def words(fit: Published) -> str:
     """The source of a prediction."""
-    return f"{fit.rows:,} published steps on {len(fit.measured)} devices, docs/prediction.md"
+    return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/prediction.md)"
 
 
 def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str:
