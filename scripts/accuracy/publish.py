@@ -43,6 +43,9 @@ from perfctl.orchestrator.analyse.predict.trees_fit import folds
 Floats = NDArray[np.float64]
 TOGETHER, PRIOR, FACTOR, COUNT = 0.05, 0.01, 2.0, 0.6
 """Pull of a regime towards its part, of a part towards its prior, of a factor towards 1; power of the rows of a source."""
+LEAST = {"conv": 0.44, "pointwise": 0.6, "grouped": 0.44, "linear": 0.6, "matmul": 0.3}
+"""Least cost of arithmetic: Winograd's F(2x2, 3x3) has 2.25 times fewer multiply-adds; boards run above the sheet's clock;
+causal attention needs half of its products. Few networks alone would not tell arithmetic from bytes."""
 SMALL = 4
 """Up to this batch the host may be what a network waits for: such steps teach the host's time alone."""
 COVERED = 0.9
@@ -128,6 +131,7 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
     for name, place in base.items():
         pull[place, place] = PRIOR**0.5 / _scale(name)
         wanted[place] = pull[place, place] * _prior(name)
+    least = np.array([LEAST.get(name.split(" ")[0], 0.0) for name, _ in keys] + [0.0] * len(base))
     kinds = [(product_of(row.machine.name), row.source, row.case.precision, row.case.training) for row in given]
     counted = Counter(kinds)
     fixed = np.array([counted[kind] ** (COUNT - 1) for kind in kinds]) ** 0.5
@@ -142,7 +146,8 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
         left = np.zeros((len(given), count))
         np.add.at(left, (at, column), share * factors[which])
         q, r = np.linalg.qr(np.vstack([left * weights[:, None], pull]))
-        costs, _ = nnls(r, q.T @ np.concatenate([weights, wanted]), maxiter=50 * count)
+        right = np.concatenate([weights * (1.0 - left @ least), wanted - pull @ least])
+        costs = nnls(r, q.T @ right, maxiter=50 * count)[0] + least
         missed = abs(left @ costs - 1.0)
         weights = fixed * np.sqrt(np.minimum(1.0, 2.0 * np.median(missed) / np.maximum(missed, 1e-9)))
         sums = np.zeros((len(given), len(names)))

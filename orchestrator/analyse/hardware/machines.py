@@ -102,7 +102,10 @@ def by_hand(text: str) -> Device:
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
     """
-    known, given = dict.fromkeys((*_NEEDED, *_PATHS, "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")), dict[str, str]()
+    known, given = (
+        dict.fromkeys((*_NEEDED, *_PATHS, "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")),
+        dict[str, str](),
+    )
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:

@@ -268,7 +268,7 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
             (*beyond_range(found.outside), *beyond_fit(fit, case, machine)), phases_of(fit, case, found.seconds, machine),
         )  # fmt: skip
     if basis.published is not None:
-        return _from_published(basis, basis.published, case, machine, floor)
+        return _from_published(basis, basis.published, case, machine)
     low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
     source = (
         f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline"
@@ -277,7 +277,8 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
     return StepTime(case, machine, *times, "roofline", source, floor, why_not=basis.why_not)
 
 
-def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine, floor: float) -> StepTime:
+def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine) -> StepTime:
+    floor = step_parts.roofline(case, shipped.as_computed(machine, case.precision))
     found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
     known = shipped.is_measured(fit, case, machine)
     return StepTime(

@@ -160,6 +160,14 @@ def peaks_of(machine: Machine, precision: str) -> tuple[float, float, float]:
     return max(products, machine.flops_per_second.get("fp32", 0.0)), depthwise, machine.bytes_per_second
 
 
+def as_computed(machine: Machine, precision: str) -> Machine:
+    """The machine whose peak for half precision is fp32's where that is faster and there are no tensor cores."""
+    own = machine.flops_per_second
+    if f"tensor {precision}" in own or own.get(precision, 0.0) >= own.get("fp32", 0.0):
+        return machine
+    return replace(machine, flops_per_second={**own, precision: own["fp32"]})
+
+
 def on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
     """Raises ValueError without a peak for the precision."""
     key = (machine.name, case.precision, case.training, case.channels_last)
