@@ -144,6 +144,7 @@ const commandOf = (c) => {
 // The sentence, the five figures below it, and the notes.
 const WAYS = {
   measured: "Measured here on this device", fitted: "Fitted to your own runs on this device",
+  published: "Learned from measurements that others published",
   transferred: "Fitted to runs on another device, and moved by peaks and bandwidth", roofline: "From the roofline alone",
 };
 const PAY = { on_demand: "on demand", spot: "as spot instances" };
@@ -299,7 +300,7 @@ const inTime = {
 };
 const MEASURES = [["training time", "training", duration, inTime], ["cost", "cost", dollars, { unit: () => 1, tick: (v) => money(v).replace(/\.00$/, "") }], ["time of a step", "step", duration, inTime], ["time per sample", "sample", duration, inTime]];
 let measure = MEASURES[0];
-const bandSaid = ({ way, coverage }) => (coverage === null ? { transferred: "the fit's range, widened for another device", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
+const bandSaid = ({ way, coverage }) => (coverage === null ? { published: "90 % of steps on left-out devices", transferred: "the fit's range, widened for another device", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
 function showCurve(answers) {
   const host = byId("curve"), [label, key, write, axis] = measure, title = label[0].toUpperCase() + label.slice(1);
   const marks = answers.map((a) => {

@@ -33,10 +33,11 @@ class Subject:
     """Memory of a step by batch. None: not known."""
     notes: tuple[str, ...] = ()
 
-    def case(self, batch: int, precision: str) -> StepSpec:
+    def case(self, batch: int, precision: str, channels_last: bool = False) -> StepSpec:
         return StepSpec(
             model=self.model, family=self.family, works=self.works, batch=batch, training=self.training,
             precision=precision, optimizer=LIKE.get(self.optimizer, self.optimizer), parameters=self.parameters,
+            channels_last=channels_last,
         )  # fmt: skip
 
 
@@ -66,6 +67,7 @@ class Question:
     seq: int | None = None
     prices: Path | None = None
     """A price table in place of the one in use."""
+    channels_last: bool = False
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""

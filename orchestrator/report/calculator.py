@@ -25,6 +25,7 @@ from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Netw
 from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS
+from perfctl.orchestrator.analyse.predict.published import Published
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.report.prices import days, sources
@@ -92,6 +93,8 @@ class Known:
     fits: Sequence[StepFitted]
     measured: Sequence[Measured]
     prices: Sequence[Price]
+    published: Published | None = None
+    """The fit that ships."""
     prices_from: str = ""
     notes: Sequence[str] = ()
     left_out: Sequence[str] = ()
@@ -162,7 +165,7 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     machines = [place.machine for place in known.places]
     price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
     data = {
-        "grid": grid_data(known.models, machines, known.measured, known.fits),
+        "grid": grid_data(known.models, machines, known.measured, known.fits, known.published),
         "machines": [
             {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
              "source": place.source, "mixed": mixed_on(place.machine),
@@ -229,9 +232,10 @@ def _about(known: Known, today: Date) -> tuple[str, ...]:
     traced = sum(model.network.family == "torchvision" for model in known.models)
     fits = "; ".join(f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in known.fits)
     return (
-        f"Fitted: {fits}. For other devices of the kind the fit is scaled by peaks and bandwidth, or the roofline is used."
-        if fits else "Nothing was fitted: the store has no 20 measured steps of one device. Times are those of the roofline, "
-        "scaled by what the literature reports, with its wide range; 'perfctl bench' measures what a fit needs.",
+        *([f"Fitted to your own runs: {fits}. A fit holds for its device alone."] if fits else []),
+        f"All other GPUs: learned from {known.published.rows:,} steps that others published for {len(known.published.measured)} "
+        "devices (docs/prediction.md). A device or precision that nobody published has a wider range."
+        if known.published is not None else "Other devices: the roofline, scaled by what the literature reports, with its wide range.",
         "The times in this page were worked out ahead at some batch sizes, with straight lines between them: they are within "
         "1 % of those of 'perfctl predict'.",
         f"{traced} torchvision models were traced without data, for inputs as their weights state them."
@@ -261,7 +265,11 @@ def _parameter(name: str, one: Any) -> dict[str, Any]:
 
 
 def grid_data(
-    models: Sequence[Model], machines: Sequence[Machine], measured: Sequence[Measured], fits: Sequence[StepFitted]
+    models: Sequence[Model],
+    machines: Sequence[Machine],
+    measured: Sequence[Measured],
+    fits: Sequence[StepFitted],
+    published: Published | None = None,
 ) -> dict[str, Any]:
     """Times of all models on all machines. Cells are in the order of machines, precisions, optimizers.
 
@@ -271,7 +279,7 @@ def grid_data(
     said, layouts, rows = _Once(), _Once(), _Once()
     found = []
     for model in models:
-        grid = grid_of(model.network, machines, measured, fits)
+        grid = grid_of(model.network, machines, measured, fits, published)
         beyond = _Once()
         places = {name: [-1 if (place := getattr(cell, name)) is None else place for cell in grid.cells]
                   for name in ("times", "backward")}  # fmt: skip

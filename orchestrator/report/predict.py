@@ -34,6 +34,7 @@ ON_TOP = {
 WAYS = {
     "measured": "measured here on this device",
     "fitted": "fitted to your own runs on this device",
+    "published": "learned from measurements that others published",
     "transferred": "fitted to runs on another device, and moved by peaks and bandwidth",
     "roofline": "the roofline alone",
 }
@@ -250,7 +251,8 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
         beyond = ", which this one goes beyond" if step.outside else ""
         covered = f"; the range is what covers {step.coverage:.0%} of held-out steps like those learned from{beyond}"
     rests = ("rests on", f"{WAYS[step.way]}: {step.source}{covered}")
-    return [rests, *_named("no better", filter(None, step.why_not)), *_named("beyond data", step.outside)]
+    near = [("nearest", f"measured: {step.nearest}")] if step.nearest else []
+    return [rests, *near, *_named("no better", filter(None, step.why_not)), *_named("beyond data", step.outside)]
 
 
 def _named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
@@ -306,6 +308,7 @@ def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
         "batch": step.case.batch, "step_s": _record(training.step), "step_one_gpu_s": _record(training.alone),
         "samples_per_s": _record(training.samples_per_second), "steps_per_epoch": training.steps,
         "epoch_s": _record(training.epoch), "training_s": _record(training.whole), "way": step.way, "source": step.source,
+        "nearest": step.nearest or None,
         "coverage": step.coverage, "why_not_better": [why for why in step.why_not if why],
         "beyond_the_data": list(step.outside), "roofline_s": step.floor, "phases_s": dict(step.phases),
         "memory": memory, "parallel": _record(training.parallel),
@@ -329,9 +332,14 @@ def _gaps(point: AnswerPoint) -> dict[str, str]:
         ("steps_per_epoch", job.samples is None, no_samples),
         ("epoch_s", job.samples is None, no_samples),
         ("training_s", job.epochs is None, "no --epochs"),
-        ("coverage", step.coverage is None, "no fit on this device: the range is that of the source"),
-        ("phases_s", not step.phases, "only measured and fitted steps know their phases"),
-        ("drivers", not step.drivers, "only fits know them"),
+        (
+            "coverage",
+            step.coverage is None,
+            "no fit to steps like this on this device: the range is that of the source",
+        ),
+        ("nearest", not step.nearest, "the prediction does not rest on published measurements"),
+        ("phases_s", not step.phases, "the roofline does not know phases"),
+        ("drivers", not step.drivers, "only fits to own runs know them"),
         ("memory", room is None, "no lines of memory for this model: see notes"),
         ("parallel", training.parallel is None, "one GPU"),
         ("memory.limit_bytes", room is not None and room.limit is None, "how much the device has is not known"),

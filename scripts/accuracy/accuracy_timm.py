@@ -47,15 +47,18 @@ LITERATURE = (
 )
 
 
-def trace_one(name: str, size: int) -> dict[str, Any] | None:
-    """Module, parameters and merged operations of one architecture; None when this timm no longer has it."""
-    os.environ["TIMM_FUSED_ATTN"] = "0"  # as the benchmark ran: PyTorch 1.12 had no fused attention
+def trace_one(name: str, size: int, fused: bool = False) -> dict[str, Any] | None:
+    """Module, parameters and merged operations of one architecture; None when this timm no longer has it.
+
+    fused: in inference with fused attention, as PyTorch 2 runs it; else in training as the benchmark ran, with PyTorch 1.12.
+    """
+    os.environ["TIMM_FUSED_ATTN"] = "1" if fused else "0"
     warnings.filterwarnings("ignore")
     import timm
     import torch
     from timm.layers import set_fused_attn
 
-    set_fused_attn(False)
+    set_fused_attn(fused)
     torch.set_num_threads(1)
     for options in ({}, {"img_size": size}):
         try:
@@ -63,7 +66,9 @@ def trace_one(name: str, size: int) -> dict[str, Any] | None:
                 model = timm.create_model(name, pretrained=False, **options)
         except (RuntimeError, TypeError, ValueError):
             continue
-        seen = trace(model, (torch.empty(TRACED_AT, 3, size, size, device="meta"),), mode="train", grad=False)
+        mode = "infer" if fused else "train"
+        model = model.eval() if fused else model
+        seen = trace(model, (torch.empty(TRACED_AT, 3, size, size, device="meta"),), mode=mode, grad=False)
         if seen.problem is None:
             module = type(model).__module__.rpartition(".")[2]
             works = merged(

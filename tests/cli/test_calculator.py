@@ -55,14 +55,14 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         names_of("resnet18")
 
 
-def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_three_megabytes(page: Path) -> None:
+def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_four_megabytes(page: Path) -> None:
     """84 models: 21 times what the four of this page take, and everything else once."""
     text = page.read_text(encoding="utf-8")
     data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
     models = data["grid"]["models"]
     four = len(json.dumps(models, separators=(",", ":")))
     assert len(models) == 4
-    assert len(text.encode()) - four + 21 * four < 3e6
+    assert len(text.encode()) - four + 21 * four < 4e6
 
 
 def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_is_damaged(

@@ -38,13 +38,15 @@ def test_epoch_training_and_cost_follow_from_the_step_by_arithmetic(perfctl: Cal
     assert point["samples_per_s"]["low"] == pytest.approx(64 / step["high"])
 
 
-def test_without_any_run_the_roofline_is_used_and_every_better_way_says_why_it_was_not(
+def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why_it_was_not(
     perfctl: Callable[..., Any],
 ) -> None:
     (point,) = ask(perfctl, "--batch", 64, "--device", "T4")["batches"]
-    assert point["way"] == "roofline"
-    assert [why.partition(":")[0] for why in point["why_not_better"]] == ["measured", "fitted", "transferred"]
+    assert point["way"] == "published"
+    assert [why.partition(":")[0] for why in point["why_not_better"]] == ["measured", "fitted"]
     assert point["roofline_s"] < point["step_s"]["low"]
+    assert point["nearest"].endswith("away in work")
+    assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
 
 
 def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(perfctl: Callable[..., Any]) -> None:
@@ -53,9 +55,10 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(perfctl:
     assert said.code == 0, said.err
     text = " ".join(said.out.split())
     (point,) = ask(perfctl, "--batch", 64, "--device", "V100")["batches"]
-    middle, low, high = (f"{point['step_s'][edge] * 1e6:,.0f}" for edge in ("value", "low", "high"))
-    assert f"step {middle} µs ({low} to {high} µs)" in text
-    assert "the roofline alone" in text
+    middle, low, high = (f"{point['step_s'][edge] * 1e3:.2f}" for edge in ("value", "low", "high"))
+    assert f"step {middle} ms ({low} to {high} ms)" in text
+    assert "learned from measurements that others published" in text
+    assert f"nearest measured: {point['nearest']}" in text
     assert "'V100' may be several: using V100 SXM2 16 GB" in text
     assert "prices of 2023-10" in text and "more than a year old" in text
     assert "300 W a GPU, board power of the data sheet" in text
@@ -63,10 +66,10 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(perfctl:
     assert "driven by" in text
 
 
-def test_peaks_by_hand_that_are_those_of_a_board_give_its_times(perfctl: Callable[..., Any]) -> None:
+def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval(perfctl: Callable[..., Any]) -> None:
     by_hand = ask(perfctl, "--batch", 64, "--device-spec", SPEC)["batches"][0]
     named = ask(perfctl, "--batch", 64, "--device", "T4")["batches"][0]
-    assert by_hand["step_s"] == pytest.approx(named["step_s"])
+    assert named["step_s"]["low"] < by_hand["step_s"]["value"] < named["step_s"]["high"]  # its power is not known
     assert by_hand["memory"] == named["memory"]
     assert by_hand["offers"] == []
 

@@ -30,9 +30,9 @@ def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
     assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})  # quartiles of 8, 10, 12 ms
     assert point["phases_s"]["backward"] == pytest.approx(0.005)
     (same,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "momentum")["batches"]
-    assert same["way"] == "roofline"
+    assert same["way"] == "published"
     (other,) = ask(perfctl, "--batch", 32, "--device", "T4", "--optimizer", "sgd")["batches"]
-    assert other["way"] == "roofline"
+    assert other["way"] == "published"
     assert "at batch 64, not at 32" in other["why_not_better"][0]
 
 

@@ -37,6 +37,7 @@ from perfctl.orchestrator.analyse.hardware.machines import Device
 from perfctl.orchestrator.analyse.memory import by_batch, of_plan
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.grid import Network
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.step_parts import merged
@@ -107,6 +108,7 @@ def gather(store: Path, models: str, progress: Progress, table: Path | None = No
         fits=learned.fits,
         measured=tuple(one for one in learned.measured if one.case.training),
         prices=stated,
+        published=published.load(),
         prices_from=prices.where,
         notes=learned.notes,
         left_out=(*left_out, *failed),
@@ -377,4 +379,4 @@ class FamilyAnswers:
         model = planned_model(name)
         learned, devices = self._known(self._store)
         measured = tuple(one for one in learned.measured if one.case.training)
-        return grid_data([model], [device.machine for device in devices], measured, learned.fits)
+        return grid_data([model], [device.machine for device in devices], measured, learned.fits, published.load())

@@ -24,6 +24,7 @@ from perfctl.orchestrator.analyse.hardware.gpus import Board
 from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
 from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_of, reserve_on
 from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan
+from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
@@ -66,6 +67,7 @@ def predict(
     threads: int | None = None,
     seq: int | None = None,
     prices: Path | str | None = None,
+    channels_last: bool = False,
     messages: Messages = SILENT,
 ) -> Answer:
     """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``, on ``device``.
@@ -80,6 +82,7 @@ def predict(
     efficiency: data-parallel efficiency, 0 to 1, instead of working it out.
     inputs: shape of one sample, "3x224x224", for a model that does not state it. seq: sequence length of a library's model.
     prices: a price table (CSV) in place of the one in use.
+    channels_last: the tensors of images lie channels-last in memory (NHWC).
 
     ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
     ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
@@ -92,7 +95,7 @@ def predict(
         model=model, batches=batches, device=device, device_spec=device_spec, samples=dataset_size, epochs=epochs,
         precision=precision, optimizer=optimizer, gpus=gpus, infer=infer, store=Path(store), tariff=tariff, power=power,
         link_gbs=interconnect, overlap=overlap, efficiency=efficiency, inputs=tuple(inputs), threads=threads,
-        seq=seq, prices=Path(prices) if prices is not None else None,
+        seq=seq, prices=Path(prices) if prices is not None else None, channels_last=channels_last,
     )  # fmt: skip
     return answer(question, messages)[0]
 
@@ -124,7 +127,7 @@ def _point(
         found = cost.training(
             cost.Span(step.seconds, step.low, step.high),
             job_on(device.board, question, subject, batch),
-            backward=step.phases.get("backward"),
+            backward=_backward(step),
             prices=for_board(prices.prices, device.board) if device.board is not None else (),
             power=power_of(known, device, subject.model, question.power),
             tariff=question.tariff,
@@ -142,10 +145,16 @@ def _room(subject: Subject, machine: Machine, batch: int) -> cost.Room | None:
     return cost.room_of(subject.lines, batch, machine.memory_bytes, reserve_on(machine.kind))
 
 
+def _backward(step: StepTime) -> float | None:
+    """Of a published step the phases are worked out, not learned: None, so that communication may hide behind all of it."""
+    return step.phases.get("backward") if step.way != "published" else None
+
+
 def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
     """One step on a machine. Raises UsageError when it has no peak for the precision."""
     try:
-        return predict_step(subject.case(batch, question.precision), machine, known.measured, known.fits)
+        case = subject.case(batch, question.precision, channels_last=question.channels_last)
+        return predict_step(case, machine, known.measured, known.fits, published.load())
     except ValueError as error:
         raise UsageError(str(error), "Choose another `precision`, or give the peaks with `device_spec`") from error
 
@@ -356,4 +365,4 @@ def _training(
         return None
     job = job_on(board, question, found.subject, batch)
     alone = cost.Span(step.seconds, step.low, step.high)
-    return cost.training(alone, job, backward=step.phases.get("backward"), prices=(price,))
+    return cost.training(alone, job, backward=_backward(step), prices=(price,))

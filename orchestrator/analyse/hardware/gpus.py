@@ -20,6 +20,13 @@ TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64", "fp32", "fp6", "fp4")
 are of AMD's matrix cores."""
 
 
+PROCESS_NM = {
+    "6.0": 16, "6.1": 16, "7.0": 12, "7.5": 12, "8.0": 7, "8.6": 8, "8.9": 5, "9.0": 4, "10.0": 4, "12.0": 4,
+    "gfx908": 7, "gfx90a": 6, "gfx942": 5,
+}  # fmt: skip
+"""Process of each generation's chips in nm, as its maker names it (NVIDIA's architecture papers; TSMC 4N is 4 nm)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """FLOPs of one SM in one cycle (1 multiply-add = 2), fp16 without tensor cores (HFMA2)."""

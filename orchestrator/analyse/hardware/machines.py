@@ -31,6 +31,10 @@ class Machine:
     """Last-level cache. None: not known."""
     launch_seconds: float | None = None
     """Host time to start one operation. None: not known."""
+    power_w: float | None = None
+    """Board power. None: not known."""
+    process_nm: int | None = None
+    """Process that the chip is made in. None: not known."""
 
 
 class DeviceError(ValueError):
@@ -83,6 +87,7 @@ def of_board(board: Board) -> Machine:
         name=board.name, kind="gpu", flops_per_second=gpus.flops_per_second(gpu),
         bytes_per_second=gpu.bandwidth_gbs * 1e9, memory_bytes=board.memory_gb * 1e9, sms=gpu.sms,
         clock_hz=gpu.boost_mhz * 1e6, l2_bytes=gpu.l2_mb * MIB if gpu.l2_mb is not None else None,
+        power_w=gpu.power_w, process_nm=gpus.PROCESS_NM.get(gpu.capability),
     )  # fmt: skip
 
 
@@ -99,7 +104,10 @@ def by_hand(text: str) -> Device:
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
     """
-    known, given = dict.fromkeys((*_NEEDED, *_PATHS, "sms", "clock_mhz", "l2_mb")), dict[str, str]()
+    known, given = (
+        dict.fromkeys((*_NEEDED, *_PATHS, "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")),
+        dict[str, str](),
+    )
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals or key in given:
@@ -119,7 +127,8 @@ def by_hand(text: str) -> Device:
         name=given["name"], kind="gpu", flops_per_second=paths, bytes_per_second=figure["bandwidth_gbs"] * 1e9,
         memory_bytes=figure["memory_gb"] * 1e9, sms=int(figure["sms"]) if "sms" in figure else None,
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
-        l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None,
+        l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None, power_w=figure.get("power_w"),
+        process_nm=int(figure["process_nm"]) if "process_nm" in figure else None,
     )  # fmt: skip
     return Device(machine, "peaks given by hand")
 

@@ -12,18 +12,23 @@ from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import predict, step_parts
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec
+from perfctl.orchestrator.analyse.predict import published as shipped
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec, element_bytes
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, Basis
+from perfctl.orchestrator.analyse.predict.published import Published
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted, moved, phases_of, predict_step, weighed
-from perfctl.orchestrator.analyse.predict.step_parts import Floor, Rates, floor_seconds, optimizer_seconds, parts
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS, Floor, Rates, floor_seconds, optimizer_seconds, parts
 
 LARGEST = 65_536
 TOLERANCE = 0.004
 """Largest error of a line, as a share of the prediction."""
 ENDS = (1, 4096)
 """Batch sizes of a roofline split, whose parts are straight lines in batch."""
+THREE = (1, 16, 512)
+"""Batch sizes of a split by the published fit, whose parts are almost straight between and above these."""
 OCTETS = (1, 8, 64, 512, 4096)
 """Batch sizes of a fitted split, whose parts may begin at some size."""
+PLACES = {name: place for place, name in enumerate(PARTS)}
 PROBE = 65_521
 """A batch size that nobody measured, so that a sentence about it holds for all."""
 
@@ -110,14 +115,18 @@ class Grid:
 
 
 def grid_of(
-    network: Network, machines: Sequence[Machine], measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+    network: Network,
+    machines: Sequence[Machine],
+    measured: Sequence[Measured] = (),
+    fits: Sequence[StepFitted] = (),
+    published: Published | None = None,
 ) -> Grid:
     """The training times of one network. Equal curves are stored once."""
     maker = _Maker(replace(network, works=step_parts.merged(network.works)))
     for machine in machines:
         own = [one for one in measured if one.machine == machine.name]
         for precision, optimizer in product(PRECISIONS, OPTIMIZERS):
-            maker.add(machine, precision, optimizer, own, fits)
+            maker.add(machine, precision, optimizer, own, fits, published)
     return maker.grid
 
 
@@ -172,20 +181,31 @@ class _Maker:
         self.known: dict[Hashable, int] = {}
         self.floor_at = cache(lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates))
         self.own_at: dict[Hashable, float] = {}
+        self.kept: shipped.Kept = {}
+        self.units: dict[tuple[int, int, str], tuple[tuple[str, int, float], ...]] = {}
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
     def add(
-        self, machine: Machine, precision: str, optimizer: str, measured: Sequence[Measured], fits: Sequence[StepFitted]
+        self,
+        machine: Machine,
+        precision: str,
+        optimizer: str,
+        measured: Sequence[Measured],
+        fits: Sequence[StepFitted],
+        published: Published | None,
     ) -> None:
         case = self.network.case(PROBE, precision, optimizer)
         try:
-            basis = predict.basis_of(case, machine, measured, fits)
+            basis = predict.basis_of(case, machine, measured, fits, published)
         except ValueError as error:
             self.grid.cells.append(Cell(None, str(error)))
             return
         found = predict.time_from(basis, case, machine)
         cell = Cell(basis, source=found.source, coverage=found.coverage)
-        filled = self._fitted(cell, basis.fit, case, machine) if basis.fit else self._roofline(cell, case, machine)
+        if basis.published is not None:
+            filled = self._published(replace(cell, outside=found.outside), basis.published, case, machine)
+        else:
+            filled = self._fitted(cell, basis.fit, case, machine) if basis.fit else self._roofline(cell, case, machine)
         self.grid.cells.append(filled)
 
     def _place(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
@@ -207,6 +227,48 @@ class _Maker:
             self.grid.splits, rates, lambda: roofline_split(self.floors, rates, case.parameters, machine)
         )
         return replace(cell, curve=curve, split=split)
+
+    def _published(self, cell: Cell, fit: Published, case: StepSpec, machine: Machine) -> Cell:
+        costs = shipped.on_machine(fit, case, machine)
+        # Precisions with equal peaks have equal times: fp16 and bf16 on tensor cores, TF32 where there is none.
+        tf32 = case.precision == "tf32" and costs.regime.tensor
+        key = (machine.name, shipped.peaks_of(machine, case.precision), costs.regime, tf32)
+
+        around = shipped.around(fit, case, machine)
+
+        def at(batch: int) -> tuple[float, float, float]:
+            return around.of(shipped.gpu_seconds(fit, replace(case, batch=batch), machine, self.kept))
+
+        return replace(
+            cell, curve=self._place(self.grid.curves, (*key, case.optimizer), lambda: curve_of(at)),
+            split=self._place(self.grid.splits, key, lambda: self._published_split(costs, case)),
+        )  # fmt: skip
+
+    def _published_split(self, costs: shipped.OnMachine, case: StepSpec) -> Split:
+        """As :func:`fitted_split`, from amounts that are the same on every machine."""
+        rows: Rows = defaultdict(lambda: [0.0] * len(THREE))
+        optimizers: dict[str, Rows] = {name: defaultdict(lambda: [0.0] * len(THREE)) for name in OPTIMIZERS}
+        for place, batch in enumerate(THREE):
+            for group, part, amount in self._units(element_bytes(case.precision), batch):
+                if group != "optimizer":
+                    rows[group, predict.limit_of(PARTS[part])][place] += costs.rates[part] * amount
+        for name, into in optimizers.items():
+            for group, part, amount in self._units(element_bytes(case.precision), 1, name):
+                if group == "optimizer":
+                    key = group, predict.limit_of(PARTS[part])
+                    into[key] = [value + costs.rates[part] * amount for value in into[key]]
+        return Split(THREE, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
+
+    def _units(self, size: int, batch: int, optimizer: str = OPTIMIZERS[0]) -> tuple[tuple[str, int, float], ...]:
+        """(group, place in PARTS, FLOPs, bytes or count) of a step, added up."""
+        key = (size, batch, optimizer)
+        if key not in self.units:
+            sums: dict[tuple[str, int], float] = defaultdict(float)
+            case = self.network.case(batch, "fp32" if size > 2 else "fp16", optimizer)
+            for group, part, amount in predict.amounts_of(case, shipped.UNIT):
+                sums[group, PLACES[part]] += amount
+            self.units[key] = tuple((*pair, amount) for pair, amount in sums.items() if amount)
+        return self.units[key]
 
     def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
         own, key = machine.name == fit.machine.name, (fit.name, case.optimizer)

@@ -83,6 +83,8 @@ class StepSpec:
     """One of :data:`OPTIMIZERS`; "" without training."""
     parameters: int
     """Elements of all parameters, shared ones once."""
+    channels_last: bool = False
+    """Tensors of images lie channels-last in memory (NHWC)."""
 
     @property
     def macs(self) -> float:

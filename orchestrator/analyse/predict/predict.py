@@ -1,4 +1,4 @@
-"""How long a step takes: measured, fitted, transferred, or from the roofline alone."""
+"""How long a step takes: measured, fitted to own runs, from published measurements, transferred, or from the roofline alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict import published as shipped
 from perfctl.orchestrator.analyse.predict import step_parts
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.analyse.predict.published import OnMachine, Published
 from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-WAYS = ("measured", "fitted", "transferred", "roofline")
-"""The best first: a measured step on this device; a fit of it; another device's, moved by peaks and bandwidth; peaks alone."""
+WAYS = ("measured", "fitted", "published", "transferred", "roofline")
+"""The best first: a measured step on this device; a fit of own runs on it; the fit to what others published, which ships with
+perfctl and holds for GPUs; a fit of own runs on another device, moved by peaks and bandwidth; peaks alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class StepTime:
     """By layer, the longest first; the optimizer and the step's own overhead have their own rows."""
     drivers: tuple[tuple[str, float], ...] = ()
     """(feature, factor on the time), the strongest first; empty without a fit."""
+    nearest: str = ""
+    """The published step that is most like this one, in words; "" if the prediction does not rest on published ones."""
 
     @property
     def samples_per_second(self) -> float:
@@ -65,7 +70,7 @@ class StepTime:
 OPTIMIZER, STEP = "(optimizer)", "(step)"
 
 
-def _costs(fit: StepFitted | None) -> dict[str, float]:
+def _costs(fit: StepFitted | OnMachine | None) -> dict[str, float]:
     if fit is None:
         return {name: 0.0 if name.startswith(step_parts.BESIDE) else 1.0 for name in PARTS}
     # Each part belongs to one phase; the others' costs of it are 0.
@@ -73,23 +78,33 @@ def _costs(fit: StepFitted | None) -> dict[str, float]:
     return dict(zip(PARTS, costs, strict=True))
 
 
-def fitted_amounts(fit: StepFitted, case: StepSpec, machine: Machine) -> Iterator[tuple[str, str, float]]:
+def fitted_amounts(fit: StepFitted | OnMachine, case: StepSpec, machine: Machine) -> Iterator[tuple[str, str, float]]:
     """(group of work, part, seconds before they are scaled to the step) of every operation, the optimizer and the step.
 
     The groups are those of ``step_parts.group_of``, and "optimizer" and "overhead".
     """
-    for (_, kind), group, part, seconds in _amounts(fit, case, machine):
+    for (_, kind), group, part, seconds in _amounts(_costs(fit), case, machine):
         yield group or kind, part, seconds
 
 
+def amounts_of(case: StepSpec, machine: Machine) -> Iterator[tuple[str, str, float]]:
+    """As :func:`fitted_amounts`, with a cost of 1 for every part."""
+    for (_, kind), group, part, amount in _amounts(dict.fromkeys(PARTS, 1.0), case, machine):
+        yield group or kind, part, amount
+
+
 def shares(
-    fit: StepFitted | None, case: StepSpec, machine: Machine, seconds: float, phases: Mapping[str, float] | None = None
+    fit: StepFitted | OnMachine | None,
+    case: StepSpec,
+    machine: Machine,
+    seconds: float,
+    phases: Mapping[str, float] | None = None,
 ) -> tuple[Share, ...]:
     """By the fit's costs of each part, else by arithmetic and bytes at the machine's peaks, scaled to ``seconds``.
 
     ``phases``: measured seconds of each phase; None: predicted.
     """
-    amounts = list(_amounts(fit, case, machine))
+    amounts = list(_amounts(_costs(fit), case, machine))
     by_phase: dict[str, float] = defaultdict(float)
     for _, _, part, amount in amounts:
         by_phase[_phase_of(part)] += amount
@@ -113,10 +128,10 @@ def shares(
 
 
 def _amounts(
-    fit: StepFitted | None, case: StepSpec, machine: Machine
+    costs: Mapping[str, float], case: StepSpec, machine: Machine
 ) -> Iterator[tuple[tuple[str, str], str, str, float]]:
     """((layer, kind), group or "", part, how much of it) of each operation, the optimizer and the step."""
-    costs, optimizer = _costs(fit), (OPTIMIZER, "optimizer")
+    optimizer = (OPTIMIZER, "optimizer")
     for work in case.works:
         for name, part in step_parts.parts_of_work(work, case, machine):
             ends = _phase_of(name) == "optimizer"
@@ -156,23 +171,37 @@ class Basis:
     record: Measured | None
     fit: StepFitted | None
     why_not: tuple[str, ...]
+    published: Published | None = None
+    """The fit that ships, where it is the way."""
 
 
 def predict(
-    case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+    case: StepSpec,
+    machine: Machine,
+    measured: Sequence[Measured] = (),
+    fits: Sequence[StepFitted] = (),
+    published: Published | None = None,
 ) -> StepTime:
-    """The step's time on ``machine``, by the best possible way.
+    """The step's time on ``machine``, by the best possible way. ``published``: the fit that ships, if it may be used.
 
     Raises ValueError for a case without operations, a batch below 1, or a machine without a peak for the precision.
     """
-    basis = basis_of(case, machine, measured, fits)
+    basis = basis_of(case, machine, measured, fits, published)
     found, own = time_from(basis, case, machine), basis.record is not None
-    by_layer = shares(basis.fit, case, machine, found.seconds, found.phases if own else None)
-    return replace(found, shares=by_layer, drivers=() if own or basis.fit is None else drivers(basis.fit, case))
+    costs = shipped.on_machine(basis.published, case, machine) if basis.published is not None else basis.fit
+    by_layer = shares(costs, case, machine, found.seconds, found.phases if own else None)
+    near = shipped.nearest_words(basis.published, case, machine) if basis.published is not None else ""
+    return replace(
+        found, nearest=near, shares=by_layer, drivers=() if own or basis.fit is None else drivers(basis.fit, case)
+    )
 
 
 def basis_of(
-    case: StepSpec, machine: Machine, measured: Sequence[Measured] = (), fits: Sequence[StepFitted] = ()
+    case: StepSpec,
+    machine: Machine,
+    measured: Sequence[Measured] = (),
+    fits: Sequence[StepFitted] = (),
+    published: Published | None = None,
 ) -> Basis:
     """The best basis for this step. Raises ValueError as :func:`predict` does."""
     if not case.works:
@@ -191,6 +220,8 @@ def basis_of(
     others = "other precisions or directions only" if own else "none"
     what = f"{'training' if case.training else 'inference'} in {case.precision}"
     reason = f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
+    if published is not None and machine.kind == "gpu":
+        return Basis("published", None, None, (missing, reason), published)
     other = _best(case, [fit for fit in alike if fit.machine.kind == machine.kind])
     if other is not None:
         return Basis("transferred", None, other, (missing, reason))
@@ -236,12 +267,25 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
             fit.fitted.coverage if basis.way == "fitted" else None, basis.why_not,
             (*beyond_range(found.outside), *beyond_fit(fit, case, machine)), phases_of(fit, case, found.seconds, machine),
         )  # fmt: skip
+    if basis.published is not None:
+        return _from_published(basis, basis.published, case, machine)
     low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
     source = (
         f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline"
     )
     times = around_roofline(floor, case.precision, started(case, machine))
     return StepTime(case, machine, *times, "roofline", source, floor, why_not=basis.why_not)
+
+
+def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine) -> StepTime:
+    floor = step_parts.roofline(case, shipped.as_computed(machine, case.precision))
+    found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
+    known = shipped.is_measured(fit, case, machine)
+    return StepTime(
+        case, machine, found.seconds, found.low, found.high, basis.way, shipped.words(fit), floor,
+        shipped.COVERED if known else None, basis.why_not, shipped.outside(fit, case, machine),
+        shipped.phases_of(costs, case, found.seconds),
+    )  # fmt: skip
 
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:

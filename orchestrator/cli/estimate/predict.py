@@ -51,6 +51,9 @@ def predict(
         list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
     ] = None,
     seq: Annotated[int | None, typer.Option(help="Sequence length of a library's model: tokens, samples.")] = None,
+    channels_last: Annotated[
+        bool, typer.Option("--channels-last", help="Images lie channels-last in memory (NHWC).")
+    ] = False,
     tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
     power: Annotated[float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")] = None,
     explain: Annotated[
@@ -93,6 +96,7 @@ def predict(
         threads=threads,
         seq=seq,
         prices=prices,
+        channels_last=channels_last,
     )
     found, known = actions.answer(question, console)
     best = actions.frontier_of(found, known) if frontier else None

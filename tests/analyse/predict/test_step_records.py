@@ -23,6 +23,7 @@ def test_a_fit_is_written_field_by_field_and_read_back() -> None:
         "machine": {
             "name": "Test CPU", "kind": "cpu", "flops_per_second": {"fp32": 100e9}, "bytes_per_second": 20e9,
             "memory_bytes": None, "sms": None, "clock_hz": None, "l2_bytes": None, "launch_seconds": None,
+            "power_w": None, "process_nm": None,
         },
         "costs": FIRST, "phases": {"forward": [*[0.0] * (len(PARTS) - 1), 1.0], "backward": [0.0] * len(PARTS)},
         "fitted": json.loads(json.dumps(trees.to_json(FIT.fitted))), "families": ["f"], "optimizers": ["momentum"],

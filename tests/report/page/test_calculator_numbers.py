@@ -17,6 +17,7 @@ from perfctl.orchestrator.analyse.answer import Question
 from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.analyse.memory.by_batch import reserve_on
+from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
@@ -103,7 +104,7 @@ def known(devices: dict[str, Device]) -> Known:
         for one in devices.values()
     ]
     measured = [one for found in records.values() for one in found[:20]]
-    return Known(models, places, fits, measured, ())
+    return Known(models, places, fits, measured, (), published.load())
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +161,7 @@ def test_page_and_python_agree_by_every_way_of_predicting(
         ways.add(said["way"])
         assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
         errors.append((*points.error(said, expected), str(choice)))
-    assert ways == {"measured", "fitted", "transferred", "roofline"}
+    assert ways == {"measured", "fitted", "published", "roofline"}
     assert max(errors)[0] < MOST, max(errors)
 
 
@@ -179,7 +180,7 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
     )
     for choice, works in zip(choices, found, strict=True):
         case = case_of(choice["model"], choice["batch"], "fp32", choice["optimizer"])
-        shares = predict(case, devices[choice["device"]].machine, (), known.fits).shares
+        shares = predict(case, devices[choice["device"]].machine, (), known.fits, known.published).shares
         amounts = {work: sum(limits.values()) for work, limits in works.items()}
         total = sum(amounts.values())
         for work, kind in (("the optimizer", "optimizer"), ("normalisations", "norm"), ("activations", "activation")):
@@ -200,13 +201,13 @@ def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[st
     """Raises ValueError where there is nothing to predict."""
     case = case_of(choice["model"], choice["batch"], choice["precision"], choice["optimizer"])
     machine = device.machine
-    step = predict(case, machine, known.measured, known.fits)
+    step = predict(case, machine, known.measured, known.fits, known.published)
     sheet = device.board.gpu if device.board else None
     job = Job(choice["batch"], choice["samples"], choice["epochs"], choice["gpus"], case.parameters,
               sheet.link_gbs if sheet else None, "", choice["overlap"], choice["efficiency"] or None)  # fmt: skip
     lines = (model_of(choice["model"]).lines or {})[SAME_BYTES.get(choice["precision"], choice["precision"])]
     found = training(
-        Span(step.seconds, step.low, step.high), job, backward=step.phases.get("backward"),
+        Span(step.seconds, step.low, step.high), job, backward=step.phases.get("backward") if step.way != "published" else None,
         room=room_of(lines[choice["optimizer"]], choice["batch"], machine.memory_bytes, reserve_on(machine.kind)),
     )  # fmt: skip
     result: dict[str, Any] = points.said_of(step, found)

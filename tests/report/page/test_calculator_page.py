@@ -115,7 +115,9 @@ def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives
 
 def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_the_step(visit: Any) -> None:
     notes = visit.locator("#notes").inner_text()
-    assert "From the roofline alone" in notes and "Not fitted" in notes and "Not measured" in notes
+    assert (
+        "Learned from measurements that others published" in notes and "Not fitted" in notes and "Not measured" in notes
+    )
     assert "Full Stack Deep Learning" in notes and "2023-10" in notes and "more than a year old" in notes
     assert visit.locator("#figures dd.est").count() == 5, "all five are estimates"
     assert "1 multiply-add = 2 FLOPs" in visit.locator(".made").inner_text()

@@ -1,0 +1,163 @@
+"""How far the fit that ships with perfctl is from published steps that it did not see.
+
+    python scripts/accuracy/accuracy_published.py [--shared ../shared] [--traces FILE]
+
+Left out together: the networks of one timm module (five folds), all boards of one chip, and, as judges only, every row of
+published.csv whose licence does not allow to learn from it. Each line stands beside the roofline alone and a line through
+GMACs (fitted in logarithms); the language models beside NeuSight. The first run traces two thousand networks, which takes
+half an hour; the traces are kept in build/accuracy/. Needs perfctl[peers], perfctl[predict].
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from accuracy_steps import Line, beside, percent
+from publish import HeldOut, chip, fitted, held_out, host_of, single, spread_of, teaches
+from published_rows import KEPT, Row, rows, shared_folder
+
+from perfctl.orchestrator.analyse.predict import published
+from perfctl.orchestrator.analyse.predict.published import Published, product_of, unseen, width_of
+from perfctl.orchestrator.analyse.predict.step_parts import roofline
+
+
+def _errors(given: Sequence[Row], seconds: Callable[[Row], float]) -> np.ndarray:
+    return np.array([abs(seconds(row) / row.seconds - 1.0) for row in given])
+
+
+def _roofline(given: Sequence[Row]) -> np.ndarray:
+    return _errors(given, lambda row: roofline(row.case, row.machine))
+
+
+def _gmacs(given: Sequence[Row]) -> np.ndarray:
+    """Errors of a line through GMACs of these very rows, which is better than it could be on rows that it did not see."""
+    macs, seconds = np.log([row.case.macs for row in given]), np.log([row.seconds for row in given])
+    return abs(np.exp(np.polyval(np.polyfit(macs, seconds, 1), macs) - seconds) - 1.0)
+
+
+def line(name: str, given: Sequence[Row], seconds: Callable[[Row], float], aim: float | None) -> Line:
+    errors = _errors(given, seconds)
+    median = float(np.median(errors))
+    baselines = [("roofline alone", _roofline(given))]
+    if len(given) > 9:
+        baselines.append(("GMACs alone", _gmacs(given)))
+    if all(row.others for row in given):
+        baselines.append(("NeuSight", _errors(given, lambda row: row.others or 0.0)))
+    return Line(f"{name} ({len(given)})", percent(median), f"< {aim:.0%}" if aim else "",
+                aim is None or median < aim, f"p90 {percent(float(np.quantile(errors, 0.9)))}; {beside(baselines)}")  # fmt: skip
+
+
+def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
+    known, new = (lambda row: found.known[id(row)]), (lambda row: found.new[id(row)])
+
+    def taught(source: str, training: bool | None = None) -> list[Row]:
+        return [row for row in every if teaches(row) and row.source.startswith(source)
+                and training in (None, row.case.training)]  # fmt: skip
+
+    def whole(row: Row) -> float:
+        return published.predict(fit, row.case, row.machine).seconds
+
+    judges = [row for row in every if not row.may_fit]
+    resnets = [row for row in judges if row.case.training and "resnet50" in row.case.model]
+    said = [
+        line("timm, inference, by left-out module", taught("timm", False), known, 0.10),
+        line("timm, training, NCHW, by left-out module", taught("timm train nchw"), known, 0.10),
+        line("timm, training, NHWC, by left-out module", taught("timm train nhwc"), known, 0.10),
+        line("timm, inference, by left-out GPU", taught("timm", False), new, 0.20),
+        line("timm, training, by left-out GPU", taught("timm train"), new, 0.20),
+        line("language models, fp32, by left-out GPU", taught("neusight"), new, 0.15),
+        line("ResNet-50 training, rows that no fit may see", resnets, whole, 0.15),
+    ]
+    for name in ("A100", "V100", "H100", "T4", "RTX 3090"):
+        for precision in ("fp32", "tf32", "fp16"):
+            mine = [row for row in resnets if chip(row) == name and row.case.precision == precision]
+            if mine:
+                said.append(line(f"  {name} {precision}", mine, whole, None))
+    hosts = {name: replace(fit, host=host_of([row for row in every if chip(row) != name], fit))
+             for name in {chip(row) for row in every if single(row)}}  # fmt: skip
+    singles = [row for row in every if single(row)]
+    said.append(line("one sample, inference, host by left-out GPU", singles,
+                     lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds, 0.30))  # fmt: skip
+    for what, chosen in (("convolutions", False), ("language models (Lambda's BERT)", True)):
+        mine = [row for row in judges if row.case.training and row.case.model.startswith("hf:") == chosen]
+        said.append(line(f"all training that no fit may see, {what}", mine, whole, None))
+    return [*said, *_coverage(every, fit, found)]
+
+
+def _inside(row: Row, seconds: float, width: float) -> bool:
+    return seconds / width <= row.seconds <= seconds * width
+
+
+def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
+    """Rows inside their 90 % interval: held-out networks, then each chip left out, then the judges."""
+    taught = [row for row in every if teaches(row)]
+    inside = [_inside(row, found.known[id(row)], width_of(fit, row.case, row.machine)) for row in taught]
+    said = [Line(f"90 % interval, left-out modules ({len(inside)})", percent(float(np.mean(inside))), "85..95 %",
+                 0.85 <= np.mean(inside) <= 0.95, "")]  # fmt: skip
+    for name in sorted({chip(row) for row in taught}):
+        mine = [row for row in taught if chip(row) == name]
+        said.append(_without(fit, found, taught, name, mine))
+    resnets = [row for row in every if not row.may_fit and row.case.training and "resnet50" in row.case.model]
+    spans = [(published.predict(fit, row.case, row.machine), row.seconds) for row in resnets]
+    held = sum(span.low <= seconds <= span.high for span, seconds in spans)
+    said.append(Line(f"90 % interval, ResNet-50 training, rows that no fit may see ({len(spans)})", percent(held / len(spans)), "all",
+                     held == len(spans), ""))  # fmt: skip
+    judged: dict[str, list[bool]] = defaultdict(list)
+    for row in every:
+        if not row.may_fit:
+            predicted = published.predict(fit, row.case, row.machine)
+            judged[chip(row)].append(predicted.low <= row.seconds <= predicted.high)
+    everything = [one for those in judged.values() for one in those]
+    each = ", ".join(f"{name} {sum(those)} of {len(those)}" for name, those in sorted(judged.items()))
+    return [
+        *said,
+        Line(
+            f"90 % interval, rows that no fit may see ({len(everything)})",
+            percent(float(np.mean(everything))),
+            "",
+            True,
+            each,
+        ),
+    ]
+
+
+def _without(fit: Published, found: HeldOut, taught: Sequence[Row], name: str, mine: Sequence[Row]) -> Line:
+    """Rows of one chip inside the intervals that a fit without it gives: as wide as the other devices' errors say."""
+    spread = spread_of([row for row in taught if chip(row) != name], found)
+    own = {product_of(row.machine.name) for row in mine}
+    rest = replace(
+        fit, measured={one: known for one, known in fit.measured.items() if one not in own}, spread=fit.spread | spread
+    )
+    share = float(np.mean([_inside(row, found.new[id(row)], width_of(rest, row.case, row.machine)) for row in mine]))
+    beyond = sorted({said for row in mine for said in unseen(rest, row.machine)})
+    wanted = "" if beyond else "85..95 %"
+    return Line(f"  {name} left out ({len(mine)})", percent(share), wanted, bool(beyond) or 0.85 <= share <= 0.95,
+                f"beyond what is known: {', '.join(beyond)}" if beyond else "")  # fmt: skip
+
+
+def main() -> int:
+    """Print the lines; return 1 when one misses its target."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--shared", type=Path, default=shared_folder(), help="folder that holds datasets/timm and datasets/neusight"
+    )
+    parser.add_argument("--traces", type=Path, default=KEPT, help="where traced operations are kept")
+    given = parser.parse_args()
+    if not (given.shared / "datasets" / "neusight").is_dir():
+        print(f"No published results in {given.shared}: say where they are with --shared")
+        return 0
+    every = rows(given.shared, given.traces)
+    found = held_out(every)
+    said = lines(every, fitted(every, found), found)
+    print("\n".join(one.text() for one in said))
+    return 0 if all(one.good for one in said) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

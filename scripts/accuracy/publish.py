@@ -1,0 +1,335 @@
+"""Makes the fit that ships with perfctl, orchestrator/analyse/predict/published.json, from published measurements.
+
+    python scripts/accuracy/publish.py [--shared ../shared] [--traces FILE]
+
+Only rows whose licence allows it are learned from; the others judge the fit in accuracy_published.py.
+
+Costs are found by non-negative least squares of relative errors, all devices together. A cost in one regime is pulled
+towards the cost of the part in all regimes, and that towards a prior; factors of devices are pulled towards 1. Outliers get
+less weight (Huber, at twice the median error), and a source of n rows counts as n^0.6.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from published_rows import KEPT, Row, rows, shared_folder
+from scipy.optimize import nnls
+
+from perfctl.orchestrator.analyse.predict import published
+from perfctl.orchestrator.analyse.predict.published import (
+    FILE,
+    FORMAT,
+    Published,
+    amounts,
+    kind_of,
+    product_of,
+    regime_of,
+    terms,
+)
+from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, PARTS
+from perfctl.orchestrator.analyse.predict.trees_fit import folds
+
+Floats = NDArray[np.float64]
+TOGETHER, PRIOR, FACTOR, COUNT = 0.05, 0.01, 2.0, 0.6
+"""Pull of a regime towards its part, of a part towards its prior, of a factor towards 1; power of the rows of a source."""
+LEAST = {"conv": 0.44, "pointwise": 0.6, "grouped": 0.44, "linear": 0.6, "matmul": 0.3}
+"""Least cost of arithmetic: Winograd's F(2x2, 3x3) has 2.25 times fewer multiply-adds; boards run above the sheet's clock;
+causal attention needs half of its products. Few networks alone would not tell arithmetic from bytes."""
+SMALL = 4
+"""Up to this batch the host may be what a network waits for: such steps teach the host's time alone."""
+COVERED = 0.9
+MARGIN = 1.2
+"""Width for a new device over what the errors of left-out devices say: a dozen devices say little about the next one."""
+TRAINING_STARTS = 3.0
+"""Operations started in training for one started in inference: no published row of training is that small."""
+SOURCES = (
+    (
+        "huggingface/pytorch-image-models, results/ (timm)",
+        "Apache-2.0",
+        "2022-11 to 2025-11",
+        "training of 820 networks on an RTX 3090, contiguous and channels-last; inference of 1,600 on RTX 3090, 4090 and 5090",
+    ),
+    (
+        "sitar-lab/NeuSight @ 6945927, summary.csv",
+        "MIT",
+        "2025-03",
+        "language models in fp32 on 8 GPUs of NVIDIA and 3 of AMD",
+    ),
+    (
+        "NVIDIA/DeepLearningExamples, README.md of each model",
+        "BSD-3-Clause and Apache-2.0",
+        "2019 to 2022",
+        "training and inference on V100, T4 and A100; rows and commits in scripts/accuracy/published.csv",
+    ),
+    (
+        "ELS-RD/transformer-deploy and huggingface/transformers",
+        "Apache-2.0",
+        "2022 to 2023",
+        "inference on T4, RTX 3090 and A100",
+    ),
+)
+
+
+def teaches(row: Row) -> bool:
+    """Is a row learned from, apart from the host's time?"""
+    return row.may_fit and (row.case.batch > SMALL or row.source == "neusight")
+
+
+def _prior(name: str) -> float:
+    first = name.split(" ")[0]
+    if first in EXTRA or first in ("issued", "power", "spilled", "overflow", "window"):
+        return 0.0
+    counts = {"operations": 4.0, "tensors": 3.0, "step": 0.3}
+    return counts.get(first) or {"A": 1.2, "D": 2.0, "B": 1.1}[kind_of(name)]
+
+
+def _scale(name: str) -> float:
+    return 4.0 if name.split(" ")[0] in ("operations", "tensors", "step") else 1.0
+
+
+@dataclass(slots=True)
+class Learned:
+    costs: dict[tuple[str, str], float]
+    factors: dict[tuple[str, str], float]
+
+
+def columns(row: Row) -> list[tuple[str, str, str, float]]:
+    """(cost, regime, class of factor, share of the step at cost 1)."""
+    held = dict(amounts(row.case))
+    sums: dict[tuple[str, str, str], float] = defaultdict(float)
+    for term in terms(row.case, row.machine):
+        if term.place in held:
+            sums[term.name, term.key, term.factor] += held[term.place] * term.unit
+    return [(*key, seconds / row.seconds) for key, seconds in sums.items()]
+
+
+def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
+    """Costs and factors. ``made``: columns of rows by id, filled in, for the next time."""
+    made = {} if made is None else made
+    found = [made[id(row)] if id(row) in made else made.setdefault(id(row), columns(row)) for row in given]
+    keys: dict[tuple[str, str], int] = {}
+    for row in found:
+        for name, key, _, _ in row:
+            keys.setdefault((name, key), len(keys))
+    base = {name: len(keys) + place for place, name in enumerate(dict.fromkeys(name for name, _ in keys))}
+    count = len(keys) + len(base)
+    pull, wanted = np.zeros((count, count)), np.zeros(count)
+    for (name, _), place in keys.items():
+        pull[place, place] = TOGETHER**0.5 / _scale(name)
+        pull[place, base[name]] = -pull[place, place]
+    for name, place in base.items():
+        pull[place, place] = PRIOR**0.5 / _scale(name)
+        wanted[place] = pull[place, place] * _prior(name)
+    least = np.array([LEAST.get(name.split(" ")[0], 0.0) for name, _ in keys] + [0.0] * len(base))
+    kinds = [(product_of(row.machine.name), row.source, row.case.precision, row.case.training) for row in given]
+    counted = Counter(kinds)
+    fixed = np.array([counted[kind] ** (COUNT - 1) for kind in kinds]) ** 0.5
+    places = [(row, keys[name, key], kinds[row][0], factor, share)
+              for row, found_row in enumerate(found) for name, key, factor, share in found_row]  # fmt: skip
+    at, column = np.array([one[0] for one in places]), np.array([one[1] for one in places])
+    share = np.array([one[4] for one in places])
+    names = {pair: place for place, pair in enumerate(dict.fromkeys((one[2], one[3]) for one in places))}
+    which = np.array([names[one[2], one[3]] for one in places])
+    factors, weights, costs = np.ones(len(names)), fixed, np.zeros(count)
+    for _ in range(5):
+        left = np.zeros((len(given), count))
+        np.add.at(left, (at, column), share * factors[which])
+        q, r = np.linalg.qr(np.vstack([left * weights[:, None], pull]))
+        right = np.concatenate([weights * (1.0 - left @ least), wanted - pull @ least])
+        costs = nnls(r, q.T @ right, maxiter=50 * count)[0] + least
+        missed = abs(left @ costs - 1.0)
+        weights = fixed * np.sqrt(np.minimum(1.0, 2.0 * np.median(missed) / np.maximum(missed, 1e-9)))
+        sums = np.zeros((len(given), len(names)))
+        np.add.at(sums, (at, which), share * costs[column])
+        eye = FACTOR**0.5 * np.eye(len(names))
+        factors = np.linalg.lstsq(
+            np.vstack([sums * weights[:, None], eye]), np.concatenate([weights, np.diag(eye)]), rcond=None
+        )[0]
+        factors = np.clip(factors, 0.5, 2.0)
+    by_key = {pair: float(costs[place]) for pair, place in keys.items()}
+    by_key |= {(name, ""): float(costs[place]) for name, place in base.items()}
+    return Learned(by_key, {pair: float(factors[place]) for pair, place in names.items()})
+
+
+def as_published(learned: Learned, given: Sequence[Row], host: dict[str, float], spread: dict[str, float]) -> Published:
+    costs: dict[str, dict[str, float]] = defaultdict(dict)
+    for (name, key), cost in sorted(learned.costs.items()):
+        costs[name][key] = round(cost, 5)
+    factors: dict[str, dict[str, float]] = defaultdict(dict)
+    for (device, name), factor in sorted(learned.factors.items()):
+        factors[device][name] = round(factor, 4)
+    measured: dict[str, set[str]] = defaultdict(set)
+    for row in given:
+        measured[product_of(row.machine.name)].add(regime_of(row.case, row.machine).key("A").removesuffix("l"))
+    watts = [row.machine.power_w for row in given if row.machine.power_w]
+    sources = tuple(dict(zip(("name", "licence", "dates", "what"), source, strict=True)) for source in SOURCES)
+    return Published(
+        dict(costs), dict(factors), {name: tuple(sorted(all_)) for name, all_ in sorted(measured.items())}, host, spread,
+        networks_of(given), sources, (min(watts), max(watts)), len(given),
+    )  # fmt: skip
+
+
+def networks_of(given: Iterable[Row]) -> tuple[tuple[str, float, float, str], ...]:
+    """Each network once, with the devices and regimes that it was measured on."""
+    where: dict[tuple[str, float, float], set[str]] = defaultdict(set)
+    for row in given:
+        macs = sum(work.calls * work.macs for work in row.case.works)
+        held = sum(work.calls * (work.inputs + work.outputs) for work in row.case.works)
+        regime = regime_of(row.case, row.machine).key("A").removesuffix("l")
+        where[row.case.model, float(f"{macs:.4g}"), float(f"{held:.4g}")].add(
+            f"{product_of(row.machine.name)}/{regime}"
+        )
+    return tuple((*key, "|".join(sorted(places))) for key, places in sorted(where.items()))
+
+
+def chip(row: Row) -> str:
+    """What is left out together: all boards of one chip's name."""
+    return re.sub(r" (SXM|PCIe|\d+ GB).*", "", row.machine.name)
+
+
+def host_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
+    """Seconds of the host an operation, from single samples for which the GPU needs less than four fifths of the time.
+
+    Each device counts alike, because each source's hosts are its own.
+    """
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in given:
+        if single(row) and published.gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds:
+            width = regime_of(row.case, row.machine).key("B").removesuffix("l")
+            found[width][chip(row)].append(row.seconds / sum(work.calls for work in row.case.works))
+    host = {}
+    for width, devices in found.items():
+        each = [float(np.median(np.log(seconds))) for seconds in devices.values()]
+        host[width] = float(f"{np.exp(np.mean(each)):.3g}")
+        host[f"t{width[1:]}"] = float(f"{TRAINING_STARTS * host[width]:.3g}")
+    return host
+
+
+def single(row: Row) -> bool:
+    """One sample in inference, of a source that timed such steps."""
+    return row.may_fit and row.case.batch == 1 and not row.case.training and row.source in HOSTS
+
+
+HOSTS = ("dle", "td", "hfc")
+"""Sources that timed single samples, by the first word of their rows' id in published.csv."""
+
+
+NO_SPREAD: dict[str, float] = {f"{what} {key}": 0.5 for what in ("known", "new") for key in ("iT", "iV", "tT", "tV")} | {
+    "host i": 0.4, "host t": 0.7,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class HeldOut:
+    """Predicted seconds of rows by fits that did not see their network's relatives (new: nor their device)."""
+
+    known: dict[int, float]
+    new: dict[int, float]
+
+
+def held_out(every: Sequence[Row]) -> HeldOut:
+    """Five folds by module on known devices; each chip left out once. Keys: id of a row."""
+    made: dict[int, Any] = {}
+    taught = [row for row in every if teaches(row)]
+    known, new = {}, {}
+    for train, test in folds([row.module for row in taught], 5, 3):
+        fit = as_published(
+            learn([taught[place] for place in train], made), [taught[place] for place in train], {}, NO_SPREAD
+        )
+        known |= {
+            id(taught[place]): published.gpu_seconds(fit, taught[place].case, taught[place].machine) for place in test
+        }
+    for name in sorted({chip(row) for row in taught}):
+        rest = [row for row in taught if chip(row) != name]
+        fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
+        new |= {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in taught if chip(row) == name}
+    return HeldOut(known, new)
+
+
+def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
+    """Half the 90 % interval of each regime, in logarithms; each device (known) and chip (new) counts alike."""
+    spread = {}
+    for what, predicted in (("known", found.known), ("new", found.new)):
+        by: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for row in every:
+            if id(row) in predicted:
+                missed = abs(np.log(predicted[id(row)] / row.seconds))
+                regime = regime_of(row.case, row.machine).key("A").removesuffix("l")
+                for key in (regime, "every"):
+                    by[key][f"{chip(row)} {row.source}"].append(missed)
+        for key in ("iT", "iV", "tT", "tV"):
+            groups = by[key] if len(by[key]) >= 4 else by["every"]
+            missed_all = np.concatenate([np.array(group) for group in groups.values()])
+            weight = np.concatenate([np.full(len(group), 1.0 / len(group) ** (1 - COUNT)) for group in groups.values()])
+            order = np.argsort(missed_all)
+            place = int(np.searchsorted(np.cumsum(weight[order]) / weight.sum(), COVERED))
+            spread[f"{what} {key}"] = round(float(missed_all[order][min(place, len(order) - 1)]), 4)
+    for key in ("iT", "iV", "tT", "tV"):
+        spread[f"new {key}"] = round(MARGIN * max(spread[f"new {key}"], spread[f"known {key}"]), 4)
+    return spread
+
+
+def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
+    """The whole fit, with its intervals."""
+    taught = [row for row in every if teaches(row)]
+    learned = learn(taught)
+    first = as_published(learned, taught, {}, NO_SPREAD)
+    host = host_of(every, first)
+    spread = dict(NO_SPREAD) if found is None else spread_of(every, found)
+    whole = replace(first, host=host, spread=spread)
+    small = [abs(np.log(published.predict(replace(whole, spread=NO_SPREAD), row.case, row.machine).seconds / row.seconds))
+             for row in every if single(row)]  # fmt: skip
+    spread["host i"] = round(float(np.quantile(small, COVERED)), 4)
+    spread["host t"] = round(2.0 * spread["host i"], 4)
+    return replace(whole, spread=spread)
+
+
+def to_json(fit: Published) -> dict[str, Any]:
+    return {
+        "format": FORMAT, "rows": fit.rows, "watts": list(fit.watts), "sources": list(fit.sources), "parts": list(PARTS),
+        "host": dict(fit.host), "spread": dict(fit.spread), "factors": dict(fit.factors),
+        "measured": {name: list(regimes) for name, regimes in fit.measured.items()}, "costs": dict(fit.costs),
+        "networks": [list(one) for one in fit.networks],
+    }  # fmt: skip
+
+
+def written(fit: Published) -> str:
+    """One line for each entry of the first level, and for each network."""
+    record = to_json(fit)
+    lines = [
+        f" {json.dumps(key)}: {json.dumps(record[key], separators=(',', ':'))}" for key in record if key != "networks"
+    ]
+    networks = ",\n".join(f"  {json.dumps(one, separators=(',', ':'))}" for one in record["networks"])
+    return "{\n" + ",\n".join(lines) + ',\n "networks": [\n' + networks + "\n ]\n}\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--shared", type=Path, default=shared_folder(), help="folder that holds datasets/timm and datasets/neusight"
+    )
+    parser.add_argument("--traces", type=Path, default=KEPT, help="where traced operations are kept")
+    given = parser.parse_args()
+    every = rows(given.shared, given.traces)
+    fit = fitted(every, held_out(every))
+    FILE.write_text(written(fit), encoding="utf-8")
+    print(
+        f"Wrote {FILE}: {fit.rows:,} steps, {len(fit.networks):,} networks, {len(fit.measured)} devices, {FILE.stat().st_size:,} bytes"
+    )
+    print(json.dumps({"host": fit.host, "spread": fit.spread}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

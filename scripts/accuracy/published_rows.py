@@ -1,0 +1,258 @@
+"""Steps that others measured and published, with their operations: what publish.py learns from and accuracy_published.py judges by.
+
+Sources: timm's results (training on an RTX 3090, inference on an RTX 3090 and 4090), NeuSight's language models on GPUs of
+NVIDIA and AMD (both in --shared), and published.csv beside this file (PUBLISHED.md states its sources). Networks are traced
+without weights; the traces are kept in build/accuracy/, because tracing two thousand networks takes half an hour.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from accuracy_timm import TRACED_AT, _forward, alone, trace_one
+
+from perfctl.orchestrator.analyse.hardware.machines import Machine, by_hand, named
+from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, operations_of
+from perfctl.orchestrator.analyse.predict.step_parts import merged
+from perfctl.workloads.tracing.recorder import trace
+
+HERE = Path(__file__).resolve().parent
+KEPT = HERE.parents[1] / "build" / "accuracy" / "published_works.json.gz"
+TIMM = (
+    ("infer", "nchw", "RTX 3090", "benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"),
+    ("infer", "nchw", "RTX 4090", "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv"),
+    ("infer", "nchw", "RTX 4090", "benchmark-infer-amp-nchw-pt291-cu128-4090.csv"),
+    ("train", "nchw", "RTX 3090", "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"),
+    ("train", "nhwc", "RTX 3090", "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv"),
+)
+NEUSIGHT = {
+    "Tesla_P4": "P4", "NVIDIA_L4": "L4", "Tesla_T4": "T4", "Tesla_V100-PCIE-32GB": "V100 PCIe 32 GB",
+    "Tesla_P100-PCIE-16GB": "P100 PCIe 16 GB", "NVIDIA_A100-PCIE-40GB": "A100 PCIe 40 GB",
+    "NVIDIA_A100_80GB_PCIe": "A100 PCIe 80 GB", "NVIDIA_H100_80GB_HBM3": "H100 SXM5",
+}  # fmt: skip
+AMD = {"AMD_Instinct_MI100": (46.1, 1228, 300, 7), "AMD_Instinct_MI210": (45.3, 1638, 300, 6),
+       "AMD_Instinct_MI250": (45.3, 1638, 280, 6)}  # fmt: skip
+"""fp32 TFLOP/s of the matrix cores, GB/s, W and nm of what a program sees as one device (AMD's data sheets)."""
+LANGUAGE = {
+    "bert_large": ("BertForMaskedLM", 512), "gpt2_large": ("gpt 1280 36 20", 1024), "gpt3_xl": ("gpt 3072 24 24", 2048),
+    "opt_13": ("opt", 2048), "gpt3_27": ("gpt 2560 32 32", 2048),
+}  # fmt: skip
+"""NeuSight's networks: class or "gpt width layers heads", and tokens. Its times say that gpt3_xl is 3072 wide."""
+MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One published step."""
+
+    source: str
+    may_fit: bool
+    """Its licence allows to learn from it."""
+    machine: Machine
+    case: StepSpec
+    seconds: float
+    module: str
+    """Of its network: relatives share it."""
+    others: float | None = None
+    """Seconds that NeuSight predicts."""
+
+
+def language_model(name: str, tokens: int) -> Any:
+    """A network of transformers without weights, by the names of LANGUAGE and published.csv. None: not one of them."""
+    import transformers as hf
+
+    eager = {"attn_implementation": "eager"}
+    if name.startswith("gpt ") or name == "gpt2":
+        width, layers, heads = map(int, name.split()[1:]) if " " in name else (768, 12, 12)
+        kind = eager if " " in name else {"attn_implementation": "sdpa"}
+        return hf.GPT2LMHeadModel(
+            hf.GPT2Config(n_positions=max(tokens, 1024), n_embd=width, n_layer=layers, n_head=heads, **kind)
+        )
+    if name == "opt":
+        return hf.OPTForCausalLM(hf.OPTConfig(hidden_size=2048, num_hidden_layers=24, ffn_dim=8192, num_attention_heads=32,
+                                              word_embed_proj_dim=2048, **eager))  # fmt: skip
+    if name == "BertForMaskedLM":
+        return hf.BertForMaskedLM(hf.BertConfig(**LARGE, **eager))
+    if name == "bert-large-uncased":
+        kind = hf.BertForQuestionAnswering if tokens == 384 else hf.BertForPreTraining
+        return kind(hf.BertConfig(**LARGE, **eager))
+    if name == "bert-base-uncased":
+        return hf.BertForQuestionAnswering(hf.BertConfig(**eager))
+    if name.startswith("roberta-"):
+        size = LARGE if name.endswith("large") else {}
+        config = hf.RobertaConfig(vocab_size=50265, max_position_embeddings=514, **size, **eager)
+        return hf.RobertaForSequenceClassification(config)
+    if name == "philschmid/MiniLM-L6-H384-uncased-sst2":
+        small = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+        return hf.BertForSequenceClassification(hf.BertConfig(**small, **eager))
+    return None
+
+
+def traced(key: str) -> dict[str, Any] | None:
+    """Of "timm:NAME SIZE", "timm:NAME SIZE fused", "torchvision:NAME" or "hf:NAME TOKENS": what was traced; None: cannot be."""
+    warnings.filterwarnings("ignore")
+    import torch
+
+    kind, _, rest = key.partition(":")
+    name, _, size = rest.rpartition(" ") if kind != "torchvision" else (rest, "", "")
+    if kind == "timm":
+        fused = size == "fused"
+        name, _, size = name.rpartition(" ") if fused else (name, "", size)
+        return trace_one(name, int(size), fused=fused)
+    torch.set_num_threads(1)
+    with torch.device("meta"):
+        if kind == "torchvision":
+            import torchvision
+
+            model: Any = getattr(torchvision.models, name)(weights=None)
+        else:
+            model = language_model(name, int(size))
+    if model is None:
+        return None
+    shape = (TRACED_AT, 3, 224, 224) if kind == "torchvision" else (TRACED_AT, int(size))
+    sample = torch.ones(shape, dtype=torch.float32 if kind == "torchvision" else torch.long, device="meta")
+    seen = trace(model, (sample,), mode="train", grad=False)
+    ops = _forward(seen.ops)
+    works = merged(alone(op, work) for op, work in zip(ops, operations_of(ops, TRACED_AT), strict=True))
+    parameters = sum(each.numel() for each in model.parameters())
+    return {"module": name, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
+
+
+class Traces:
+    """Traced networks by key, kept in a file."""
+
+    def __init__(self, path: Path = KEPT) -> None:
+        self.path, self.new, self.made = path, 0, dict[str, Any]()
+        if path.is_file():
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                self.made = json.load(file)
+        self.works: dict[str, tuple[Operation, ...]] = {}
+
+    def of(self, key: str) -> tuple[dict[str, Any], tuple[Operation, ...]] | None:
+        """(module and parameters, operations)."""
+        if key not in self.made:
+            self.made[key], self.new = traced(key), self.new + 1
+            if self.new % 100 == 0:
+                print(f"traced {self.new} networks", file=sys.stderr)
+                self.write()
+        found = self.made[key]
+        if found is None:
+            return None
+        if key not in self.works:
+            self.works[key] = tuple(Operation("", *figures) for figures in found["works"])
+        return found, self.works[key]
+
+    def write(self) -> None:
+        if self.new:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with gzip.open(self.path, "wt", encoding="utf-8") as file:
+                json.dump(self.made, file, separators=(",", ":"))
+
+
+def rows(shared: Path, path: Path = KEPT) -> list[Row]:
+    """All rows whose network can be traced. Raises OSError when the published files are not there."""
+    traces = Traces(path)
+    found = [*_timm(shared, traces), *_neusight(shared, traces), *_published(traces)]
+    traces.write()
+    return found
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _timm(shared: Path, traces: Traces) -> Iterator[Row]:
+    for mode, layout, device, name in TIMM:
+        machine, training = named(device).machine, mode == "train"
+        for row in _read(shared / "datasets" / "timm" / name):
+            size = row[f"{mode}_img_size"]
+            found = traces.of(f"timm:{row['model']} {size}{'' if training else ' fused'}")
+            if found is None:
+                continue
+            facts, works = found
+            case = StepSpec(
+                f"timm:{row['model']}", facts["module"], works, int(row[f"{mode}_batch_size"]), training, "fp16",
+                "momentum" if training else "", facts["parameters"], layout == "nhwc",
+            )  # fmt: skip
+            yield Row(
+                f"timm {mode} {layout} {device}",
+                True,
+                machine,
+                case,
+                float(row[f"{mode}_step_time"]) / 1e3,
+                facts["module"],
+            )
+
+
+def amd(name: str) -> Machine:
+    fp32, bandwidth, watts, process = AMD[name]
+    said = f"name={name.rpartition('_')[2]},fp32_tflops={fp32},bandwidth_gbs={bandwidth},memory_gb=64"
+    from dataclasses import replace
+
+    return replace(by_hand(said).machine, power_w=float(watts), process_nm=process)
+
+
+def _neusight(shared: Path, traces: Traces) -> Iterator[Row]:
+    for row in _read(shared / "datasets" / "neusight" / "summary" / "summary.csv"):
+        name = row["model_name"]
+        if row["option"] or name not in LANGUAGE:
+            continue
+        kind, tokens = LANGUAGE[name]
+        found = traces.of(f"hf:{kind} {tokens}")
+        if found is None:
+            continue
+        facts, works = found
+        device, training = row["device"], row["mode"] == "train"
+        machine = named(NEUSIGHT[device]).machine if device in NEUSIGHT else amd(device)
+        case = StepSpec(
+            f"hf:{name}",
+            "llm",
+            works,
+            int(row["batch"]),
+            training,
+            "fp32",
+            "sgd" if training else "",
+            facts["parameters"],
+        )
+        theirs = float(row["neusight_all_e2e_latency"]) / 1e3
+        yield Row("neusight", True, machine, case, float(row["label_all_e2e_latency"]) / 1e3, name, theirs)
+
+
+def _published(traces: Traces) -> Iterator[Row]:
+    for row in _read(HERE / "published.csv"):
+        kind, _, name = row["model"].partition(":")
+        if row["engine"] != "pytorch eager" or not row["batch"] or "prompt" in row["input"]:
+            continue
+        training, batch, value = row["mode"] == "train", int(row["batch"]), float(row["value"])
+        size = row["input"].split("x")[-1]
+        key = f"torchvision:{name}" if kind == "torchvision" else f"{kind}:{name} {size}"
+        fused = kind == "timm" and not training and row["id"].startswith("timm")
+        found = traces.of(key + (" fused" if fused else ""))
+        if found is None or row["unit"] not in ("images/s", "sequences/s", "tokens/s", "ms"):
+            continue
+        if row["unit"] == "tokens/s":
+            value /= int(size)
+        facts, works = found
+        optimizer = "" if not training else "adam" if kind == "hf" else "momentum"
+        case = StepSpec(
+            row["model"], facts["module"], works, batch, training, row["precision"], optimizer, facts["parameters"],
+            row["layout"] == "nhwc",
+        )  # fmt: skip
+        seconds = value / 1e3 if row["unit"] == "ms" else batch / value
+        source = row["id"].split("-")[0]
+        yield Row(source, row["licence"] in MAY_FIT, named(row["device"]).machine, case, seconds, facts["module"])
+
+
+def shared_folder() -> Path:
+    return Path(os.environ.get("PERFCTL_SHARED", HERE.parents[2] / "shared"))
