@@ -22,7 +22,7 @@ from accuracy_timm import TRACED_AT, _forward, alone, trace_one
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine, by_hand, named
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, operations_of
-from perfctl.orchestrator.analyse.predict.step_parts import merged
+from perfctl.orchestrator.analyse.predict.step_parts import merged, peak_of
 from perfctl.workloads.tracing.recorder import trace
 
 HERE = Path(__file__).resolve().parent
@@ -251,7 +251,18 @@ def _published(traces: Traces) -> Iterator[Row]:
         )  # fmt: skip
         seconds = value / 1e3 if row["unit"] == "ms" else batch / value
         source = row["id"].split("-")[0]
-        yield Row(source, row["licence"] in MAY_FIT, named(row["device"]).machine, case, seconds, facts["module"])
+        machine = named(row["device"]).machine
+        if _is_fast_in(machine, case.precision):
+            yield Row(source, row["licence"] in MAY_FIT, machine, case, seconds, facts["module"])
+
+
+def _is_fast_in(machine: Machine, precision: str) -> bool:
+    """What a chip has no fast path for is refused, whether it was measured or not: fp16 on a GTX 1080 Ti."""
+    try:
+        peak_of(machine, precision)
+    except ValueError:
+        return False
+    return True
 
 
 def shared_folder() -> Path:

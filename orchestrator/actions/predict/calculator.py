@@ -55,8 +55,7 @@ FLOAT = 4
 LONGEST = 300
 """Characters of a specification that is answered."""
 CARDS = (
-    "GTX 1080 Ti", "RTX 2080 Ti", "RTX 3070 Ti", "RTX 3080 10 GB", "RTX 3090", "RTX 4090", "RTX 5090", "RTX A4000",
-    "RTX A5000", "RTX A6000", "RTX 6000 Ada", "RTX PRO 6000 Blackwell Workstation", "Quadro RTX 4000", "Quadro RTX 5000",
+    "GTX 1080 Ti", "RTX 2080 Ti", "RTX 3070 Ti", "RTX 3090", "RTX 4090", "RTX 5090", "RTX A6000", "RTX 6000 Ada",
 )  # fmt: skip
 """Cards of desktops and workstations in the page, beside boards of servers. A page with all would be twice as large."""
 OTHERS = ("P100 PCIe 12 GB", "A2", "A16 (one of four)", "MI250 (one of two dies)")
