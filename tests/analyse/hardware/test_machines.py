@@ -110,7 +110,7 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
         by_hand("tflops=20")
     assert caught.value.remedy == (
         "Known: name, fp32_tflops, bandwidth_gbs, memory_gb, fp64_tflops, fp16_tflops, tensor_fp16_tflops,"
-        " tensor_bf16_tflops, tensor_tf32_tflops, sms, clock_mhz, l2_mb"
+        " tensor_bf16_tflops, tensor_tf32_tflops, sms, clock_mhz, l2_mb, power_w, process_nm"
     )
 
 
