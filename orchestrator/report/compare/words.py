@@ -276,7 +276,11 @@ def because(found: Why) -> str | None:
     return _cause(told, found)
 
 
-def _much_of(change: float, found: Why) -> str:
+ADD_UP = 0.25
+"""Changes of layers that miss the step's by a larger share of it are not called parts of it."""
+
+
+def of_the_change(change: float, found: Why) -> str:
     """ "+0.48 ms of the +0.50 ms of kernel time"."""
     if not found.timed:
         return f"{_signed(change)} at ncu's clocks"
@@ -285,11 +289,14 @@ def _much_of(change: float, found: Why) -> str:
         return _signed(change)
     if abs(change - whole) < 0.005 * abs(whole):
         return f"{_signed(change)}, all of the change {of}"
+    layers = sum(part.change or 0.0 for part in found.parts)
+    if not found.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):  # each is a median of its own
+        return f"{_signed(change)}, the step {_signed(whole)}; medians of layers do not add up to the step's"
     return f"{_signed(change)} of the {_signed(whole)} {of}"
 
 
 def _cause(cause: Cause, found: Why) -> str:
-    where, much = _where(cause), _much_of(cause.change, found)
+    where, much = _where(cause), of_the_change(cause.change, found)
     if cause.flops is not None and cause.kind == ALGORITHM:
         much = f"{significant(cause.flops)} times the FLOPs, {much}"
     if cause.kind in (ALGORITHM, ARITHMETIC):
@@ -315,7 +322,7 @@ def _cause(cause: Cause, found: Why) -> str:
     if cause.kind in (TIMED, SAME):
         change = part.change or 0.0
         tail = "" if cause.kind == TIMED else ", with the same kernels"
-        return f"{part.name} changed most: {_much_of(change, found)}{tail}"
+        return f"{part.name} changed most: {of_the_change(change, found)}{tail}"
     plural = len(cause.parts) > 1 and not where.startswith(part.name)
     verb = words[cause.kind].replace("runs", "run", 1) if plural else words[cause.kind]
     return f"{where[:1].upper() + where[1:] if plural else where} {verb}: {much}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.analyse.compare.compare import compare
 from perfctl.orchestrator.analyse.compare.records import Comparison, Side
-from perfctl.orchestrator.report.compare.words import findings
+from perfctl.orchestrator.report.compare.words import findings, of_the_change
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.records.report import Step
 from perfctl.records.run import Run
@@ -160,3 +161,13 @@ def test_other_work_is_shown_and_called_not_comparable() -> None:
     assert news[-1].startswith("Likely cause: batch 64 in A, 128 in B.")
     forced = said(made("A", QUIET), made("B", scaled(1.5), batch=128), force=True)
     assert forced[0].startswith("The step is 50.0 % slower at batch 64 / 128: ")
+
+
+def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it() -> None:
+    def on_a_cpu(*changes: float) -> Any:
+        parts = tuple(SimpleNamespace(change=change) for change in changes)
+        return SimpleNamespace(parts=parts, timed=True, has_kernels=False, whole=100e6)
+
+    assert of_the_change(60e6, on_a_cpu(60e6, 40e6)) == "+60.0 ms of the +100 ms of the step"
+    apart = of_the_change(60e6, on_a_cpu(60e6, 90e6))
+    assert apart == "+60.0 ms, the step +100 ms; medians of layers do not add up to the step's"
