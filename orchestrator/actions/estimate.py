@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.messages import Progress, no_progress
 from perfctl.orchestrator.actions.traces.kept import Kept
 from perfctl.orchestrator.actions.traces.named import kept_traces
+from perfctl.orchestrator.analyse.answer import DEFAULT_OPTIMIZER
 from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
 from perfctl.orchestrator.analyse.flops.engine import on_paper
+from perfctl.orchestrator.analyse.memory.by_batch import Fit, LinesError, StepMemory, largest_batch
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import RESERVE, Fit, largest_batch, memory_of
+from perfctl.orchestrator.analyse.memory.trace import RESERVE, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, OnGpu, Traced
+from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
+from perfctl.workloads.models.find import workload_of
+from perfctl.workloads.models.plan import family_of
 
 if TYPE_CHECKING:
     import torch
@@ -157,7 +161,7 @@ class Request:
         if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
             name = "generate" if self.generate is not None else "kv_cache"
             raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
-        optimizers = (None, "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
+        optimizers = (None, "none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
         known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda"),
                     "attention": ATTENTION, "update": UPDATES}  # fmt: skip
         for name, known in known_of.items():
@@ -299,22 +303,48 @@ class Session:
             held = recorder.cast_inputs(held, PRECISIONS[request.precision].weights)
             loss = _with_target(source.loss, held[0])
         source.model.zero_grad(set_to_none=True)
-        optimizer = request.optimizer or source.optimizer
+        optimizer = None if request.optimizer == "none" else request.optimizer or source.optimizer
         return recorder.trace(
             source.model, inputs, mode=request.mode, optimizer=optimizer, loss=loss, held=held, memory=memory,
             precision=request.precision, gpu=on_gpu(request.gpu, request.attention, request.update),
         )  # fmt: skip
 
     def largest(self, limit: int, reserve: int = RESERVE) -> Fit:
-        """The largest batch size whose step needs at most ``limit`` bytes less ``reserve``, found by tracing."""
+        """The largest batch size whose step runs in ``limit`` bytes of which ``reserve`` stay free.
 
-        def needed(batch: int) -> int:
+        From the traces at :data:`TRACED_AT`; a model whose storages do not grow by the same bytes with each sample is traced
+        at every batch size that is tried.
+        """
+        with suppress(LinesError):
+            return step_memory(memory_pair(self, self.request.precision)).largest(limit, reserve, self.request.gpu)
+
+        def at(batch: int) -> MemoryTrace:
             found = self._traced(batch, memory=True)
             if found.problem is not None or found.memory is None:
                 raise PartlyDone(f"batch {batch}: {found.problem}", None)
-            return memory_of(found.memory, self.request.gpu).needed
+            return found.memory
 
-        return largest_batch(limit, needed, reserve)
+        return largest_batch(limit - reserve, reserve, at, self.request.gpu)
+
+
+TRACED_AT = (2, 3)
+"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
+
+
+def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
+    """The estimates whose memory is that of every batch size; in another precision under its autocast."""
+    if precision != session.request.precision and PRECISIONS[precision].autocast is not None:
+        session = session.in_precision(precision)
+    one, other = (session.at(batch, memory=True) for batch in TRACED_AT)
+    return one, other
+
+
+def step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
+    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
+    one, other = (found.memory_trace for found in pair)
+    if one is None or other is None:
+        raise LinesError("the trace has none")
+    return StepMemory(one, other, TRACED_AT)
 
 
 _OF_THE_MACHINE = re.compile(
@@ -430,6 +460,7 @@ def estimate_model(
     code fails while it is built. A model that fails later is a ``problem``.
     """
     request.check()
+    request, assumed = _with_optimizer(request)
     if not batches or any(size < 1 for size in batches):
         raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
     need_torch()
@@ -444,7 +475,16 @@ def estimate_model(
         whole = all(one.problem is None for one in found.values())
         progress("largest batch that fits", len(batches) + 1, total)
         fit = session.largest(limit, reserve) if limit is not None and whole else None
-    return ModelEstimate(request, found, fit, session.notes)
+    return ModelEstimate(request, found, fit, (*session.notes, *assumed))
+
+
+def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
+    """Memory of training is with an optimizer: where none is named, the one that ``perfctl predict`` takes."""
+    has_its_own = workload_of(request.model) is not None or family_of(request.model) is not None
+    if not request.memory or request.mode != "train" or request.optimizer is not None or has_its_own:
+        return request, ()
+    said = f"memory is with `optimizer` {DEFAULT_OPTIMIZER}, as none was named; 'perfctl predict' takes the same"
+    return replace(request, optimizer=DEFAULT_OPTIMIZER), (said,)
 
 
 def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.analyse.cost import Training
 from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, StepMemory
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, StepTime
 from perfctl.orchestrator.analyse.prices import PriceTable
@@ -30,8 +30,10 @@ class Subject:
     optimizer: str
     """The user's or the model's own; "" in inference."""
     lines: tuple[MemoryLine, ...] | None
-    """Memory of a step by batch. None: not known."""
+    """Bytes of the tensors of a step by batch. None: not known."""
     notes: tuple[str, ...] = ()
+    memory: StepMemory | None = None
+    """The step's storages, for a replay of a GPU's allocator. None where the model was not traced."""
 
     def case(self, batch: int, precision: str, channels_last: bool = False) -> StepSpec:
         return StepSpec(

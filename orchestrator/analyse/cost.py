@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, peak_at
+from perfctl.orchestrator.analyse.memory.by_batch import Gpu, MemoryLine, StepMemory, largest_fitting, peak_at
 from perfctl.orchestrator.analyse.prices import Price
 
 HOUR = 3600.0
@@ -158,7 +158,7 @@ def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
 
 
 CLOSE = 0.9
-"""Share of the memory, tensors and reserve, from which the allocator's fragmentation may not leave enough."""
+"""Share of the memory, tensors and reserve, from which a large CUDA context or workspace of cuDNN may not find enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +183,16 @@ class Job:
 class Room:
     """Memory of a step on one device, in bytes; ``limit`` is the device's. None: not known."""
 
+    batch: int
     needed: int
-    """Tensors at the peak, as ``perfctl estimate --memory`` has them."""
+    """At the peak. Of a replayed step what ``perfctl estimate --memory`` says is allocated; else the tensors alone."""
     limit: float | None
     largest: int | None
-    """Largest batch whose tensors fit beside ``reserve``. None: not known, or no limit."""
+    """Largest batch that fits beside ``reserve``. None: not known, no limit, or every batch fits."""
     reserve: int = 0
-    """Left free for the CUDA context, cuBLAS's and cuDNN's workspaces and the allocator (:data:`RESERVE` of memory.trace)."""
+    """Left free for the CUDA context and cuDNN's workspaces (:data:`RESERVE` of memory.trace)."""
+    replayed: bool = False
+    """Whether the largest batch is from a replay of PyTorch's allocator, which cannot use every byte; else from the tensors."""
 
     @property
     def whole(self) -> int:
@@ -199,11 +202,11 @@ class Room:
     @property
     def fits(self) -> bool | None:
         """None: the limit is not known."""
-        return None if self.limit is None else self.whole <= self.limit
+        return None if self.limit is None else self.largest is None or self.batch <= self.largest
 
     @property
     def close(self) -> bool:
-        return self.limit is not None and CLOSE * self.limit < self.whole <= self.limit
+        return bool(self.fits) and self.limit is not None and CLOSE * self.limit < self.whole
 
     @property
     def lacking(self) -> float:
@@ -268,6 +271,12 @@ def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
 
 
 def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None, reserve: int = 0) -> Room:
-    """``reserve``: bytes of ``limit`` that stay free."""
+    """By the tensors alone. ``reserve``: bytes of ``limit`` that stay free."""
     largest = largest_fitting(lines, limit - reserve) if limit is not None else None
-    return Room(peak_at(lines, batch), limit, largest, reserve)
+    return Room(batch, peak_at(lines, batch), limit, largest, reserve)
+
+
+def room_on_gpu(memory: StepMemory, batch: int, limit: float | None, reserve: int, gpu: Gpu) -> Room:
+    """As PyTorch's allocator runs the step. ``gpu``: compute capability."""
+    largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
+    return Room(batch, memory.allocated(batch, gpu), limit, largest, reserve, replayed=True)

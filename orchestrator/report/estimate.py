@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only
 from perfctl.orchestrator.analyse.flops.experts import assumption
 from perfctl.orchestrator.analyse.flops.types import types_of_products
+from perfctl.orchestrator.analyse.memory.by_batch import Fit
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import CONTEXT, Fit, Memory
+from perfctl.orchestrator.analyse.memory.trace import CONTEXT, Memory
 from perfctl.orchestrator.analyse.sheets.layers import Line
 from perfctl.orchestrator.analyse.sheets.sheet import Sheet
 from perfctl.orchestrator.analyse.sheets.slips import Finding
@@ -217,14 +218,22 @@ def memory_text(memory: Memory) -> str:
 
 
 def fit_text(fit: Fit, limit: int) -> str:
-    """Largest batch, what it needs and what stays free."""
-    free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context, cuDNN and fragmentation (--reserve)"
+    """Largest batch, what it needs and what stays free; why the next does not fit."""
+    free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context and cuDNN (--reserve)"
+    if fit.batch is None:
+        return f"every batch fits: a step needs {fit.needed:,} B at any batch, {limit:,} B are there, {free}"
     if not fit.batch:
-        return f"not even one sample fits: {fit.next_needed:,} B are needed, {limit:,} B are there, {free}"
+        return f"not even one sample fits: {_next(fit, limit)}, {limit:,} B are there, {free}"
     return (
         f"largest batch {fit.batch:,}: needs {fit.needed:,} B of {limit:,} B, with {free} and {fit.margin:,} B more; "
-        f"{fit.batch + 1:,} would need {fit.next_needed:,} B"
+        f"{fit.batch + 1:,} would need {_next(fit, limit)}"
     )
+
+
+def _next(fit: Fit, limit: int) -> str:
+    if fit.next_needed + fit.reserve > limit:
+        return f"{fit.next_needed:,} B"
+    return f"{fit.next_needed:,} B, for which the allocator has no pieces that are large enough (fragmentation)"
 
 
 def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str] = ()) -> str:

@@ -26,7 +26,7 @@ OFFERS, LAYERS = 12, 10
 """Rows shown; --json has all."""
 DRIVERS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 ON_TOP = {
-    "gpu": "reserved for the CUDA context and the allocator, docs/formulas.md",
+    "gpu": "reserved for the CUDA context and cuDNN, docs/formulas.md",
     "cpu": "Python, libraries and the allocator's rounding come on top",
 }
 """What stands beside the tensors: on a GPU :data:`RESERVE` of memory.trace."""
@@ -220,7 +220,8 @@ def _memory(room: Room | None, kind: str) -> str:
         return f"{gigabytes(room.whole)}, {on_top}; the memory of the device is not known"
     if not room.fits:
         largest = f"the largest batch that fits is {room.largest:,}" if room.largest else "not even one sample fits"
-        missing = f"{gigabytes(room.lacking)} are missing; {largest}"
+        missing = f"{gigabytes(room.lacking)} are missing" if room.lacking else "the allocator's pieces are too small"
+        missing += f"; {largest}"
         return f"does not fit in {gigabytes(room.limit)}: {gigabytes(room.whole)}, {on_top}; {missing}"
     most = f"; largest batch {room.largest:,}" if room.largest is not None else ""
     close = ", but little is left" if room.close else ""

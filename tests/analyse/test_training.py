@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.cost import Job, Room, Span, room_of, training
+from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
 from perfctl.orchestrator.analyse.hardware.gpus import meant
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
 from perfctl.orchestrator.analyse.prices import Price
@@ -60,7 +60,7 @@ def test_a_device_whose_memory_is_not_known_neither_fits_nor_does_not() -> None:
 
 
 def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
-    rooms = {needed: Room(needed, 1000.0, None, reserve=100) for needed in (800, 801, 900, 901)}
+    rooms = {needed: room_of((MemoryLine(0, 1),), needed, 1000.0, reserve=100) for needed in (800, 801, 900, 901)}
     assert {needed: (room.fits, room.close, room.lacking) for needed, room in rooms.items()} == {
         800: (True, False, 0.0), 801: (True, True, 0.0), 900: (True, True, 0.0), 901: (False, False, 1.0),
     }  # fmt: skip

@@ -24,12 +24,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from perfctl import __version__
-from perfctl.orchestrator.actions.estimate import Request, Session, without_driver_warning
+from perfctl.orchestrator.actions.estimate import TRACED_AT, Request, Session, memory_pair, without_driver_warning
 from perfctl.orchestrator.actions.files import check_free, replacing, user_folder, write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
-from perfctl.orchestrator.actions.predict.predict import TRACED_AT, find_device, memory_pair
+from perfctl.orchestrator.actions.predict.predict import find_device
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, Board

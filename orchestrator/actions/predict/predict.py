@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import Request, Session, need_torch, open_session, without_driver_warning
+from perfctl.orchestrator.actions.estimate import (
+    TRACED_AT,
+    Request,
+    Session,
+    memory_pair,
+    need_torch,
+    open_session,
+    step_memory,
+    without_driver_warning,
+)
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
@@ -22,27 +31,24 @@ from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, S
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import Board
 from perfctl.orchestrator.analyse.hardware.machines import Device, DeviceError, Machine, of_board
-from perfctl.orchestrator.analyse.memory.by_batch import LinesError, MemoryLine, lines_of, reserve_on
+from perfctl.orchestrator.analyse.memory.by_batch import Gpu, LinesError, StepMemory, reserve_on
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan
+from perfctl.orchestrator.analyse.memory.trace import capability
 from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import StepTime
 from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
+from perfctl.orchestrator.analyse.predict.step_parts import peak_of
 from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board, unsure_for
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import workload_of
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
 from perfctl.workloads.models.plan import canonical, family_of, plan
 from perfctl.workloads.spec import SpecError
 
-if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.memory.estimate import Estimate
-
 NETWORK_FROM = 8
 """More GPUs than this are in several machines, whatever the link between two of them is."""
-TRACED_AT = (2, 3)
-"""Batch sizes; not 1, because a batch norm in training refuses a batch with one value a channel."""
 
 
 def predict(
@@ -107,16 +113,33 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
         raise UsageError("a CPU has no TF32: products would run in fp32", "Use `precision` fp32")
     prices = load(question.prices)
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
+    _check_on(device, question)
     known = known_of(question.store, device, messages)
     training, inputs, seq = not question.infer, question.inputs, question.seq
     subject = find_subject(
         question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq,
-        precision=question.precision, messages=messages,
+        precision=question.precision, on_gpu=device.machine.kind == "gpu", messages=messages,
     )  # fmt: skip
     points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
     notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points),
                                 *_price_notes(prices, device, points[0]))))  # fmt: skip
     return Answer(question, subject, device, points, prices, notes), known
+
+
+def _check_on(device: Device, question: Question) -> None:
+    """What would fail after the model is traced. Raises UsageError."""
+    if device.machine.kind != "gpu":
+        return
+    try:
+        peak_of(device.machine, question.precision)
+    except ValueError as error:
+        raise UsageError(str(error), _NO_PEAK) from error
+    if question.gpus > 1 and question.efficiency is None and _link(device.board, question)[0] is None:
+        raise UsageError(f"`gpus` {question.gpus}: the bandwidth between the GPUs is not known", _NO_LINK)
+
+
+_NO_PEAK = "Choose another `precision`, or give the peaks with `device_spec`"
+_NO_LINK = "Give `interconnect` in GB/s, or `efficiency`"
 
 
 def _point(
@@ -131,18 +154,25 @@ def _point(
             prices=for_board(prices.prices, device.board) if device.board is not None else (),
             power=power_of(known, device, subject.model, question.power),
             tariff=question.tariff,
-            room=_room(subject, device.machine, batch),
+            room=_room(subject, device.machine, batch, _capability(device.board)),
         )
     except ValueError as error:
-        raise UsageError(f"`gpus` {question.gpus}: {error}", "Give `interconnect` in GB/s, or `efficiency`") from error
+        raise UsageError(f"`gpus` {question.gpus}: {error}", _NO_LINK) from error
     return AnswerPoint(step, found)
 
 
-def _room(subject: Subject, machine: Machine, batch: int) -> cost.Room | None:
+def _room(subject: Subject, machine: Machine, batch: int, gpu: Gpu) -> cost.Room | None:
     """None where the model's memory is not known."""
     if subject.lines is None:
         return None
-    return cost.room_of(subject.lines, batch, machine.memory_bytes, reserve_on(machine.kind))
+    reserve = reserve_on(machine.kind)
+    if subject.memory is None or machine.kind != "gpu":
+        return cost.room_of(subject.lines, batch, machine.memory_bytes, reserve)
+    return cost.room_on_gpu(subject.memory, batch, machine.memory_bytes, reserve, gpu)
+
+
+def _capability(board: Board | None) -> Gpu:
+    return capability(board.gpu.capability) if board is not None else None
 
 
 def _backward(step: StepTime) -> float | None:
@@ -156,18 +186,23 @@ def step_on(machine: Machine, question: Question, subject: Subject, known: Known
         case = subject.case(batch, question.precision, channels_last=question.channels_last)
         return predict_step(case, machine, known.measured, known.fits, published.load())
     except ValueError as error:
-        raise UsageError(str(error), "Choose another `precision`, or give the peaks with `device_spec`") from error
+        raise UsageError(str(error), _NO_PEAK) from error
 
 
 def job_on(board: Board | None, question: Question, subject: Subject, batch: int) -> cost.Job:
     """The training that a step is part of; ``board`` is None for a device that is not in the table of devices."""
-    link_gbs, link = question.link_gbs, "as said"
-    if link_gbs is None and board is not None:
-        link_gbs, link = board.gpu.link_gbs, f"{board.gpu.link}, data sheet"
+    link_gbs, link = _link(board, question)
     return cost.Job(
         batch, question.samples, question.epochs, question.gpus, subject.parameters, link_gbs, link, question.overlap,
         question.efficiency,
     )  # fmt: skip
+
+
+def _link(board: Board | None, question: Question) -> tuple[float | None, str]:
+    """(GB/s one way between two GPUs, where that is from)."""
+    if question.link_gbs is None and board is not None:
+        return board.gpu.link_gbs, f"{board.gpu.link}, data sheet"
+    return question.link_gbs, "as said"
 
 
 def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
@@ -233,21 +268,23 @@ def find_subject(
     inputs: tuple[str, ...] = (),
     seq: int | None = None,
     precision: str = "fp32",
+    on_gpu: bool = False,
     messages: Messages = SILENT,
 ) -> Subject:
     """The model's operations, parameters and memory at any batch size; the memory alone depends on the precision.
 
-    A network of a family comes from its plan and needs no torch; every other model is traced without data at two batch
-    sizes. Raises UsageError, or PerfctlError when the model's own code fails.
+    Every model is traced without data at two batch sizes. Only a network of a family needs no trace: its plan has everything
+    but the order of its allocations, which ``on_gpu`` asks for, and without torch goes without.
+    Raises UsageError, or PerfctlError when the model's own code fails.
     """
     if optimizer is not None and optimizer not in answers.OPTIMIZERS:
         raise UsageError(f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}")
     if family_of(model) is not None and not inputs and seq is None:
-        return _planned(model, training, optimizer, precision)
+        return _planned(model, training, optimizer, precision, on_gpu, messages)
     return _traced(model, training, optimizer, inputs, seq, precision, messages)
 
 
-def _planned(spec: str, training: bool, asked: str | None, precision: str) -> Subject:
+def _planned(spec: str, training: bool, asked: str | None, precision: str, on_gpu: bool, messages: Messages) -> Subject:
     try:
         planned = plan(spec)
         if asked in IN_SPEC:  # as if the specification said so: its runs are then found
@@ -257,7 +294,24 @@ def _planned(spec: str, training: bool, asked: str | None, precision: str) -> Su
     optimizer = (asked or planned.optimizer) if training else ""
     lines = lines_of_plan(planned, optimizer, precision) if training else inference_lines(planned, precision)
     works = operations_of_plan(planned)
-    return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines)
+    memory, notes = _storages(planned.spec, optimizer, precision, messages) if on_gpu else (None, ())
+    return Subject(planned.spec, planned.family, works, training, planned.parameters, optimizer, lines, notes, memory)
+
+
+def _storages(
+    spec: str, optimizer: str, precision: str, messages: Messages
+) -> tuple[StepMemory | None, tuple[str, ...]]:
+    """(what the allocator's replay needs of a network of a family, why there is none). ``optimizer``: "" in inference."""
+    if find_spec("torch") is None:
+        return None, (
+            "memory is that of the tensors: without torch PyTorch's allocator is not replayed, and may need more",
+        )
+    request = Request(spec, (), "train" if optimizer else "infer", optimizer or None, memory=True)
+    try:
+        with without_driver_warning():
+            return step_memory(_pair(open_session(request), precision, messages)), ()
+    except LinesError as error:
+        return None, (f"memory is that of the tensors: PyTorch's allocator is not replayed ({error})",)
 
 
 def _traced(
@@ -270,10 +324,8 @@ def _traced(
     with without_driver_warning():
         asked_for = Request(model, inputs, mode, optimizer if training else None, memory=True, seq=seq)
         session = open_session(asked_for)
-        if session.is_built:
-            messages.note(f"tracing {model} without data")
+        pair = _pair(session, precision, messages)
         first = session.at(TRACED_AT[0])
-        pair = memory_pair(session, precision)
     for found in (first, *pair):
         if found.problem is not None:
             remedy = f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
@@ -282,30 +334,21 @@ def _traced(
         name, settings = session.facts.optimizer or ("SGD", {})
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
     works = operations_of(first.ops, TRACED_AT[0])
-    lines, notes = None, [*session.notes, *_doubts(works, first)]
+    memory, notes = None, [*session.notes, *_doubts(works, first)]
     try:
-        lines = _lines(pair)
+        memory = step_memory(pair)
     except LinesError as error:
         notes.append(f"memory unknown at batch sizes that were not traced: {error}")
     name = session.facts.name
     said = optimizer if training else ""
-    return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes))
+    lines = memory.lines if memory is not None else None
+    return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes), memory)
 
 
-def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
-    """The estimates whose memory is that of every batch size, in a precision: in fp16 and bf16 under autocast."""
-    if PRECISIONS[precision].autocast is not None:
-        session = session.in_precision(precision)
-    one, other = (session.at(batch) for batch in TRACED_AT)
-    return one, other
-
-
-def _lines(pair: tuple[Estimate, Estimate]) -> tuple[MemoryLine, ...]:
-    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
-    one, other = (found.memory_trace for found in pair)
-    if one is None or other is None:
-        raise LinesError("the trace has none")
-    return lines_of(one, other, TRACED_AT)
+def _pair(session: Session, precision: str, messages: Messages) -> tuple[Estimate, Estimate]:
+    if session.is_built:
+        messages.note(f"tracing {session.request.model} without data")
+    return memory_pair(session, precision)
 
 
 def _doubts(works: tuple[Operation, ...], found: Estimate) -> Iterator[str]:
@@ -316,14 +359,19 @@ def _doubts(works: tuple[Operation, ...], found: Estimate) -> Iterator[str]:
         yield f"sizes depend on the data after {', '.join(found.data_dependent)}: other data takes another time"
 
 
+def check_frontier(question: Question) -> None:
+    """Raises UsageError where a frontier lacks the size of the dataset."""
+    if question.samples is None:
+        raise UsageError("`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`")
+
+
 def frontier_of(found: Answer, known: Known) -> cost.Frontier:
     """Time against cost over every offer of the price table and every batch size.
 
     Each offer is used with all its GPUs. One that does not say which board it has is not compared.
     Raises UsageError when the size of the dataset is not given.
     """
-    if found.question.samples is None:
-        raise UsageError("`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`")
+    check_frontier(found.question)
     steps: dict[tuple[Board, int], StepTime | None] = {}
     choices: list[cost.Choice] = []
     too_large = unknown = unsure = 0
@@ -347,7 +395,10 @@ def frontier_of(found: Answer, known: Known) -> cost.Frontier:
 
 
 def _fits(found: Answer, board: Board, batch: int) -> bool:
-    room = _room(found.subject, of_board(board), batch)
+    memory, machine = found.subject.memory, of_board(board)
+    if memory is not None and machine.memory_bytes is not None:
+        return memory.fits(batch, machine.memory_bytes, reserve_on(machine.kind), _capability(board))
+    room = _room(found.subject, machine, batch, None)
     return room is None or room.fits is not False
 
 

@@ -1,24 +1,18 @@
-"""Memory of one step: bytes from storage lifetimes, and the segments of CUDA's caching allocator.
+"""Memory of one step: bytes from storage lifetimes, and the segments that the caching allocator takes for them.
 
-Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch (kMinBlockSize and the others); workspaces: at/cuda/CublasHandlePool.cpp.
+Workspaces: at/cuda/CublasHandlePool.cpp of PyTorch; segments: :mod:`perfctl.orchestrator.analyse.memory.allocator`.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
+from perfctl.orchestrator.analyse.memory.allocator import Block, Pool, round_block
 from perfctl.records.paper import Allocation, MemoryTrace
-
-MIN_BLOCK = 512
-SMALL = 1 << 20
-SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 20 << 20
-MIN_LARGE, ROUND_LARGE = 10 << 20, 2 << 20
 
 CAPABILITIES = {
     "v100": (7, 0), "t4": (7, 5), "a100": (8, 0), "a10": (8, 6), "rtx3090": (8, 6), "l4": (8, 9), "l40": (8, 9),
@@ -112,19 +106,6 @@ class Memory:
         return self.reserved
 
 
-def round_block(size: int) -> int:
-    """Rounded up to the allocator's 512-byte blocks; 0 stays 0."""
-    return -(-size // MIN_BLOCK) * MIN_BLOCK
-
-
-def segment_size(size: int) -> int:
-    if size <= SMALL:
-        return SMALL_SEGMENT
-    if size < MIN_LARGE:
-        return LARGE_SEGMENT
-    return -(-size // ROUND_LARGE) * ROUND_LARGE
-
-
 def events(trace: MemoryTrace) -> Iterator[tuple[int, int, Allocation]]:
     """(moment, +1 allocated or -1 freed, storage), in order; at one moment, freed storages come first."""
     for moment, sign, place in _events(trace.allocations):
@@ -183,71 +164,10 @@ def _workspaces(storage: Allocation, gpu: tuple[int, int] | None) -> dict[str, i
     return {**used, f"cuBLASLt, {storage.direction}": LT_WORKSPACE} if storage.op in LT else used
 
 
-@dataclass(slots=True)
-class _Block:
-    """A piece of a segment, with its neighbours."""
-
-    size: int
-    large: bool
-    free: bool = True
-    before: _Block | None = None
-    after: _Block | None = None
-
-
-@dataclass(slots=True)
-class _Pool:
-    reserved: int = 0
-    free: dict[bool, list[tuple[int, int, _Block]]] = field(default_factory=lambda: {False: [], True: []})
-    count: int = 0
-
-    def take(self, size: int) -> _Block:
-        size = round_block(max(size, 1))
-        large = size > SMALL
-        block = self._fit(size, large)
-        block.free = False
-        rest = block.size - size
-        if (rest > SMALL) if large else (rest >= MIN_BLOCK):
-            piece = _Block(rest, large, before=block, after=block.after)
-            if block.after is not None:
-                block.after.before = piece
-            block.after, block.size = piece, size
-            self._offer(piece)
-        return block
-
-    def _fit(self, size: int, large: bool) -> _Block:
-        place = bisect_left(self.free[large], (size,))
-        if place < len(self.free[large]):
-            return self.free[large].pop(place)[2]
-        taken = segment_size(size)
-        self.reserved += taken
-        return _Block(taken, large)
-
-    def _offer(self, block: _Block) -> None:
-        block.free = True
-        self.count += 1
-        insort(self.free[block.large], (block.size, self.count, block))
-
-    def give(self, block: _Block) -> None:
-        before, after = block.before, block.after
-        for other in (before, after):
-            if other is not None and other.free:
-                self.free[block.large] = [entry for entry in self.free[block.large] if entry[2] is not other]
-                block.size += other.size
-        if before is not None and before.free:
-            block.before = before.before
-            if block.before is not None:
-                block.before.after = block
-        if after is not None and after.free:
-            block.after = after.after
-            if block.after is not None:
-                block.after.before = block
-        self._offer(block)
-
-
-def reserved(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
-    """Bytes of segments after the step, from a replay of every allocation of both steps in their order."""
-    pool, taken = _Pool(), set[str]()
-    held: dict[int, _Block] = {}
+def replay(trace: MemoryTrace, gpu: tuple[int, int] | None = None, limit: float | None = None) -> Pool:
+    """Every allocation of both steps in their order, in a pool that ends at ``limit`` bytes. Raises OutOfMemory at its end."""
+    pool, taken = Pool(limit), set[str]()
+    held: dict[int, Block] = {}
 
     def run(storages: tuple[Allocation, ...]) -> None:
         for _, sign, place in _events(storages):
@@ -265,30 +185,9 @@ def reserved(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
     staying = (place for place, storage in enumerate(trace.first) if storage.died is None)
     held = {now: held[before] for now, before in enumerate(staying) if before in held}
     run(trace.allocations)
-    return pool.reserved
+    return pool
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The largest batch that fits beside what is left free."""
-
-    batch: int
-    needed: int
-    reserve: int
-    """Bytes left free."""
-    margin: int
-    """What remains of the limit after ``needed`` and ``reserve``."""
-    next_needed: int
-    """Bytes at the next batch size, which does not fit."""
-
-
-def largest_batch(limit: int, needed: Callable[[int], int], reserve: int = 0, most: int = 1 << 20) -> Fit:
-    """Search by doubling and bisection. ``needed``: bytes at a batch size, from a trace of that size."""
-    needed, low, high, room = cache(needed), 0, 1, limit - reserve
-    while high <= most and needed(high) <= room:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if needed(middle) <= room else (low, middle)
-    size = needed(low) if low else 0
-    return Fit(low, size, reserve, room - size, needed(high))
+def reserved(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
+    """Bytes of segments after the step, on a device whose memory does not end."""
+    return replay(trace, gpu).reserved

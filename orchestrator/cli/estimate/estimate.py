@@ -46,7 +46,10 @@ def estimate(
     batches: Annotated[str | None, typer.Option("--batches", "-b", help="Several batch sizes: 16,32,64.")] = None,
     mode: Annotated[str, typer.Option(help="train (with backward) or infer.")] = "train",
     optimizer: Annotated[
-        str | None, typer.Option(help="sgd, momentum, adam, adamw, adadelta, rmsprop; default: the workload's own.")
+        str | None,
+        typer.Option(
+            help="sgd, momentum, adam, adamw, adadelta, rmsprop, none; default: the workload's own, with --memory else momentum."
+        ),
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Dotted path of one layer; (model) for the model itself.")] = None,
     sheet: Annotated[
@@ -62,7 +65,7 @@ def estimate(
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU that --memory is for: sm_90, 9.0 or h100.")] = None,
     reserve: Annotated[
-        str, typer.Option(help="What the largest batch leaves free: CUDA context, cuDNN, fragmentation; 0 for none.")
+        str, typer.Option(help="What the largest batch leaves free: CUDA context, cuDNN; 0 for none.")
     ] = "1GiB",
     attention: Annotated[
         str,

@@ -98,6 +98,8 @@ def predict(
         prices=prices,
         channels_last=channels_last,
     )
+    if frontier:
+        actions.check_frontier(question)
     found, known = actions.answer(question, console)
     best = actions.frontier_of(found, known) if frontier else None
     if as_json:

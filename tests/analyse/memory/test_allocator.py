@@ -6,19 +6,16 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from perfctl.orchestrator.analyse.memory.allocator import round_block, segment_size
 from perfctl.orchestrator.analyse.memory.trace import (
     CAPABILITIES,
-    Fit,
     Peak,
     capability,
     cublas_workspace,
-    largest_batch,
     memory_of,
     peak,
     reserved,
-    round_block,
     rounded_peak,
-    segment_size,
 )
 from perfctl.records.paper import Allocation, MemoryTrace
 
@@ -205,26 +202,3 @@ def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(gpu: tuple[int, int] |
 def test_a_capability_is_its_last_digit_and_those_before_it(text: str, wanted: tuple[int, int] | None) -> None:
     assert capability(text) == wanted
     assert all(capability(name) == pair for name, pair in CAPABILITIES.items())
-
-
-@pytest.mark.parametrize(
-    ("limit", "batch"), [(106, 0), (107, 1), (113, 1), (114, 2), (121, 3), (995, 127), (996, 128), (1002, 128)]
-)
-def test_a_batch_that_fills_the_limit_exactly_fits(limit: int, batch: int) -> None:
-    for reserve in (0, 50):
-        assert largest_batch(limit + reserve, lambda size: 100 + 7 * size, reserve) == Fit(
-            batch, 100 + 7 * batch if batch else 0, reserve, limit - (100 + 7 * batch if batch else 0), 100 + 7 * (batch + 1)
-        )  # fmt: skip
-
-
-def test_the_search_asks_for_few_batch_sizes_and_for_none_twice() -> None:
-    asked: list[int] = []
-
-    def needed(batch: int) -> int:
-        asked.append(batch)
-        return batch
-
-    assert largest_batch(100, needed).batch == 100
-    assert asked[:8] == [1, 2, 4, 8, 16, 32, 64, 128]
-    assert len(asked) == len(set(asked)) == 8 + 6
-    assert largest_batch(10**9, lambda batch: batch, most=4) == Fit(7, 7, 0, 10**9 - 7, 8)

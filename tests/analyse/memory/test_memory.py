@@ -6,12 +6,8 @@ import pytest
 import torch
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.analyse.memory.trace import (
-    LARGE_SEGMENT,
-    SMALL_SEGMENT,
-    peak,
-    reserved,
-)
+from perfctl.orchestrator.analyse.memory.allocator import LARGE_SEGMENT, SMALL_SEGMENT
+from perfctl.orchestrator.analyse.memory.trace import peak, reserved
 from perfctl.records.paper import Allocation, MemoryTrace
 from perfctl.workloads.tracing.recorder import trace
 
@@ -98,6 +94,8 @@ def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch() -> None:
         assert memory.allocated == memory.rounded_peak + memory.cublas_workspace
         assert memory.reserved >= memory.allocated
         found[gpu] = session.largest(200 * MIB, 10 * MIB)
-    assert found[9, 0].batch < found[8, 0].batch == found[None].batch
+    hopper, ampere = found[9, 0].batch, found[8, 0].batch
+    assert hopper is not None and ampere is not None
+    assert hopper < ampere == found[None].batch
     assert found[9, 0].margin == 190 * MIB - found[9, 0].needed
     assert found[9, 0].reserve == 10 * MIB

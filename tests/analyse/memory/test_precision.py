@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import warnings
-from bisect import bisect_left
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.analyse.cost import room_of
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.memory import trace
-from perfctl.orchestrator.analyse.memory.by_batch import lines_of, peak_at, reserve_on
+from perfctl.orchestrator.analyse.memory.allocator import SMALL
+from perfctl.orchestrator.analyse.memory.by_batch import StepMemory, lines_of, peak_at, reserve_on, runs_in
 from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan
-from perfctl.orchestrator.analyse.memory.trace import RESERVE, SMALL, reserved, segment_size
+from perfctl.orchestrator.analyse.memory.trace import RESERVE
 from perfctl.records.paper import MemoryTrace
 from perfctl.workloads.models.plan import plan
 
@@ -67,56 +66,20 @@ def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does
     assert whole / 2 < half < (whole + places + given + always) / 2 + 2 * 2 * planned.parameters
 
 
-class Bounded(trace._Pool):
-    """The allocator with an end of memory: it first frees the segments that nothing uses, as release_cached_blocks does."""
-
-    limit = 0
-
-    def _fit(self, size: int, large: bool) -> trace._Block:
-        taken, free = segment_size(size), self.free
-        if bisect_left(free[large], (size,)) == len(free[large]) and self.reserved + taken > self.limit:
-            for kind, entries in free.items():
-                unused = [entry[2] for entry in entries if entry[2].before is None and entry[2].after is None]
-                self.reserved -= sum(block.size for block in unused)
-                free[kind] = [entry for entry in entries if not any(entry[2] is block for block in unused)]
-            if self.reserved + taken > self.limit:
-                raise MemoryError(f"{taken:,} B more than {self.reserved:,} B")
-        return super()._fit(size, large)
-
-
 @pytest.mark.parametrize(
     ("spec", "optimizer", "batch"),
     [(RESNET50, "momentum", 100), (RESNET50, "", 1200), ("vgg:depth=16,width=64,image=224,classes=1000", "momentum", 64),
      ("inception:width=64,image=96", "adam", 256)],
 )  # fmt: skip
-def test_a_deep_network_needs_less_than_half_of_the_reserve_for_workspaces_and_fragments(
-    spec: str, optimizer: str, batch: int, monkeypatch: pytest.MonkeyPatch
+def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fragments(
+    spec: str, optimizer: str, batch: int
 ) -> None:
     """At batches that fill a small card. Where few tensors are most of the memory it may be more: docs/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
-    step = at_batch(small, more, batch)
-    tensors = trace.peak(step).bytes
-    monkeypatch.setattr(trace, "_Pool", Bounded)
-    monkeypatch.setattr(Bounded, "limit", tensors + RESERVE // 2)
-    assert reserved(step) <= Bounded.limit
-    monkeypatch.setattr(Bounded, "limit", tensors - SMALL)
-    with pytest.raises(MemoryError):
-        reserved(step)
-
-
-def at_batch(one: MemoryTrace, other: MemoryTrace, batch: int) -> MemoryTrace:
-    """Of the traces at batches 2 and 3: every storage grows by the same bytes with each sample."""
-
-    def grown(
-        before: tuple[trace.Allocation, ...], after: tuple[trace.Allocation, ...]
-    ) -> tuple[trace.Allocation, ...]:
-        pairs = zip(before, after, strict=True)
-        return tuple(a._replace(bytes=a.bytes + (b.bytes - a.bytes) * (batch - 2)) for a, b in pairs)
-
-    return MemoryTrace(
-        grown(one.allocations, other.allocations), one.forward_ends, one.backward_ends, one.ends, one.whole, one.on_gpu,
-        one.assumed, grown(one.first, other.first),
-    )  # fmt: skip
+    memory = StepMemory(small, more, (2, 3))
+    step, tensors = memory.at(batch), peak_at(memory.lines, batch)
+    assert runs_in(step, tensors + RESERVE // 2)
+    assert not runs_in(step, tensors - SMALL)
 
 
 def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card() -> None:
