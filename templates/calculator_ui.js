@@ -157,15 +157,15 @@ const whyNoCost = (a) => {
 const memorySaid = ({ limit, fits, lacking, largest, reserve, close }) => {
   const kept = reserve ? ` (${gigabytes(reserve)} of it reserved for the CUDA context and the allocator)` : "";
   if (limit === null) return "how much the device has is not known";
-  if (!fits) return `does not fit in ${gigabytes(limit)}${kept}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is ${grouped(largest)}` : "not even one sample fits"}`;
-  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch ${grouped(largest)}`}`;
+  if (!fits) return `does not fit in ${gigabytes(limit)}${kept}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is at most ${grouped(largest)}` : "not even one sample fits"}`;
+  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch at most ${grouped(largest)}`}`;
 };
 const sentence = (a) => {
   if (a.impossible) return ["There is no such network, so nothing is predicted."];
   const where = `${choice.gpus > 1 ? `${choice.gpus} x ` : ""}${choice.device}`, bold = (text) => make("b", {}, text);
   if (!a.time) return [`Training ${choice.model} on ${where} is not predicted: ${a.reason}.`];
   const lacks = a.room?.fits === false, [time, range] = inTwo(duration(a.training)), epochs = `${grouped(choice.epochs)} ${choice.epochs === 1 ? "epoch" : "epochs"} of ${grouped(choice.samples)} samples`;
-  const parts = lacks ? [bold(`Batch ${grouped(choice.batch)} does not fit on a ${choice.device}`), `: ${gigabytes(a.room.lacking)} of its ${gigabytes(a.room.limit)} are missing, and ${a.room.largest ? `the largest batch that fits is ${grouped(a.room.largest)}` : "not even one sample fits"}. If it fitted, `] : [];
+  const parts = lacks ? [bold(`Batch ${grouped(choice.batch)} does not fit on a ${choice.device}`), `: ${gigabytes(a.room.lacking)} of its ${gigabytes(a.room.limit)} are missing, and ${a.room.largest ? `the largest batch that fits is at most ${grouped(a.room.largest)}` : "not even one sample fits"}. If it fitted, `] : [];
   parts.push(`${lacks ? "training" : "Training"} ${choice.model} for ${epochs} at batch ${grouped(choice.batch)} in ${a.choice.precision} on ${where} ${lacks ? "would take" : "takes"} `, bold(`about ${time}`), ` (${range})`);
   if (a.cost && !lacks) { const [cost, costs] = inTwo(dollars(a.cost)); parts.push(" and costs ", bold(`about ${cost}`), `${costs ? ` (${costs})` : ""} ${PAY[choice.pay]} at ${offerSaid(a.offer)}`); }
   return [...parts, "."];

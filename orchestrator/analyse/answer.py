@@ -70,6 +70,8 @@ class Question:
     prices: Path | None = None
     """A price table in place of the one in use."""
     channels_last: bool = False
+    undated: bool = False
+    """Use prices, too, whose date nobody knows, and promotional ones."""
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""

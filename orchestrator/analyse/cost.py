@@ -133,6 +133,10 @@ class Choice:
     dollars: Span
     spot: Span | None = None
     """Dollars for the same on spot instances. None: the table has no such price."""
+    way: str = ""
+    """What the step's time rests on: one of WAYS of the predictor."""
+    beyond: bool = False
+    """Whether the step is outside of what was measured."""
 
 
 @dataclass(frozen=True, slots=True)

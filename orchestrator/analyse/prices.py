@@ -7,7 +7,7 @@ import io
 import re
 from calendar import monthrange
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date as Date
 from datetime import timedelta
 from math import inf
@@ -22,6 +22,8 @@ NEEDED = ("provider", "gpu", "count", "date")
 """Columns that must be filled; so must one of the two prices."""
 YEAR = timedelta(days=366)
 """Prices older than this are marked."""
+DOUBTS = ("undated", "promotional")
+"""Words in the source of a price that nobody may be offered today: of an undated one the date is the earliest possible."""
 
 
 class PriceTableError(ValueError):
@@ -49,6 +51,11 @@ class Price:
     source: str
 
     @property
+    def doubt(self) -> str | None:
+        """ "undated" or "promotional", where the source says so; None for a price that was asked of anybody on its date."""
+        return next((word for word in DOUBTS if word in self.source.lower()), None)
+
+    @property
     def board(self) -> Board | None:
         """The board it has; None where the provider does not say which form or memory, so that it may be several."""
         return self.boards[0] if len(self.boards) == 1 else None
@@ -66,6 +73,11 @@ class PriceTable:
     prices: tuple[Price, ...]
     where: str
     today: Date
+
+    @property
+    def sure(self) -> PriceTable:
+        """Without the prices that are in doubt."""
+        return replace(self, prices=tuple(price for price in self.prices if price.doubt is None))
 
     def old(self, prices: Iterable[Price]) -> tuple[Price, ...]:
         """Those of ``prices`` that are more than a year old."""

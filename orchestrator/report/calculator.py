@@ -241,11 +241,13 @@ def _about(known: Known, today: Date) -> tuple[str, ...]:
         f"{traced} torchvision models were traced without data, for inputs as their weights state them."
         if traced else "No torchvision model is in this page: it was made without torch, or with --models none.",
         f"Prices: {len(known.prices)} offers that state their board, of {days(known.prices)}, {known.prices_from} "
-        f"({'; '.join(sources(known.prices))}). Prices change: check before you rent.{old}"
+        f"({'; '.join(sources(known.prices))}). Prices change: check before you rent.{old} "
+        "Offers whose price has no known date are not in this page."
         if known.prices else "There is no price in this page.",
         "The devices are boards of servers and common cards; 'perfctl predict --device NAME' knows more, and takes peaks by hand.",
         f"Memory is that of the tensors at the fullest moment, in the precision that is chosen, and {RESERVE / 1e9:.2f} GB that "
-        "stay free on a GPU for the CUDA context, workspaces and the allocator (docs/formulas.md of perfctl).",
+        "stay free on a GPU for the CUDA context, workspaces and the allocator (docs/formulas.md of perfctl). The largest batch is a "
+        "bound: 'perfctl predict' replays the allocator, which cannot use every byte, and may find a few samples less.",
         "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "
         "energy, and on spot instances what has to be computed again.",
     )  # fmt: skip

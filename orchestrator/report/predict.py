@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from perfctl.orchestrator.analyse.cost import Frontier
+    from perfctl.orchestrator.analyse.predict.predict import StepTime
 
 OFFERS, LAYERS = 12, 10
 """Rows shown; --json has all."""
@@ -55,7 +56,7 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
         table.add_row(*map(text, (
             price.provider, price.instance or price.gpu, f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
             dollars(rental.on_demand) if rental.on_demand is not None else DASH,
-            money(rental.spot.value) if rental.spot is not None else DASH, price.date,
+            money(rental.spot.value) if rental.spot is not None else DASH, prices_text.when(price, found.prices.today),
         )))  # fmt: skip
     yield table
     if (late := prices_text.old(found.prices, prices)) is not None:
@@ -81,6 +82,14 @@ def lacks(training: Training) -> bool:
     return training.room is not None and training.room.fits is False
 
 
+def _limited(found: Answer) -> Iterator[str]:
+    """A sentence for the batch sizes that wait for the host, and the smallest that does not."""
+    waits = [point for point in found.points if point.step.host_limits]
+    if waits and (said := host_limit(waits[-1].step)) is not None:
+        which = ", ".join(f"{point.step.case.batch:,}" for point in waits)
+        yield f"batch {which}: {said.replace('this step', f'a step at batch {waits[-1].step.case.batch:,}')}"
+
+
 def batches(found: Answer) -> Table:
     heads = ["batch", ">step", ">samples/s", ">memory", "fits"]
     first = found.points[0].training
@@ -101,7 +110,11 @@ def batches(found: Answer) -> Table:
             cheapest = money(costs[0].value) if costs and not lacks(training) else DASH
             row += [compact(training.billed), *([cheapest] if training.rentals else [])]
         table.add_row(*map(text, row))
-    said = []
+    return table
+
+
+def _below_batches(found: Answer) -> list[str]:
+    first, said = found.points[0].training, [*_limited(found)]
     if first.room is not None and first.room.largest is not None:
         kept, on_top = first.room.reserve, ON_TOP[found.device.machine.kind]
         on_top = f"memory is with {gigabytes(kept)} {on_top}" if kept else on_top
@@ -109,10 +122,9 @@ def batches(found: Answer) -> Table:
     if first.billed is not None and first.rentals:
         prices = [rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1]
         if prices:
-            dates = f"cheapest: offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
+            dates = f"cheapest, with the range of the time in proportion: offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
             said += [dates, *filter(None, [prices_text.old(found.prices, prices)])]
-    table.caption = "\n".join(said) or None
-    return table
+    return said
 
 
 def explained(point: AnswerPoint) -> Iterator[RenderableType]:
@@ -126,6 +138,10 @@ def explained(point: AnswerPoint) -> Iterator[RenderableType]:
     ])  # fmt: skip
     if rest := shares[LAYERS:]:
         yield text(f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all", "dim")
+    if point.step.host_limits and point.step.gpu is not None:
+        yield text(
+            f"the GPU works {_exactly(point.step.gpu)} of it and waits for the host in between: the layers have shares of the whole"
+        )
     by_limit = Counter[str]()
     for share in shares:
         by_limit[share.limit] += share.part  # type: ignore[assignment]  # typeshed counts in whole numbers
@@ -142,17 +158,23 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
     left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
     left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
     left_out += [f"offers left out that do not state their form, PCIe or SXM: {best.unsure}"] if best.unsure else []
+    left_out += ["offers without a known date are left out: --undated takes them"] if not found.question.undated else []
     also = f" ({', '.join(left_out)})" if left_out else ""
     yield text(f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in both{also}")
     table = _grid("time", ">on demand", ">spot", "offer", ">batch", tight=True)
     for choice in best.choices:
         price = choice.price
-        offer = f"{f'{price.provider} {price.instance}'.strip()}, {price.count} x {choice.board}, price of {price.date}"
+        name, day = f"{price.provider} {price.instance}".strip(), prices_text.when(price, found.prices.today)
+        offer = f"{name}, {price.count} x {choice.board}, {day}"
         spot = money(choice.spot.value) if choice.spot is not None else DASH
         cost = numbers.compact_dollars(choice.dollars)
         table.add_row(*map(text, (compact(choice.seconds), cost, spot, offer, str(choice.batch))))
     yield table
     if best.choices:
+        ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices if choice.way in WAYS)
+        beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
+        also = f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
+        yield text(f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in proportion", "dim")
         prices = [choice.price for choice in best.choices]
         source = "; ".join(sources(prices))
         yield text(f"prices of {days(prices)}, {found.prices.where} ({source}); batches are of each GPU", "dim")
@@ -185,7 +207,10 @@ def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[Re
     else:
         yield _facts(_all_grounds(found))
         yield batches(found)
-    source = f"{device.source}; roofline {_exactly(first.step.floor)} a step"
+        for sentence in _below_batches(found):
+            yield text(sentence, "dim")
+    at = f" at batch {first.step.case.batch:,}" if len(found.points) > 1 else ""
+    source = f"{device.source}; roofline {_exactly(first.step.floor)} a step{at}"
     yield _facts([("device", source), *_named("note", found.notes)])
     if len(found.points) == 1 and first.training.rentals and not lacks(first.training):
         yield from costs(found, first.training)
@@ -208,8 +233,20 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
         rows.append(("epoch" if trains else "all samples", f"{duration(training.epoch)}: {training.steps:,} steps"))
     if training.whole is not None:
         rows.append(("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs"))
+    rows += [("host", said)] if (said := host_limit(point.step)) is not None else []
     rows += [] if too_large else [memory]
     return rows + _parallel(training) + _grounds(point)
+
+
+def host_limit(step: StepTime) -> str | None:
+    """What to know and do where the GPU waits for the host; None where it does not, or nobody knows."""
+    if not step.host_limits or step.host is None or step.gpu is None:
+        return None
+    also = " with their backward and the update" if step.case.training else ""
+    return (
+        f"the host limits this step: starting {step.operations:,} operations{also} takes {_exactly(step.host)}, the GPU "
+        f"{_exactly(step.gpu)}; a larger batch costs little more time, CUDA graphs or torch.compile start fewer operations"
+    )
 
 
 def _memory(room: Room | None, kind: str) -> str:
@@ -285,6 +322,7 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
     question, machine, subject = found.question, found.device.machine, found.subject
     choices = [
         {**prices_text.as_json(choice.price, found.prices.today), "board": choice.board, "batch": choice.batch,
+         "way": choice.way, "beyond_the_data": choice.beyond,
          "training_s": _record(choice.seconds), "on_demand_usd": _record(choice.dollars), "spot_usd": _record(choice.spot)}
         for choice in (best.choices if best is not None else ())
     ]  # fmt: skip
@@ -310,6 +348,7 @@ def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
         "samples_per_s": _record(training.samples_per_second), "steps_per_epoch": training.steps,
         "epoch_s": _record(training.epoch), "training_s": _record(training.whole), "way": step.way, "source": step.source,
         "nearest": step.nearest or None,
+        "operations": step.operations, "host_s": step.host, "gpu_s": step.gpu, "host_limits": step.host_limits,
         "coverage": step.coverage, "why_not_better": [why for why in step.why_not if why],
         "beyond_the_data": list(step.outside), "roofline_s": step.floor, "phases_s": dict(step.phases),
         "memory": memory, "parallel": _record(training.parallel),
@@ -321,6 +360,9 @@ def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
         "energy": _record(training.energy), "layers": [asdict(share) for share in step.shares],
         "drivers": dict(step.drivers), "gaps": _gaps(point),
     }  # fmt: skip
+
+
+_NOT_APART = "the host's time is not apart from the GPU's in measured and fitted steps"
 
 
 def _gaps(point: AnswerPoint) -> dict[str, str]:
@@ -339,6 +381,7 @@ def _gaps(point: AnswerPoint) -> dict[str, str]:
             "no fit to steps like this on this device: the range is that of the source",
         ),
         ("nearest", not step.nearest, "the prediction does not rest on published measurements"),
+        *((name, step.host_limits is None, _NOT_APART) for name in ("host_s", "gpu_s", "host_limits")),
         ("phases_s", not step.phases, "the roofline does not know phases"),
         ("drivers", not step.drivers, "only fits to own runs know them"),
         ("memory", room is None, "no lines of memory for this model: see notes"),

@@ -18,14 +18,20 @@ NO_SOURCE = "source not stated"
 HEADS = ("provider", "instance", "GPU", "count", "$/h", "spot", "region", "date")
 
 
-def table(prices: Sequence[Price]) -> Table:
+def when(price: Price, today: date) -> str:
+    """The date of the price, marked "undated", "promotional" or "old" (of more than a year ago)."""
+    mark = price.doubt or ("old" if price.is_old(today) else "")
+    return f"{price.date} {mark}".rstrip()
+
+
+def table(prices: Sequence[Price], today: date) -> Table:
     """One line an offer, without columns that no offer fills. Sources are numbered, see :func:`below`; one alone is not."""
     said = sources(prices)
     number = {source: f" [{place}]" if len(said) > 1 else "" for place, source in enumerate(said, 1)}
     rows = [
         (price.provider, price.instance or DASH, price.gpu + ("" if price.board else " *"), str(price.count),
          *(f"{value:.2f}" if value is not None else DASH for value in (price.on_demand, price.spot)),
-         price.region or DASH, price.date + number[price.source or NO_SOURCE])
+         price.region or DASH, when(price, today) + number[price.source or NO_SOURCE])
         for price in prices
     ]  # fmt: skip
     kept = [at for at, head in enumerate(HEADS) if any(row[at] != DASH for row in rows)]
@@ -46,6 +52,9 @@ def below(found: PriceTable) -> Iterator[str]:
     yield f"{offers}, US dollars an hour and instance. Prices of {days(shown)}{source}"
     if len(said) > 1:
         yield from (f"[{number}] {one}" for number, one in enumerate(said, 1))
+    if doubtful := sum(price.doubt is not None for price in shown):
+        why = "undated: the price is of that date or later; a prediction uses such an offer only with --undated"
+        yield f"{why} ({doubtful} here)"
     if unsure := sum(price.board is None for price in shown):
         yield f"* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer ({unsure} here)"
 
@@ -75,5 +84,6 @@ def as_json(price: Price, today: date) -> dict[str, Any]:
         "provider": price.provider, "instance": price.instance or None, "gpu": price.gpu,
         "boards": [board.name for board in price.boards], "count": price.count,
         "on_demand_usd_per_hour": price.on_demand, "spot_usd_per_hour": price.spot, "region": price.region or None,
-        "date": price.date, "older_than_a_year": price.is_old(today), "source": price.source or None,
+        "date": price.date, "older_than_a_year": price.is_old(today), "in_doubt": price.doubt,
+        "source": price.source or None,
     }  # fmt: skip

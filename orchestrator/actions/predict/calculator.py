@@ -96,7 +96,7 @@ def gather(store: Path, models: str, progress: Progress, table: Path | None = No
     Raises UsageError for a name that torchvision has not, PerfctlError for a store or price table that cannot be read.
     """
     names, left_out = names_of(models)
-    prices = load(table)
+    prices = load(table).sure
     stated = tuple(price for price in prices.prices if price.board is not None)
     learned, devices = store_and_devices(store)
     planned = [planned_model(family) for family in PARAMETERS]

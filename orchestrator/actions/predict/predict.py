@@ -74,6 +74,7 @@ def predict(
     seq: int | None = None,
     prices: Path | str | None = None,
     channels_last: bool = False,
+    undated: bool = False,
     messages: Messages = SILENT,
 ) -> Answer:
     """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``, on ``device``.
@@ -89,6 +90,7 @@ def predict(
     inputs: shape of one sample, "3x224x224", for a model that does not state it. seq: sequence length of a library's model.
     prices: a price table (CSV) in place of the one in use.
     channels_last: the tensors of images lie channels-last in memory (NHWC).
+    undated: use offers, too, whose price has no known date or is promotional.
 
     ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
     ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
@@ -101,7 +103,7 @@ def predict(
         model=model, batches=batches, device=device, device_spec=device_spec, samples=dataset_size, epochs=epochs,
         precision=precision, optimizer=optimizer, gpus=gpus, infer=infer, store=Path(store), tariff=tariff, power=power,
         link_gbs=interconnect, overlap=overlap, efficiency=efficiency, inputs=tuple(inputs), threads=threads,
-        seq=seq, prices=Path(prices) if prices is not None else None, channels_last=channels_last,
+        seq=seq, prices=Path(prices) if prices is not None else None, channels_last=channels_last, undated=undated,
     )  # fmt: skip
     return answer(question, messages)[0]
 
@@ -111,7 +113,8 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     question.check()
     if (question.device or "").lower() == "cpu" and question.precision == "tf32":  # before its peaks are measured
         raise UsageError("a CPU has no TF32: products would run in fp32", "Use `precision` fp32")
-    prices = load(question.prices)
+    every = load(question.prices)
+    prices = every if question.undated else every.sure
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     _check_on(device, question)
     known = known_of(question.store, device, messages)
@@ -122,7 +125,7 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     )  # fmt: skip
     points = tuple(_point(question, subject, device, known, prices, batch) for batch in question.batches)
     notes = tuple(filter(None, (device.note, *subject.notes, *known.notes, *_notes(question, points),
-                                *_price_notes(prices, device, points[0]))))  # fmt: skip
+                                *_price_notes(every, prices, device, points[0]))))  # fmt: skip
     return Answer(question, subject, device, points, prices, notes), known
 
 
@@ -217,14 +220,18 @@ def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
         yield f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on each GPU"
 
 
-def _price_notes(prices: PriceTable, device: Device, point: AnswerPoint) -> Iterator[str]:
+def _price_notes(every: PriceTable, prices: PriceTable, device: Device, point: AnswerPoint) -> Iterator[str]:
     if point.training.billed is None or device.board is None:
         return
+    left_out = len(for_board(every.prices, device.board)) - len(for_board(prices.prices, device.board))
+    if left_out:
+        none = "no cost: " if not point.training.rentals else ""
+        yield f"{none}offers whose price has no known date, or is promotional, are not used ({left_out} of them; `undated` takes them)"
     unsure = unsure_for(prices.prices, device.board)
     if unsure:
         listed = f"'perfctl prices --gpu \"{device.board.name}\"' lists them"
         yield f"offers that may have this GPU but do not state its form are not used ({len(unsure)} of them; {listed})"
-    if not point.training.rentals:
+    if not point.training.rentals and not left_out:
         yield f"no cost: no offer of {prices.where} states that it has a {device.board.name}"
 
 
@@ -390,7 +397,13 @@ def frontier_of(found: Answer, known: Known) -> cost.Frontier:
                 continue
             (rental,) = whole.rentals
             assert whole.billed is not None and rental.on_demand is not None
-            choices.append(cost.Choice(price, board.name, batch, whole.billed, rental.on_demand, rental.spot))
+            step = steps[board, batch]
+            assert step is not None
+            choices.append(
+                cost.Choice(
+                    price, board.name, batch, whole.billed, rental.on_demand, rental.spot, step.way, bool(step.outside)
+                )
+            )
     return cost.Frontier(cost.frontier(choices), len(choices), too_large, unknown, unsure)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator.actions import bench as benches
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.analyse.predict.relations import Observation
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
@@ -44,6 +45,8 @@ class CostRequest:
     source: Path | None = None
     """Recorded points: a store, a folder with one, or what ``perfctl bench export`` wrote. Nothing runs then."""
     command_line: str = ""
+    prices: Path | None = None
+    """A price table for the calculator in place of the one in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ def study_cost(request: CostRequest, listening: Listening | None = None, message
     missing: list[tuple[str, str]] = []
     failed: list[str] = []
     result = None
+    load(request.prices)
     if request.source is None:
         asked = bench_of(request)
         claim(request.folder, "cost", _asked(asked, request))
@@ -152,6 +156,7 @@ def parts(request: CostRequest, number: int = 4) -> StudyParts:
         str(request.folder.runs),
         "--models",
         request.models,
+        *(["--prices", str(request.prices)] if request.prices is not None else []),
     )
     return StudyParts("cost", request.folder, tuple(made), finish, request.device or "cpu", files)
 
@@ -217,5 +222,6 @@ def _calculator(request: CostRequest, store: Path, messages: Messages) -> str:
         if place % 20 == 1:
             messages.note(f"working out {model} ({place} of {total})")
 
-    calculator(request.folder.path / PAGE, request.models, store, force=True, progress=working, messages=messages)
+    page = request.folder.path / PAGE
+    calculator(page, request.models, store, table=request.prices, force=True, progress=working, messages=messages)
     return PAGE

@@ -12,7 +12,15 @@ from functools import cache
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.memory.allocator import OutOfMemory
-from perfctl.orchestrator.analyse.memory.trace import RESERVE, cublas_workspace, events, replay, reserved, rounded_peak, workspaces
+from perfctl.orchestrator.analyse.memory.trace import (
+    RESERVE,
+    cublas_workspace,
+    events,
+    replay,
+    reserved,
+    rounded_peak,
+    workspaces,
+)
 from perfctl.records.paper import Allocation, MemoryTrace
 
 STATE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1}

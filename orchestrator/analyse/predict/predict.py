@@ -62,9 +62,24 @@ class StepTime:
     nearest: str = ""
     """The published step that is most like this one, in words; "" if the prediction does not rest on published ones."""
 
+    host: float | None = None
+    """Seconds in which the host starts all operations. None where they are not apart from the GPU's: measured, fitted."""
+    gpu: float | None = None
+    """Seconds of the GPU, if it never waited for the host. None as ``host``."""
+
     @property
     def samples_per_second(self) -> float:
         return self.case.batch / self.seconds
+
+    @property
+    def operations(self) -> int:
+        """Forward operations."""
+        return sum(work.calls for work in self.case.works)
+
+    @property
+    def host_limits(self) -> bool | None:
+        """Whether the GPU waits for the host. None: not known."""
+        return None if self.host is None or self.gpu is None else self.host > self.gpu
 
 
 OPTIMIZER, STEP = "(optimizer)", "(step)"
@@ -273,18 +288,20 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
     source = (
         f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} times the roofline"
     )
-    times = around_roofline(floor, case.precision, started(case, machine))
-    return StepTime(case, machine, *times, "roofline", source, floor, why_not=basis.why_not)
+    host = started(case, machine)
+    times, middle = around_roofline(floor, case.precision, host), around_roofline(floor, case.precision, 0.0)[0]
+    return StepTime(case, machine, *times, "roofline", source, floor, why_not=basis.why_not, host=host, gpu=middle)
 
 
 def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine) -> StepTime:
     floor = step_parts.roofline(case, shipped.as_computed(machine, case.precision))
     found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
     known = shipped.is_measured(fit, case, machine)
+    host, gpu = shipped.host_seconds(fit, case), shipped.gpu_seconds(fit, case, machine)
     return StepTime(
         case, machine, found.seconds, found.low, found.high, basis.way, shipped.words(fit), floor,
         shipped.COVERED if known else None, basis.why_not, shipped.outside(fit, case, machine),
-        shipped.phases_of(costs, case, found.seconds),
+        shipped.phases_of(costs, case, found.seconds), host=host, gpu=gpu,
     )  # fmt: skip
 
 

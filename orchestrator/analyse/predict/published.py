@@ -360,8 +360,8 @@ def unseen(fit: Published, machine: Machine) -> Iterable[str]:
     """Sentences: in what this device is unlike all that were measured."""
     processes = {one.process_nm for one in table_machines() if product_of(one.name) in fit.measured}
     if machine.process_nm not in processes:
-        said = f"its process ({machine.process_nm} nm)" if machine.process_nm else "its process, which is not known,"
-        yield f"{said} was not measured"
+        known = f"no chip of its process ({machine.process_nm} nm) was measured"
+        yield known if machine.process_nm else "the process of its chip (nm) is not known"
     least, most = fit.watts
     if machine.power_w is not None and not least <= machine.power_w <= most:
         yield f"{machine.power_w:g} W is outside of {least:g} to {most:g} W, which were measured"
@@ -373,7 +373,11 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
     if not is_measured(fit, case, machine):
         what = f"{'training' if case.training else 'inference'} in {case.precision}"
         known = product_of(machine.name) in fit.measured
-        lacking = f"{what} on {machine.name}, only other figures of it" if known else f"figures of {machine.name}"
+        lacking = (
+            f"{what} on {machine.name}, only other modes or precisions of it"
+            if known
+            else f"measurements of {machine.name}"
+        )
         said.append(f"the fit has no {lacking}")
         said += unseen(fit, machine)
     if case.channels_last and element_bytes(case.precision) > 2:
@@ -430,4 +434,5 @@ def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str:
         return ""
     name = found.model.partition(":")[2]
     units = "on tensor cores" if found.regime[1] == "T" else "in fp32"
-    return f"{found.device}, {name} {units}, {100 * found.away:.0f} % away in work"
+    apart = f"{100 * found.away:.0f} % away in work" if found.away < 1 else f"work {1 + found.away:.2g} times apart"
+    return f"{found.device}, {name} {units}, {apart}"

@@ -65,6 +65,9 @@ def predict(
     prices: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'.")
     ] = None,
+    undated: Annotated[
+        bool, typer.Option("--undated", help="Use offers, too, whose price has no known date or is promotional.")
+    ] = False,
     store: Annotated[
         Path | None,
         typer.Option("--store", help="The store whose runs are used. Default: perfctl.db, if it exists."),
@@ -97,6 +100,7 @@ def predict(
         seq=seq,
         prices=prices,
         channels_last=channels_last,
+        undated=undated,
     )
     if frontier:
         actions.check_frontier(question)

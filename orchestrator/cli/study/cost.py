@@ -18,6 +18,10 @@ Design = Annotated[
 Models = Annotated[
     str, typer.Option(metavar="NAMES", help="torchvision models in the calculator: all, none, or resnet50,vgg16.")
 ]
+Prices = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Price table (CSV) of the calculator; default: the one of 'perfctl prices'."),
+]
 
 
 def cost(
@@ -26,6 +30,7 @@ def cost(
     threads: Threads = None,
     budget: Budget = None,
     models: Models = "none",
+    prices: Prices = None,
     quick: Quick = False,
     dry_run: DryRun = False,
     source: Recorded = None,
@@ -42,7 +47,7 @@ def cost(
 
     request = actions.CostRequest(
         StudyFolder(out), design, quick, device, threads, seconds(budget) if budget is not None else None, models,
-        source, console.command_line(),
+        source, console.command_line(), prices,
     )  # fmt: skip
     if dry_run:
         show_parts(actions.parts(request))
