@@ -122,7 +122,8 @@ def _below_batches(found: Answer) -> list[str]:
     if first.billed is not None and first.rentals:
         prices = [rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1]
         if prices:
-            dates = f"cheapest, with the range of the time in proportion: offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
+            offers = f"offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
+            dates = f"cheapest, with the range of the time in proportion: {offers}"
             said += [dates, *filter(None, [prices_text.old(found.prices, prices)])]
     return said
 

@@ -24,14 +24,14 @@ def when(price: Price, today: date) -> str:
     return f"{price.date} {mark}".rstrip()
 
 
-def table(prices: Sequence[Price], today: date) -> Table:
+def table(prices: Sequence[Price]) -> Table:
     """One line an offer, without columns that no offer fills. Sources are numbered, see :func:`below`; one alone is not."""
     said = sources(prices)
     number = {source: f" [{place}]" if len(said) > 1 else "" for place, source in enumerate(said, 1)}
     rows = [
         (price.provider, price.instance or DASH, price.gpu + ("" if price.board else " *"), str(price.count),
          *(f"{value:.2f}" if value is not None else DASH for value in (price.on_demand, price.spot)),
-         price.region or DASH, when(price, today) + number[price.source or NO_SOURCE])
+         price.region or DASH, price.date + (" ?" if price.doubt else "") + number[price.source or NO_SOURCE])
         for price in prices
     ]  # fmt: skip
     kept = [at for at, head in enumerate(HEADS) if any(row[at] != DASH for row in rows)]
@@ -53,7 +53,7 @@ def below(found: PriceTable) -> Iterator[str]:
     if len(said) > 1:
         yield from (f"[{number}] {one}" for number, one in enumerate(said, 1))
     if doubtful := sum(price.doubt is not None for price in shown):
-        why = "undated: the price is of that date or later; a prediction uses such an offer only with --undated"
+        why = "? the price has no known date (the earliest possible is shown), or is promotional; a prediction uses such an offer only with --undated"
         yield f"{why} ({doubtful} here)"
     if unsure := sum(price.board is None for price in shown):
         yield f"* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer ({unsure} here)"

@@ -45,7 +45,7 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
     assert point["way"] == "published"
     assert [why.partition(":")[0] for why in point["why_not_better"]] == ["measured", "fitted"]
     assert point["roofline_s"] < point["step_s"]["low"]
-    assert point["nearest"].endswith("away in work")
+    assert point["nearest"].endswith(("away in work", "times apart"))
     assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
 
 
@@ -209,6 +209,20 @@ def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatc
     assert answer.training.rentals[0].on_demand is not None
     with pytest.raises(Exception, match="not in the table of devices"):
         perfctl.predict(NET, batch=64, device="A10H")
+
+
+def test_a_step_that_waits_for_the_host_says_so_and_one_that_does_not_is_silent(perfctl: Callable[..., Any]) -> None:
+    small, large = ask(perfctl, "--batches", "1,4096", "--device", "H100", "--mode", "infer")["batches"]
+    assert (small["host_limits"], large["host_limits"]) == (True, False)
+    assert small["host_s"] == large["host_s"] == small["step_s"]["value"] > small["gpu_s"]
+    assert large["gpu_s"] == large["step_s"]["value"] > large["host_s"]
+    texts = [
+        " ".join(perfctl("predict", NET, "--batch", batch, "--device", "H100", "--mode", "infer").out.split())
+        for batch in (1, 4096)
+    ]
+    said = f"the host limits this step: starting {small['operations']} operations takes"
+    assert said in texts[0] and "torch.compile" in texts[0]
+    assert "host limits" not in texts[1]
 
 
 def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:

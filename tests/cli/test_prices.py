@@ -24,11 +24,35 @@ def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(p
     said = perfctl("prices")
     assert said.code == 0
     found = perfctl("prices", "--json").json["prices"]
-    rows = [line for line in said.out.splitlines() if re.search(r"20\d\d-\d\d(-\d\d)? \[\d\]", line)]
+    rows = [line for line in said.out.splitlines() if re.search(r"20\d\d-\d\d(-\d\d)?( \?)? \[\d\]", line)]
     assert len(rows) == len(found)
     assert all(len(line) <= 80 for line in rows) and "…" not in said.out
     legend = {line.partition("] ")[2] for line in said.out.splitlines() if re.match(r"\[\d\] ", line)}
     assert legend == {offer["source"] for offer in found}
+    undated = [offer for offer in found if "undated" in offer["source"]]
+    assert undated and [offer for offer in found if offer["in_doubt"]] == undated
+    assert sum(" ? [" in line for line in rows) == len(undated)
+
+
+def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_for(perfctl: Callable[..., Any]) -> None:
+    words = (
+        "predict",
+        "mlp:depth=2",
+        "--batch",
+        8,
+        "--dataset-size",
+        1000,
+        "--device",
+        "GH200",
+        "--frontier",
+        "--json",
+    )
+    without, included = (perfctl(*words, *more).json for more in ((), ("--undated",)))
+    assert without["batches"][0]["offers"] == []
+    assert any("no cost: offers whose price has no known date" in note for note in without["notes"])
+    assert [offer["in_doubt"] for offer in included["batches"][0]["offers"]] == ["undated"]
+    assert not any(choice["in_doubt"] for choice in without["frontier"]["choices"])
+    assert included["frontier"]["compared"] > without["frontier"]["compared"]
 
 
 def test_prices_older_than_a_year_are_said_to_be_by_the_clock(

@@ -53,7 +53,7 @@ def _list(gpu: str | None, file: Path | None, as_json: bool) -> None:
     if not shown:
         console.result(f"No offer of {gpu} in {table.where}")
         return
-    console.show(prices_text.table(shown, table.today))
+    console.show(prices_text.table(shown))
     console.result("\n" + "\n".join(prices_text.below(table)))
     if (said := prices_text.old(table, shown)) is not None:
         console.warning(said)

@@ -75,7 +75,9 @@ def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(room: int, r
     assert fit.margin == room - fit.needed >= 0
     assert fit.next_needed == allocated_by(trace(fit.batch + 1, *LIVES))
     edges = (1, fit.batch or 1, fit.batch + 1)
-    assert [memory(*LIVES).fits(batch, room + reserve, reserve) for batch in edges] == [batch <= fit.batch for batch in edges]
+    assert [memory(*LIVES).fits(batch, room + reserve, reserve) for batch in edges] == [
+        batch <= fit.batch for batch in edges
+    ]
     # Found by doubling, as of a model whose storages do not grow in lines.
     assert largest_batch(room, reserve, lambda batch: trace(batch, *LIVES)) == fit
 

@@ -100,7 +100,7 @@ def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
     assert known.outside == ()
     assert known.coverage == published.COVERED
     assert new.coverage is None
-    assert "the fit has no figures of B200" in new.outside
+    assert "the fit has no measurements of B200" in new.outside
     assert any("1000 W is outside" in said for said in new.outside)
     assert new.high / new.seconds > known.high / known.seconds
 

@@ -72,7 +72,11 @@ def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Pa
                 choice["gpus"] > 1 and "reach each other is not known" in said["refused"]
             ), choice
             continue
-        expected = points.said_of(found.step, found.training)
+        room, machine = found.training.room, found.device.machine
+        by_tensors = room_of(found.subject.lines or (), choice["batch"], machine.memory_bytes, reserve_on(machine.kind))
+        if room is not None and room.largest is not None and by_tensors.largest is not None:
+            assert room.largest <= by_tensors.largest, "the page's largest batch is a bound"
+        expected = points.said_of(found.step, replace(found.training, room=by_tensors))
         assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
         errors.append((*points.error(said, expected), str(choice)))
     assert 0 < refused < POINTS / 2, "some GPUs have no tensor cores"
