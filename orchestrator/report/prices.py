@@ -53,8 +53,8 @@ def below(found: PriceTable) -> Iterator[str]:
     if len(said) > 1:
         yield from (f"[{number}] {one}" for number, one in enumerate(said, 1))
     if doubtful := sum(price.doubt is not None for price in shown):
-        why = "? the price has no known date (the earliest possible is shown), or is promotional; a prediction uses such an offer only with --undated"
-        yield f"{why} ({doubtful} here)"
+        why = "? the price has no known date (the earliest possible is shown), or is promotional; predictions take it only"
+        yield f"{why} with --undated ({doubtful} here)"
     if unsure := sum(price.board is None for price in shown):
         yield f"* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer ({unsure} here)"
 

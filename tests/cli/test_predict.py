@@ -211,20 +211,6 @@ def test_from_python_the_same_answer_comes_as_records(tmp_path: Path, monkeypatc
         perfctl.predict(NET, batch=64, device="A10H")
 
 
-def test_a_step_that_waits_for_the_host_says_so_and_one_that_does_not_is_silent(perfctl: Callable[..., Any]) -> None:
-    small, large = ask(perfctl, "--batches", "1,4096", "--device", "H100", "--mode", "infer")["batches"]
-    assert (small["host_limits"], large["host_limits"]) == (True, False)
-    assert small["host_s"] == large["host_s"] == small["step_s"]["value"] > small["gpu_s"]
-    assert large["gpu_s"] == large["step_s"]["value"] > large["host_s"]
-    texts = [
-        " ".join(perfctl("predict", NET, "--batch", batch, "--device", "H100", "--mode", "infer").out.split())
-        for batch in (1, 4096)
-    ]
-    said = f"the host limits this step: starting {small['operations']} operations takes"
-    assert said in texts[0] and "torch.compile" in texts[0]
-    assert "host limits" not in texts[1]
-
-
 def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
     (bare,) = ask(perfctl, "--batch", 64, "--device", "T4")["batches"]
     (full,) = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 1000, "--epochs", 2, "--gpus", 2,

@@ -12,6 +12,7 @@ from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import StepSpec, operations_of_plan
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, predict
 from perfctl.orchestrator.analyse.predict.published import Published, peaks_of, table_machines
+from perfctl.orchestrator.report.predict import host_limit
 from perfctl.workloads.models.plan import plan
 
 FIT = published.load()
@@ -160,3 +161,17 @@ def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
     assert seconds(one, small) == seconds(one, large)
     free = replace(small, name="V100 of another maker")
     assert published.on_machine(FIT, one, free).rates != published.on_machine(FIT, one, small).rates
+
+
+def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_them_limits_it() -> None:
+    for batch, waits in ((1, True), (256, False)):
+        one = case("resnet:depth=50,image=224,classes=1000", "fp16", batch, training=False)
+        found = predict(one, named("H100").machine, (), (), FIT)
+        assert found.host is not None and found.gpu is not None
+        assert found.seconds == max(found.host, found.gpu)
+        assert found.host_limits is waits
+        said = host_limit(found)
+        assert (said is not None) == waits
+        if said is not None:
+            assert f"starting {sum(work.calls for work in one.works)} operations takes" in said
+            assert "CUDA graphs or torch.compile" in said
