@@ -47,7 +47,7 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     shown = rentals[:OFFERS]
     prices = [rental.price for rental in shown]
     yield text(f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} ({'; '.join(sources(prices))})")
-    table = _grid("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
+    table = grid_of("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
     table.padding = (0, 1, 0, 0)
     for rental in shown:
         price = rental.price
@@ -86,7 +86,7 @@ def batches(found: Answer) -> Table:
     first = found.points[0].training
     if first.billed is not None:
         heads += [">all epochs" if first.whole is not None else ">epoch", *([">cheapest"] if first.rentals else [])]
-    table = _grid(*heads, tight=True)
+    table = grid_of(*heads, tight=True)
     for point in found.points:
         training, room = point.training, point.training.room
         fits = DASH
@@ -120,7 +120,7 @@ def explained(point: AnswerPoint) -> Iterator[RenderableType]:
     if not shares:
         return
     yield text(f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} go")
-    yield add_rows(_grid("layer", "kind", ">time", ">part", "driven by"), [
+    yield add_rows(grid_of("layer", "kind", ">time", ">part", "driven by"), [
         (share.layer or "(between layers)", share.kind, _exactly(share.seconds), f"{share.part:.1%}", DRIVERS[share.limit])
         for share in shares[:LAYERS]
     ])  # fmt: skip
@@ -144,7 +144,7 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
     left_out += [f"offers left out that do not state their form, PCIe or SXM: {best.unsure}"] if best.unsure else []
     also = f" ({', '.join(left_out)})" if left_out else ""
     yield text(f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in both{also}")
-    table = _grid("time", ">on demand", ">spot", "offer", ">batch", tight=True)
+    table = grid_of("time", ">on demand", ">spot", "offer", ">batch", tight=True)
     for choice in best.choices:
         price = choice.price
         offer = f"{f'{price.provider} {price.instance}'.strip()}, {price.count} x {choice.board}, price of {price.date}"
@@ -160,7 +160,7 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
             yield text(late, "dim")
 
 
-def _grid(*heads: str, tight: bool = False) -> Table:
+def grid_of(*heads: str, tight: bool = False) -> Table:
     """Columns, those with ">" before their head to the right; ``tight``: one space between them, and none is broken."""
     whole = [head.removeprefix(">") for head in heads if tight and head != "offer"]
     sides = [(head.removeprefix(">"), "right" if head.startswith(">") else "left") for head in heads]
@@ -181,12 +181,12 @@ def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[Re
     batch = ", ".join(map(str, question.batches))
     yield text(f"{subject.model}, {how}, batch {batch}, {question.precision}, on {on}")
     if len(found.points) == 1:
-        yield _facts(_one(found, first))
+        yield facts(_one(found, first))
     else:
-        yield _facts(_all_grounds(found))
+        yield facts(_all_grounds(found))
         yield batches(found)
     source = f"{device.source}; roofline {_exactly(first.step.floor)} a step"
-    yield _facts([("device", source), *_named("note", found.notes)])
+    yield facts([("device", source), *named("note", found.notes)])
     if len(found.points) == 1 and first.training.rentals and not lacks(first.training):
         yield from costs(found, first.training)
     if explain:
@@ -252,10 +252,10 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
         covered = f"; the range is what covers {step.coverage:.0%} of held-out steps like those learned from{beyond}"
     rests = ("rests on", f"{WAYS[step.way]}: {step.source}{covered}")
     near = [("nearest", f"measured: {step.nearest}")] if step.nearest else []
-    return [rests, *near, *_named("no better", filter(None, step.why_not)), *_named("beyond data", step.outside)]
+    return [rests, *near, *named("no better", filter(None, step.why_not)), *named("beyond data", step.outside)]
 
 
-def _named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
+def named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
     return [("" if place else name, sentence) for place, sentence in enumerate(sentences)]
 
 
@@ -273,7 +273,7 @@ def _all_grounds(found: Answer) -> list[tuple[str, str]]:
     return rows
 
 
-def _facts(rows: Sequence[tuple[str, str]]) -> Table:
+def facts(rows: Sequence[tuple[str, str]]) -> Table:
     table = grid(("", "left"), (" ", "left"), heads=False, whole=[""])
     table.columns[0].min_width = 11
     return add_rows(table, [(text(name, "dim"), said) for name, said in rows])

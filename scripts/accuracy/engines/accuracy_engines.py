@@ -1,0 +1,170 @@
+"""How far predictions of generated text, and of NeuSight's language models, are from published times that they did not see.
+
+    python scripts/accuracy/engines/accuracy_engines.py [--shared ../shared] [--traces FILE] [--only-engines]
+
+Rows of TensorRT-LLM in published.csv: each device left out once, then the chip that H100, H200 and GH200 share. Rows that may
+not be learned from judge only. NeuSight's rows: each chip left out of the fit of whole steps (publish.py). Beside each line stand
+the roofline alone, a line through GMACs (fitted in logarithms to these very rows), and what NeuSight and Habitat predict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from engine_rows import Row, rows
+from publish_engines import chip, learn, left_out, product, teaches
+
+from perfctl.orchestrator.analyse.predict import engines
+
+FILE = "datasets/neusight/summary/summary.csv"
+AIM = 0.15
+"""Median that is wanted by left-out device."""
+
+
+def errors(predicted: Sequence[float], measured: Sequence[float]) -> np.ndarray:
+    return abs(np.array(predicted) / np.array(measured) - 1.0)
+
+
+def gmacs(macs: Sequence[float], seconds: Sequence[float]) -> np.ndarray | None:
+    """Errors of a line through GMACs; None for too few rows."""
+    if len(macs) < 4 or len(set(macs)) < 3:
+        return None
+    one, other = np.log(macs), np.log(seconds)
+    return abs(np.exp(np.polyval(np.polyfit(one, other, 1), one) - other) - 1.0)
+
+
+def percent(found: np.ndarray | None) -> str:
+    return f"{100 * float(np.median(found)):7.1f} %" if found is not None and len(found) else f"{'':>9}"
+
+
+def line(name: str, predicted: Sequence[float], measured: Sequence[float], *others: np.ndarray | None) -> str:
+    found = errors(predicted, measured)
+    ninth = f"{100 * float(np.quantile(found, 0.9)):7.1f} %"
+    return f"{name:44}{len(measured):5}{percent(found)}{ninth}" + "".join(map(percent, others))
+
+
+def engine_line(name: str, given: Sequence[Row], predicted: Mapping[str, float]) -> str:
+    measured = [row.seconds for row in given]
+    return line(name, [predicted[row.id] for row in given], measured, errors([row.floor() for row in given], measured),
+                gmacs([row.macs for row in given], measured))  # fmt: skip
+
+
+def generated() -> bool:
+    """Prints the lines of generated text; True when the aim is met."""
+    every = [row for row in rows() if row.engine == "tensorrt-llm"]
+    judges = [row for row in rows() if row.engine != "tensorrt-llm"]
+    print(f"{'Generated text, TensorRT-LLM':44}{'rows':>5}{'median':>9}{'p90':>9}{'roofline':>9}{'GMACs':>9}")
+    by_device, by_chip, by_model = (left_out(every, key) for key in (product, chip, lambda row: row.model))
+    taught = [row for row in every if teaches(row)]
+    print(engine_line("by left-out device", taught, by_device))
+    for name in dict.fromkeys(map(product, taught)):
+        mine = [row for row in taught if product(row) == name]
+        print(engine_line(f"  {name}", mine, by_device) + f"   in 90 % range: {_inside(mine, by_device, name)}")
+    for kind, words in (("run", "tokens/s of whole runs"), ("first", "time to the first token"), ("next", "time between tokens")):
+        print(engine_line(f"  {words}", [row for row in taught if row.kind == kind], by_device))
+    print(engine_line("  H100, H200 and GH200 left out together", [row for row in taught if chip(row) == "GH100"], by_chip))
+    print(engine_line("by left-out model", taught, by_model))
+    costs = learn(taught)
+    whole = {row.id: row.predicted(costs) for row in rows()}
+    print(engine_line("behind a server: first token, queue included", [row for row in every if row.behind_server], whole))
+    for row in judges:
+        print(f"  judge: {row.software}, {row.machine.name}, batch {row.batch}: {row.seconds:.3g} s, predicted {whole[row.id]:.3g} s")
+    return float(np.median(errors([by_device[row.id] for row in taught], [row.seconds for row in taught]))) < AIM
+
+
+def _inside(given: Sequence[Row], predicted: Mapping[str, float], name: str) -> str:
+    """Of a device left out: rows inside the range of a device that was not measured."""
+    fit = engines.load()
+    rest = engines.Engine(fit.costs, fit.spread, tuple(row for row in fit.rows if not row.device.startswith(name)), fit.sources)
+    held = 0
+    for row in given:
+        width = engines.width_of(rest, row.machine, row.kind == "first")
+        held += row.seconds / width <= predicted[row.id] <= row.seconds * width
+    return f"{held} of {len(given)}"
+
+
+def whole_steps(shared: Path, traces: Path | None) -> bool:
+    """Prints the lines of NeuSight's rows; True when the aim is met."""
+    from publish import as_published, teaches
+    from publish import chip as chip_of
+    from publish import learn as learn_steps
+    from published_rows import KEPT
+    from published_rows import rows as step_rows
+
+    from perfctl.orchestrator.analyse.predict import published
+    from perfctl.orchestrator.analyse.predict.step_parts import roofline
+
+    every = step_rows(shared, traces or KEPT)
+    with (shared / FILE).open(encoding="utf-8", newline="") as file:
+        theirs = list(csv.DictReader(file))
+    mine = [row for row in every if row.source == "neusight"]
+    taught, new, made = [row for row in every if teaches(row)], {}, {}
+    spread = {f"{what} {key}": 0.5 for what in ("known", "new") for key in ("iT", "iV", "tT", "tV")}
+    for name in sorted({chip_of(row) for row in mine}):
+        rest = [row for row in taught if chip_of(row) != name]
+        fit = as_published(learn_steps(rest, made), rest, {}, spread)
+        new |= {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in mine if chip_of(row) == name}
+    habitat = {row["label_all_e2e_latency"]: float(row["habitat_all_e2e_latency"] or "nan") / 1e3 for row in theirs}
+    by_seconds = {float(key) / 1e3: value for key, value in habitat.items()}
+    heads = ("median", "p90", "roofline", "GMACs", "NeuSight", "Habitat")
+    print(f"\n{'NeuSight, fp32, by left-out GPU':44}{'rows':>5}" + "".join(f"{one:>9}" for one in heads))
+
+    def said(name: str, chosen: Callable[[object], bool]) -> np.ndarray:
+        given = [row for row in mine if chosen(row)]
+        measured = [row.seconds for row in given]
+        others = (
+            errors([roofline(row.case, row.machine) for row in given], measured),
+            gmacs([row.case.macs for row in given], measured),
+            errors([row.others or 0.0 for row in given], measured),
+            _known(errors([by_seconds[row.seconds] for row in given], measured)),
+        )
+        predicted = [new[id(row)] for row in given]
+        print(line(name, predicted, measured, *others))
+        return errors(predicted, measured)
+
+    whole = said("all", lambda row: True)
+    for training, word in ((False, "inference"), (True, "training")):
+        said(f"  {word}", lambda row, training=training: row.case.training == training)
+    for name in sorted({chip_of(row) for row in mine}):
+        said(f"  {name}", lambda row, name=name: chip_of(row) == name)
+    left = Counter(_why(row) for row in theirs)
+    print(f"{len(theirs)} rows; left out: " + "; ".join(f"{count} {why}" for why, count in left.items() if why))
+    return float(np.median(whole)) < AIM
+
+
+def _known(found: np.ndarray) -> np.ndarray:
+    return found[np.isfinite(found)]
+
+
+def _why(row: Mapping[str, str]) -> str:
+    """Why a row is left out; "" for one that is not."""
+    if row["option"] == "fusion":
+        return "compiled (this fit is of eager mode)"
+    if row["option"]:
+        return "on 4 GPUs (data, tensor or pipeline parallel)"
+    return "of a mixture of experts whose configuration is not stated" if row["model_name"].startswith("switch") else ""
+
+
+def main() -> int:
+    """Print the lines; return 1 when a median misses its aim."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[4] / "shared")
+    parser.add_argument("--traces", type=Path, help="where traced operations are kept")
+    parser.add_argument("--only-engines", action="store_true", help="generated text alone, which takes seconds")
+    given = parser.parse_args()
+    good = generated()
+    if not given.only_engines and (given.shared / FILE).is_file():
+        good = whole_steps(given.shared, given.traces) and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
