@@ -32,6 +32,8 @@ class Subject:
     lines: tuple[MemoryLine, ...] | None
     """Memory of a step by batch. None: not known."""
     notes: tuple[str, ...] = ()
+    tokens: int | None = None
+    """Of one sample; None where a sample is not a sequence of tokens."""
 
     def case(self, batch: int, precision: str, channels_last: bool = False) -> StepSpec:
         return StepSpec(

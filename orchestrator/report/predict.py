@@ -82,7 +82,8 @@ def lacks(training: Training) -> bool:
 
 
 def batches(found: Answer) -> Table:
-    heads = ["batch", ">step", ">samples/s", ">memory", "fits"]
+    tokens = found.subject.tokens
+    heads = ["batch", ">step", ">tokens/s" if tokens is not None else ">samples/s", ">memory", "fits"]
     first = found.points[0].training
     if first.billed is not None:
         heads += [">all epochs" if first.whole is not None else ">epoch", *([">cheapest"] if first.rentals else [])]
@@ -93,7 +94,7 @@ def batches(found: Answer) -> Table:
         if room is not None and room.fits is not None:
             fits = "no" if not room.fits else "little left" if room.close else "yes"
         row = [
-            f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value),
+            f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value * (tokens or 1)),
             gigabytes(room.whole) if room is not None else DASH, fits,
         ]  # fmt: skip
         if training.billed is not None:
@@ -203,6 +204,7 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     rows += [
         ("step", duration(training.step) + (", if it fitted" if too_large else "")),
         ("", numbers.with_range(training.samples_per_second, "samples/s")),
+        *_tokens(found, training),
     ]
     if training.epoch is not None and training.steps is not None:
         rows.append(("epoch" if trains else "all samples", f"{duration(training.epoch)}: {training.steps:,} steps"))
@@ -210,6 +212,14 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
         rows.append(("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs"))
     rows += [] if too_large else [memory]
     return rows + _parallel(training) + _grounds(point)
+
+
+def _tokens(found: Answer, training: Training) -> list[tuple[str, str]]:
+    tokens = found.subject.tokens
+    if tokens is None:
+        return []
+    rate = numbers.with_range(training.samples_per_second.times(tokens), "tokens/s")
+    return [("", f"{rate}: {tokens:,} in a sample")]
 
 
 def _memory(room: Room | None, kind: str) -> str:
@@ -293,20 +303,23 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
         "optimizer": subject.optimizer or None, "precision": question.precision, "parameters": subject.parameters,
         "dataset_size": question.samples, "epochs": question.epochs, "gpus": question.gpus,
         "device": {**asdict(machine), **peaks}, "prices": found.prices.where, "notes": list(found.notes),
-        "batches": [_point(point, found.prices.today) for point in found.points],
+        "tokens_per_sample": subject.tokens,
+        "batches": [_point(point, found.prices.today, subject.tokens) for point in found.points],
         "frontier": None if best is None
         else {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "unsure": best.unsure,
               "choices": choices},
     }  # fmt: skip
 
 
-def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
+def _point(point: AnswerPoint, today: date, tokens: int | None) -> dict[str, Any]:
     step, training, room = point.step, point.training, point.training.room
     memory = {"needed_bytes": room.needed, "reserve_bytes": room.reserve, "limit_bytes": room.limit, "fits": room.fits,
               "lacking_bytes": room.lacking, "largest_batch": room.largest} if room is not None else None  # fmt: skip
     return {
         "batch": step.case.batch, "step_s": _record(training.step), "step_one_gpu_s": _record(training.alone),
-        "samples_per_s": _record(training.samples_per_second), "steps_per_epoch": training.steps,
+        "samples_per_s": _record(training.samples_per_second),
+        "tokens_per_s": _record(training.samples_per_second.times(tokens) if tokens is not None else None),
+        "steps_per_epoch": training.steps,
         "epoch_s": _record(training.epoch), "training_s": _record(training.whole), "way": step.way, "source": step.source,
         "nearest": step.nearest or None,
         "coverage": step.coverage, "why_not_better": [why for why in step.why_not if why],
@@ -318,11 +331,11 @@ def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
             for rental in training.rentals
         ],
         "energy": _record(training.energy), "layers": [asdict(share) for share in step.shares],
-        "drivers": dict(step.drivers), "gaps": _gaps(point),
+        "drivers": dict(step.drivers), "gaps": _gaps(point, tokens),
     }  # fmt: skip
 
 
-def _gaps(point: AnswerPoint) -> dict[str, str]:
+def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
     """Name of a field that is null or empty -> why."""
     step, training = point.step, point.training
     job, room, energy = training.job, training.room, training.energy
@@ -332,6 +345,7 @@ def _gaps(point: AnswerPoint) -> dict[str, str]:
         ("steps_per_epoch", job.samples is None, no_samples),
         ("epoch_s", job.samples is None, no_samples),
         ("training_s", job.epochs is None, "no --epochs"),
+        ("tokens_per_s", tokens is None, "a sample is not a sequence of tokens"),
         (
             "coverage",
             step.coverage is None,

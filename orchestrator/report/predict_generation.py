@@ -65,7 +65,9 @@ def _step(step: StepSeconds) -> str:
 
 def _memory(point: GenerationPoint) -> str:
     memory = point.memory
-    parts = f"weights {gigabytes(memory.weights)}, cache {gigabytes(memory.cache)}, {gigabytes(memory.reserve)} reserved"
+    parts = (
+        f"weights {gigabytes(memory.weights)}, cache {gigabytes(memory.cache)}, {gigabytes(memory.reserve)} reserved"
+    )
     if memory.limit is None:
         return f"{gigabytes(memory.whole)}: {parts}; the memory of the device is not known"
     largest = memory.largest(point.batch)
@@ -99,11 +101,19 @@ def _table(found: GenerationAnswer) -> Table:
         fits = {None: DASH, True: "yes", False: "no"}[point.memory.fits]
         steps = [compact(step.time) if step is not None else DASH for step in (point.prefill, point.first)]
         cost = numbers.money(point.cost.dollars.value) if point.cost is not None else DASH
-        row = (f"{point.batch:,}", *steps, digits(point.tokens_per_second.value), gigabytes(point.memory.whole), fits, cost)
+        row = (
+            f"{point.batch:,}",
+            *steps,
+            digits(point.tokens_per_second.value),
+            gigabytes(point.memory.whole),
+            fits,
+            cost,
+        )
         table.add_row(*map(text, row))
     costs = [point.cost.price for point in found.points if point.cost is not None]
     if costs:
-        table.caption = f"$/M: for a million generated tokens; prices of {prices_text.days(costs)} ({'; '.join(prices_text.sources(costs))})"
+        sources = "; ".join(prices_text.sources(costs))
+        table.caption = f"$/M: for a million generated tokens; prices of {prices_text.days(costs)} ({sources})"
     return table
 
 

@@ -48,7 +48,9 @@ class GenerationQuestion:
             raise UsageError(f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(times.ENGINES)}")
         known = times.PRECISIONS[self.engine]
         if self.precision not in known:
-            raise UsageError(f"`precision`: '{self.precision}' is not predicted for {self.engine}", f"Use {', '.join(known)}")
+            raise UsageError(
+                f"`precision`: '{self.precision}' is not predicted for {self.engine}", f"Use {', '.join(known)}"
+            )
         caches = times.CACHES[self.engine]
         if self.kv_cache is not None and self.kv_cache not in caches:
             if not caches:
@@ -140,9 +142,7 @@ def _point(question: GenerationQuestion, found: Generation, device: Device, offe
     if precision in ("fp32", "tf32") and found.prefill.modules:
         held = sum(one.parameter_bytes for one in found.prefill.modules)
         if held < 4 * sum(one.parameters for one in found.prefill.modules):
-            raise UsageError(
-                f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
-            )
+            raise UsageError(f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16")
     steps = times.steps_of(found, engine, precision, machine)
     whole = times.whole_of(steps, question.generate)
     rate = times.rate_of(whole, found.batch * question.generate)
@@ -157,12 +157,14 @@ def _point(question: GenerationQuestion, found: Generation, device: Device, offe
 
 
 def _notes(question: GenerationQuestion, found: Generation) -> Iterator[str]:
-    yield from (note for note in found.notes if note.startswith(("model: ", "config", "the model was made for", "experts")))
-    yield "generate() of transformers does more on the host between two steps than the model's forward, which is predicted" if (
-        question.engine == "eager"
-    ) else "all sequences begin together; queues, scheduling and the network are not in the times"
+    yield from (
+        note for note in found.notes if note.startswith(("model: ", "config", "the model was made for", "experts"))
+    )
+    yield (
+        "generate() of transformers does more on the host between two steps than the model's forward, which is predicted"
+        if (question.engine == "eager")
+        else "all sequences begin together; queues, scheduling and the network are not in the times"
+    )
     if question.precision == "fp8":
         yield "fp8: weights of the layers and the cache; the head, embeddings and the scores of attention stay in 16 bits"
     yield "memory: weights and cache; activations of prefill come on top"
-
-

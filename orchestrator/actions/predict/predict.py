@@ -10,7 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import Request, Session, need_torch, open_session, without_driver_warning
+from perfctl.orchestrator.actions.estimate import (
+    InputShape,
+    Request,
+    Session,
+    need_torch,
+    open_session,
+    without_driver_warning,
+)
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
@@ -289,7 +296,15 @@ def _traced(
         notes.append(f"memory unknown at batch sizes that were not traced: {error}")
     name = session.facts.name
     said = optimizer if training else ""
-    return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes))
+    tokens = tokens_in(session.facts.inputs)
+    return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes), tokens)
+
+
+def tokens_in(inputs: Sequence[InputShape]) -> int | None:
+    """Length of the first input if it is a sequence of whole numbers; None for images and waveforms."""
+    first = next(iter(inputs), None)
+    known = first is not None and first.dtype in ("int64", "int32") and len(first.sizes) == 1 and first.sizes[0] > 1
+    return first.sizes[0] if first is not None and known else None
 
 
 def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:

@@ -14,7 +14,7 @@ context, so a larger batch, a longer context or a chip with lower peaks never ta
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, log
@@ -81,10 +81,8 @@ class Engine:
     """"known prefill", "new decode", ...: half the 90 % interval, in logarithms; known: another model on a measured device."""
     rows: tuple[Published, ...]
     sources: tuple[Mapping[str, str], ...]
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(product_of(row.device) for row in self.rows))
+    devices: tuple[str, ...]
+    """Of the rows, without the size of the memory."""
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +95,14 @@ def from_json(found: Mapping[str, Any]) -> Engine:
     """Raises ValueError for another format or other costs than this version's."""
     if found.get("format") != FORMAT or set(found.get("costs", ())) != set(COSTS):
         raise ValueError(f"published engine: format {found.get('format')!r} or its costs are not this version's")
-    return Engine(found["costs"], found["spread"], tuple(Published(*row) for row in found["rows"]), tuple(found["sources"]))
+    rows = tuple(Published(*row) for row in found["rows"])
+    devices = tuple(dict.fromkeys(product_of(row.device) for row in rows))
+    return Engine(found["costs"], found["spread"], rows, tuple(found["sources"]), devices)
+
+
+@lru_cache(maxsize=8)
+def _measured(devices: tuple[str, ...]) -> tuple[Machine, ...]:
+    return tuple(one for one in table_machines() if product_of(one.name) in devices)
 
 
 def item_bytes(precision: str) -> int:
@@ -140,7 +145,7 @@ def width_of(engine: Engine, machine: Machine, prefill: bool) -> float:
 
 def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
     """Sentences: in what this device is unlike all that were measured."""
-    measured = [one for one in table_machines() if product_of(one.name) in engine.devices]
+    measured = _measured(engine.devices)
     if machine.process_nm not in {one.process_nm for one in measured}:
         said = f"its process ({machine.process_nm} nm)" if machine.process_nm else "its process, which is not known,"
         yield f"{said} was not measured"
@@ -177,7 +182,12 @@ def nearest(
         far = 1.0
         if other is not None:
             far = abs(log(other.bytes_per_second / machine.bytes_per_second))
-        sizes = ((row.prompt, prompt), (row.generate, generate), (row.batch or batch, batch), (SIZES.get(row.model, 7e9), weights))
+        sizes = (
+            (row.prompt, prompt),
+            (row.generate, generate),
+            (row.batch or batch, batch),
+            (SIZES.get(row.model, 7e9), weights),
+        )
         return (
             2 * far + (product_of(row.device) != product_of(machine.name)) * 0.5 + (row.precision != precision) * 0.5
             + sum(abs(log(max(mine, 1) / max(its, 1))) for mine, its in sizes)
@@ -200,5 +210,4 @@ def nearest_words(row: Published | None) -> str:
 
 def words(engine: Engine) -> str:
     """The source of a prediction."""
-    devices: Sequence[str] = engine.devices
-    return f"{len(engine.rows)} published figures of TensorRT-LLM on {len(devices)} devices (docs/prediction.md)"
+    return f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices (docs/prediction.md)"

@@ -130,7 +130,9 @@ def steps_of(found: Generation, engine: str, precision: str, machine: Machine) -
     phases = [phase for phase in found.phases if phase.steps == 1 and phase.name != "total"]
     if engine == "eager":
         traces = (found.prefill, *found.decode)
-        return tuple(_eager(found, phase, trace, precision, machine) for phase, trace in zip(phases, traces, strict=True))
+        return tuple(
+            _eager(found, phase, trace, precision, machine) for phase, trace in zip(phases, traces, strict=True)
+        )
     return tuple(_served(work_of(found, phase, precision), precision, machine) for phase in phases)
 
 
@@ -159,9 +161,8 @@ def weights_of(found: Generation, precision: str) -> float:
     item = {"fp32": 4, "tf32": 4}.get(precision, 2)
     if precision != "fp8":
         return float(found.parameters * item)
-    modules = found.prefill.modules
-    wide = sum(one.parameters for one in modules if "." not in one.path or "embed" in one.kind.lower())
-    return float(found.parameters + wide)
+    layers = {row.layer for row in found.phase("prefill").layers if row.macs and row.weight_bytes and not is_head(row)}
+    return float(2 * found.parameters - sum(one.parameters for one in found.prefill.modules if one.path in layers))
 
 
 def _served(work: StepWork, precision: str, machine: Machine) -> StepSeconds:
@@ -169,7 +170,10 @@ def _served(work: StepWork, precision: str, machine: Machine) -> StepSeconds:
     value, width = engines.seconds(fit.costs, work, precision, machine), engines.width_of(fit, machine, work.prefill)
     bare = engines.floor(work, precision, machine)
     moved = (work.weight_bytes + work.head_bytes + work.cache_bytes) / machine.bytes_per_second
-    host = fit.costs[f"launch {'prefill' if work.prefill else 'decode'}"] * work.layers + fit.costs["sequence"] * work.sequences
+    host = (
+        fit.costs[f"launch {'prefill' if work.prefill else 'decode'}"] * work.layers
+        + fit.costs["sequence"] * work.sequences
+    )
     limit = "host" if host > value / 2 else "bandwidth" if moved >= bare else "arithmetic"
     return StepSeconds(Span(value, max(value / width, bare), value * width), bare, limit)
 
@@ -217,12 +221,19 @@ def token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
     return TokenCost(price, Span(*(hour / 3600 * MILLION / each for each in (rate.value, rate.high, rate.low))))
 
 
-def grounds(found: Generation, engine: str, precision: str, machine: Machine) -> tuple[str, str, tuple[str, ...], float | None]:
+def grounds(
+    found: Generation, engine: str, precision: str, machine: Machine
+) -> tuple[str, str, tuple[str, ...], float | None]:
     """(source, nearest, what was not measured, coverage), in words."""
     if engine == "eager":
         fit, case = published.load(), case_of(found, found.prefill, precision)
         said = (*published.outside(fit, case, machine), *([NO_DECODE] if found.decode else []))
-        return published.words(fit), published.nearest_words(fit, case, machine), said, published.COVERED if not said else None
+        return (
+            published.words(fit),
+            published.nearest_words(fit, case, machine),
+            said,
+            published.COVERED if not said else None,
+        )
     served, work = engines.load(), work_of(found, found.phase("prefill"), precision)
     row = engines.nearest(served, machine, precision, found.batch, found.prompt, found.generate + 1, found.parameters)
     said = engines.outside(served, machine, work, precision)
@@ -231,7 +242,9 @@ def grounds(found: Generation, engine: str, precision: str, machine: Machine) ->
     return engines.words(served), engines.nearest_words(row), said, engines.COVERED if not said else None
 
 
-NO_DECODE = "no decode in eager mode was published under a licence to learn from: its parts cost what they do in a forward pass"
+NO_DECODE = (
+    "no decode in eager mode was published under a licence to learn from: its parts cost what they do in a forward pass"
+)
 
 
 def cache_bytes(found: Generation) -> float:
@@ -240,5 +253,3 @@ def cache_bytes(found: Generation) -> float:
 
 def cache_words(found: Generation) -> str:
     return " and ".join(found.cache.dtypes) if found.cache is not None else "none"
-
-

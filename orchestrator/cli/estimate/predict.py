@@ -36,7 +36,9 @@ def predict(
     epochs: Annotated[int | None, typer.Option(help="Passes over the dataset.")] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="fp32 (TF32 off), tf32, bf16, fp16; with --prompt also fp8. Default: fp32; with --prompt fp16."),
+        typer.Option(
+            help="fp32 (TF32 off), tf32, bf16, fp16; with --prompt also fp8. Default: fp32; with --prompt fp16."
+        ),
     ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, momentum, adam, adamw, ...; default: the model's own, else momentum.")
@@ -57,12 +59,15 @@ def predict(
     prompt: Annotated[
         int | None, typer.Option(help="Generation of text: tokens that go in at once (prefill). --batch: sequences.")
     ] = None,
-    generate: Annotated[int | None, typer.Option(help="Generation: tokens that come out, the first from prefill.")] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="Generation: tokens that come out, the first from prefill.")
+    ] = None,
     kv_cache: Annotated[
         str | None, typer.Option(help="Generation: type of the cache, fp16, bf16, fp8, int8. Default: as the weights.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="Generation: eager (PyTorch; default) or tensorrt-llm (fused kernels, CUDA graphs).")
+        str | None,
+        typer.Option(help="Generation: eager (PyTorch; default) or tensorrt-llm (fused kernels, CUDA graphs)."),
     ] = None,
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Images lie channels-last in memory (NHWC).")

@@ -14,7 +14,9 @@ import csv
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -22,6 +24,8 @@ import numpy as np
 from engine_rows import Row, rows
 from publish_engines import chip, learn, left_out, product, teaches
 
+from perfctl.orchestrator.analyse.cost import Span, over_link
+from perfctl.orchestrator.analyse.hardware.machines import named
 from perfctl.orchestrator.analyse.predict import engines
 
 FILE = "datasets/neusight/summary/summary.csv"
@@ -68,22 +72,34 @@ def generated() -> bool:
     for name in dict.fromkeys(map(product, taught)):
         mine = [row for row in taught if product(row) == name]
         print(engine_line(f"  {name}", mine, by_device) + f"   in 90 % range: {_inside(mine, by_device, name)}")
-    for kind, words in (("run", "tokens/s of whole runs"), ("first", "time to the first token"), ("next", "time between tokens")):
+    for kind, words in (
+        ("run", "tokens/s of whole runs"),
+        ("first", "time to the first token"),
+        ("next", "time between tokens"),
+    ):
         print(engine_line(f"  {words}", [row for row in taught if row.kind == kind], by_device))
-    print(engine_line("  H100, H200 and GH200 left out together", [row for row in taught if chip(row) == "GH100"], by_chip))
+    print(
+        engine_line(
+            "  H100, H200 and GH200 left out together", [row for row in taught if chip(row) == "GH100"], by_chip
+        )
+    )
     print(engine_line("by left-out model", taught, by_model))
     costs = learn(taught)
     whole = {row.id: row.predicted(costs) for row in rows()}
-    print(engine_line("behind a server: first token, queue included", [row for row in every if row.behind_server], whole))
+    print(
+        engine_line("behind a server: first token, queue included", [row for row in every if row.behind_server], whole)
+    )
     for row in judges:
-        print(f"  judge: {row.software}, {row.machine.name}, batch {row.batch}: {row.seconds:.3g} s, predicted {whole[row.id]:.3g} s")
+        print(
+            f"  judge: {row.software}, {row.machine.name}, batch {row.batch}: {row.seconds:.3g} s, predicted {whole[row.id]:.3g} s"
+        )
     return float(np.median(errors([by_device[row.id] for row in taught], [row.seconds for row in taught]))) < AIM
 
 
 def _inside(given: Sequence[Row], predicted: Mapping[str, float], name: str) -> str:
     """Of a device left out: rows inside the range of a device that was not measured."""
     fit = engines.load()
-    rest = engines.Engine(fit.costs, fit.spread, tuple(row for row in fit.rows if not row.device.startswith(name)), fit.sources)
+    rest = replace(fit, devices=tuple(one for one in fit.devices if one != name))
     held = 0
     for row in given:
         width = engines.width_of(rest, row.machine, row.kind == "first")
@@ -93,7 +109,7 @@ def _inside(given: Sequence[Row], predicted: Mapping[str, float], name: str) -> 
 
 def whole_steps(shared: Path, traces: Path | None) -> bool:
     """Prints the lines of NeuSight's rows; True when the aim is met."""
-    from publish import as_published, teaches
+    from publish import NO_SPREAD, as_published, teaches
     from publish import chip as chip_of
     from publish import learn as learn_steps
     from published_rows import KEPT
@@ -107,10 +123,9 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
         theirs = list(csv.DictReader(file))
     mine = [row for row in every if row.source == "neusight"]
     taught, new, made = [row for row in every if teaches(row)], {}, {}
-    spread = {f"{what} {key}": 0.5 for what in ("known", "new") for key in ("iT", "iV", "tT", "tV")}
     for name in sorted({chip_of(row) for row in mine}):
         rest = [row for row in taught if chip_of(row) != name]
-        fit = as_published(learn_steps(rest, made), rest, {}, spread)
+        fit = as_published(learn_steps(rest, made), rest, {}, NO_SPREAD)
         new |= {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in mine if chip_of(row) == name}
     habitat = {row["label_all_e2e_latency"]: float(row["habitat_all_e2e_latency"] or "nan") / 1e3 for row in theirs}
     by_seconds = {float(key) / 1e3: value for key, value in habitat.items()}
@@ -135,9 +150,70 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
         said(f"  {word}", lambda row, training=training: row.case.training == training)
     for name in sorted({chip_of(row) for row in mine}):
         said(f"  {name}", lambda row, name=name: chip_of(row) == name)
+    _data_parallel(theirs, mine, new)
     left = Counter(_why(row) for row in theirs)
     print(f"{len(theirs)} rows; left out: " + "; ".join(f"{count} {why}" for why, count in left.items() if why))
     return float(np.median(whole)) < AIM
+
+
+def _data_parallel(theirs: Sequence[Mapping[str, str]], mine: Sequence[Any], new: Mapping[int, float]) -> None:
+    """Prints the line of four GPUs: a quarter of the batch on each, and the ring of the gradients in full, not hidden."""
+    predicted, measured, neusight = [], [], []
+    for row in theirs:
+        machine = named("H100 SXM5" if "H100" in row["device"] else "A100 SXM4 40 GB")
+        each = int(row["batch"]) // 4
+        alike = [one for one in mine if one.module == row["model_name"] and one.case.training and one.case.batch == each
+                 and one.machine.name.split()[0] == machine.machine.name.split()[0]]  # fmt: skip
+        if row["option"] == "dp4" and alike and machine.board is not None:
+            step, gpu = new[id(alike[0])], machine.board.gpu
+            whole = over_link(Span(step, step, step), alike[0].case.parameters, 4, gpu.link_gbs, gpu.link)
+            predicted.append(whole.step.value)
+            measured.append(float(row["label_all_e2e_latency"]) / 1e3)
+            neusight.append(float(row["neusight_all_e2e_latency"]) / 1e3)
+    print(line("  data parallel, 4 x H100 or A100", predicted, measured, None, None, errors(neusight, measured)))
+
+
+def trained(traces: Path | None) -> None:
+    """Prints what the fit that ships, which is of eager mode, says of GPT-2's compiled training on 15 boards."""
+    from published_rows import KEPT, Traces
+
+    from perfctl.orchestrator.analyse.predict import published
+    from perfctl.orchestrator.analyse.predict.operations import StepSpec
+
+    found = Traces(traces or KEPT).of("hf:gpt2 1024")
+    assert found is not None
+    facts, works = found
+    ratios, names = [], []
+    with (Path(__file__).resolve().parents[1] / "published.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["model"] == "hf:gpt2" and row["mode"] == "train":
+                batch, machine = int(row["batch"]), named(row["device"]).machine
+                case = StepSpec("hf:gpt2", "llm", works, batch, True, row["precision"], "adam", facts["parameters"])
+                one, seconds = published.predict(published.load(), case, machine), 1024 * batch / float(row["value"])
+                ratios.append(one.seconds / seconds)
+                names.append(row["device"])
+    print(f"\nGPT-2 training on {len(set(names))} boards, compiled (judges only): eager mode is predicted to take {np.median(ratios):.2f} times "
+          f"as long in the median ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} rows)")  # fmt: skip
+
+
+EAGER = (
+    ("hf:llama", "A10G", 1000, 200, 200 / 23.15, "fxmarty/accelerated-pytorch-transformers-generation, README.md, 2023"),
+    ("hf:gemma:hidden_size=2048,num_hidden_layers=18,intermediate_size=16384,num_attention_heads=8,num_key_value_heads=1,head_dim=256,"
+     "vocab_size=256000", "A10G", 7, 128, 0.0207 + 127 * 0.01973,
+     "Hugging Face's own benchmark results of 2024-09-04 (hf-internal-testing/benchmark_results); the board is not stated, taken as A10G"),
+)  # fmt: skip
+"""generate() of transformers in eager mode, 16 bits, batch 1: model, board, prompt, tokens, seconds, source. Judges only."""
+
+
+def eager() -> None:
+    """Prints the published runs of eager mode, whose licences are not stated."""
+    from perfctl.orchestrator.actions.predict.generation import predict_generation
+
+    print("\nGenerated text, PyTorch in eager mode, batch 1 (judges only)")
+    for model, board, prompt, tokens, seconds, source in EAGER:
+        whole = predict_generation(model, prompt=prompt, generate=tokens, device=board).points[0].whole
+        print(f"  {model.partition(':')[2].partition(':')[0]}, {board}, prompt {prompt}, {tokens} tokens: {seconds:.2f} s, predicted "
+              f"{whole.value:.2f} s ({whole.low:.2f} to {whole.high:.2f}); {source}")  # fmt: skip
 
 
 def _known(found: np.ndarray) -> np.ndarray:
@@ -149,7 +225,7 @@ def _why(row: Mapping[str, str]) -> str:
     if row["option"] == "fusion":
         return "compiled (this fit is of eager mode)"
     if row["option"]:
-        return "on 4 GPUs (data, tensor or pipeline parallel)"
+        return "" if row["option"] == "dp4" else "tensor or pipeline parallel, which perfctl does not predict"
     return "of a mixture of experts whose configuration is not stated" if row["model_name"].startswith("switch") else ""
 
 
@@ -163,6 +239,9 @@ def main() -> int:
     good = generated()
     if not given.only_engines and (given.shared / FILE).is_file():
         good = whole_steps(given.shared, given.traces) and good
+    if not given.only_engines:
+        trained(given.traces)
+        eager()
     return 0 if good else 1
 
 
