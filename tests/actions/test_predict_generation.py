@@ -175,6 +175,7 @@ def test_what_does_not_fit_has_no_cost() -> None:
         ({"precision": "fp8"}, "`precision`: 'fp8' is not predicted for eager"),
         ({"engine": "tensorrt-llm", "precision": "fp32"}, "'fp32' is not predicted for tensorrt-llm"),
         ({"engine": "tensorrt-llm", "precision": "fp8", "device": "A100"}, "A100 SXM4 40 GB has no fast fp8"),
+        ({"engine": "tensorrt-llm", "device": "MI250"}, "tensorrt-llm does not run on MI250"),
         ({"kv_cache": "fp8"}, "`kv_cache` fp8: PyTorch in eager mode keeps the cache in the type of the weights"),
         ({"engine": "tensorrt-llm", "kv_cache": "none"}, "`kv_cache`: 'none' is not predicted"),
         ({"device": "cpu"}, "generation is predicted on GPUs only"),

@@ -17,6 +17,7 @@ from perfctl.orchestrator.analyse.hardware.machines import Device
 from perfctl.orchestrator.analyse.memory.by_batch import reserve_on
 from perfctl.orchestrator.analyse.predict import generation as times
 from perfctl.orchestrator.analyse.predict.generation import GenerationAnswer, GenerationPoint, MemoryNeeded
+from perfctl.orchestrator.analyse.predict.step_parts import peak_of
 from perfctl.orchestrator.analyse.prices import Price, for_board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
@@ -101,7 +102,7 @@ def answer(question: GenerationQuestion, messages: Messages = SILENT) -> Generat
     question.check()
     prices = load(question.prices)
     device = find_device(question.device, question.device_spec, DEFAULT, None, messages)
-    _check_peak(question, device)
+    _check_device(question, device)
     messages.note(f"tracing {question.model} without data")
     found = estimate_generation(_request(question), question.batches)
     for batch, one in found.items():
@@ -118,10 +119,10 @@ def answer(question: GenerationQuestion, messages: Messages = SILENT) -> Generat
     )  # fmt: skip
 
 
-def _check_peak(question: GenerationQuestion, device: Device) -> None:
-    """Raises UsageError where the device has no fast path for the precision."""
-    from perfctl.orchestrator.analyse.predict.step_parts import peak_of
-
+def _check_device(question: GenerationQuestion, device: Device) -> None:
+    """Raises UsageError where the device has no fast path for the precision, or the engine does not run on it."""
+    if question.engine == "tensorrt-llm" and device.board is not None and device.board.gpu.capability.startswith("gfx"):
+        raise UsageError(f"`engine` tensorrt-llm does not run on {device.machine.name}", "Use `engine` eager")
     try:
         peak_of(device.machine, question.precision)
     except ValueError as error:

@@ -189,7 +189,8 @@ def nearest(
             (SIZES.get(row.model, 7e9), weights),
         )
         return (
-            2 * far + (product_of(row.device) != product_of(machine.name)) * 0.5 + (row.precision != precision) * 0.5
+            2 * far + 0.5 * (product_of(row.device) != product_of(machine.name)) + 0.5 * (row.precision != precision)
+            + (0.0 if row.batch else 1.0)
             + sum(abs(log(max(mine, 1) / max(its, 1))) for mine, its in sizes)
         )  # fmt: skip
 

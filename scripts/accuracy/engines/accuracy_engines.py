@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from engine_rows import Row, rows
-from publish_engines import chip, learn, left_out, product, teaches
+from publish_engines import LeftOut, all_left_out, chip, learn, product, spread_of, teaches
 
 from perfctl.orchestrator.analyse.cost import Span, over_link
 from perfctl.orchestrator.analyse.hardware.machines import named
@@ -66,12 +66,13 @@ def generated() -> bool:
     every = [row for row in rows() if row.engine == "tensorrt-llm"]
     judges = [row for row in rows() if row.engine != "tensorrt-llm"]
     print(f"{'Generated text, TensorRT-LLM':44}{'rows':>5}{'median':>9}{'p90':>9}{'roofline':>9}{'GMACs':>9}")
-    by_device, by_chip, by_model = (left_out(every, key) for key in (product, chip, lambda row: row.model))
+    found = all_left_out(every)
+    by_model, by_device, by_chip = found
     taught = [row for row in every if teaches(row)]
     print(engine_line("by left-out device", taught, by_device))
     for name in dict.fromkeys(map(product, taught)):
         mine = [row for row in taught if product(row) == name]
-        print(engine_line(f"  {name}", mine, by_device) + f"   in 90 % range: {_inside(mine, by_device, name)}")
+        print(engine_line(f"  {name}", mine, by_device) + f"   in 90 % range: {_inside(every, mine, found, name)}")
     for kind, words in (
         ("run", "tokens/s of whole runs"),
         ("first", "time to the first token"),
@@ -96,10 +97,11 @@ def generated() -> bool:
     return float(np.median(errors([by_device[row.id] for row in taught], [row.seconds for row in taught]))) < AIM
 
 
-def _inside(given: Sequence[Row], predicted: Mapping[str, float], name: str) -> str:
-    """Of a device left out: rows inside the range of a device that was not measured."""
-    fit = engines.load()
-    rest = replace(fit, devices=tuple(one for one in fit.devices if one != name))
+def _inside(every: Sequence[Row], given: Sequence[Row], found: LeftOut, name: str) -> str:
+    """Of a device left out: rows inside the range that the errors of the other devices give one that was not measured."""
+    fit, predicted = engines.load(), found.device
+    spread = spread_of([row for row in every if product(row) != name], found)
+    rest = replace(fit, devices=tuple(one for one in fit.devices if one != name), spread=spread)
     held = 0
     for row in given:
         width = engines.width_of(rest, row.machine, row.kind == "first")
@@ -192,15 +194,17 @@ def trained(traces: Path | None) -> None:
                 one, seconds = published.predict(published.load(), case, machine), 1024 * batch / float(row["value"])
                 ratios.append(one.seconds / seconds)
                 names.append(row["device"])
-    print(f"\nGPT-2 training on {len(set(names))} boards, compiled (judges only): eager mode is predicted to take {np.median(ratios):.2f} times "
-          f"as long in the median ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} rows)")  # fmt: skip
+    print(
+        f"\nGPT-2 training on {len(set(names))} boards, compiled (judges only): eager mode is predicted to take "
+        f"{np.median(ratios):.2f} times as long in the median ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} rows)"
+    )
 
 
 EAGER = (
     ("hf:llama", "A10G", 1000, 200, 200 / 23.15, "fxmarty/accelerated-pytorch-transformers-generation, README.md, 2023"),
-    ("hf:gemma:hidden_size=2048,num_hidden_layers=18,intermediate_size=16384,num_attention_heads=8,num_key_value_heads=1,head_dim=256,"
-     "vocab_size=256000", "A10G", 7, 128, 0.0207 + 127 * 0.01973,
-     "Hugging Face's own benchmark results of 2024-09-04 (hf-internal-testing/benchmark_results); the board is not stated, taken as A10G"),
+    ("hf:gemma:hidden_size=2048,num_hidden_layers=18,intermediate_size=16384,num_attention_heads=8,"
+     "num_key_value_heads=1,head_dim=256,vocab_size=256000", "A10G", 7, 128, 0.0207 + 127 * 0.01973,
+     "hf-internal-testing/benchmark_results, 2024-09-04; the board is not stated, taken as A10G"),
 )  # fmt: skip
 """generate() of transformers in eager mode, 16 bits, batch 1: model, board, prompt, tokens, seconds, source. Judges only."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from engine_rows import Row, rows
@@ -80,13 +81,24 @@ def half_width(given: Sequence[Row], predicted: dict[str, float], prefill: bool)
     return float(missed[order][min(place, len(order) - 1)])
 
 
-def spread_of(every: Sequence[Row]) -> dict[str, float]:
-    by_model, by_device = left_out(every, lambda row: row.model), left_out(every, product)
-    by_chip = left_out(every, chip)
+class LeftOut(NamedTuple):
+    """Row -> seconds, by costs learned without the rows of the same model, device or chip."""
+
+    model: dict[str, float]
+    device: dict[str, float]
+    chip: dict[str, float]
+
+
+def all_left_out(every: Sequence[Row]) -> LeftOut:
+    return LeftOut(left_out(every, lambda row: row.model), left_out(every, product), left_out(every, chip))
+
+
+def spread_of(every: Sequence[Row], found: LeftOut) -> dict[str, float]:
+    """Half the 90 % intervals that the errors of these rows give."""
     spread = {}
     for name, prefill in (("prefill", True), ("decode", False)):
-        known = half_width(every, by_model, prefill)
-        new = max(known, half_width(every, by_device, prefill), half_width(every, by_chip, prefill))
+        known, *others = (half_width(every, predicted, prefill) for predicted in found)
+        new = max(known, *others)
         spread[f"known {name}"], spread[f"new {name}"] = round(known, 4), round(MARGIN * new, 4)
     return spread
 
@@ -94,7 +106,12 @@ def spread_of(every: Sequence[Row]) -> dict[str, float]:
 def main() -> None:
     every = [row for row in rows() if row.engine == "tensorrt-llm"]
     taught = [row for row in every if teaches(row)]
-    record = {"format": FORMAT, "costs": learn(taught), "spread": spread_of(every), "sources": list(SOURCES)}
+    record = {
+        "format": FORMAT,
+        "costs": learn(taught),
+        "spread": spread_of(every, all_left_out(every)),
+        "sources": list(SOURCES),
+    }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
     published = [
         [row.machine.name, row.model.rpartition("/")[2], row.precision,
