@@ -52,8 +52,8 @@ def _one(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str
     rows = [memory] if too_large else []
     rows.append(("first token", _step(point.prefill) + (", if it fitted" if too_large else "")))
     if point.first is not None and point.last is not None:
-        rows += [("next token", f"{_step(point.first)}; at context {found.prompt + 1:,}"),
-                 ("last token", f"{_step(point.last)}; at context {found.prompt + found.generate - 1:,}")]  # fmt: skip
+        rows += [("next token", f"{_step(point.first)}; at context {point.first.context:,}"),
+                 ("last token", f"{_step(point.last)}; at context {point.last.context:,}")]  # fmt: skip
     rows += [("whole", duration(point.whole)), ("", numbers.with_range(point.tokens_per_second, "tokens/s"))]
     rows += [] if too_large else [memory]
     return [*rows, *_cost(found, point)]
@@ -154,7 +154,11 @@ def _no_cost(found: GenerationAnswer, point: GenerationPoint) -> str:
 
 
 def _step_json(step: StepSeconds | None) -> dict[str, Any] | None:
-    return None if step is None else {"seconds": asdict(step.time), "roofline_s": step.floor, "limit": step.limit}
+    return (
+        None
+        if step is None
+        else {"seconds": asdict(step.time), "roofline_s": step.floor, "limit": step.limit, "context": step.context}
+    )
 
 
 def _memory_json(memory: MemoryNeeded, batch: int) -> dict[str, Any]:

@@ -161,11 +161,10 @@ def _notes(question: GenerationQuestion, found: Generation) -> Iterator[str]:
     yield from (
         note for note in found.notes if note.startswith(("model: ", "config", "the model was made for", "experts"))
     )
-    yield (
-        "generate() of transformers does more on the host between two steps than the model's forward, which is predicted"
-        if (question.engine == "eager")
-        else "all sequences begin together; queues, scheduling and the network are not in the times"
-    )
+    if question.engine == "eager":
+        yield "predicted is the model's forward; generate() of transformers does more on the host between two steps"
+    else:
+        yield "all sequences begin together; queues, scheduling and the network are not in the times"
     if question.precision == "fp8":
         yield "fp8: weights of the layers and the cache; the head, embeddings and the scores of attention stay in 16 bits"
     yield "memory: weights and cache; activations of prefill come on top"

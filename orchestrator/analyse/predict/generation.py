@@ -40,6 +40,8 @@ class StepSeconds:
     """Seconds at the machine's peaks."""
     limit: str
     """What takes the most of it: host, arithmetic or bandwidth."""
+    context: int
+    """Tokens that its last token attends to, itself included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def steps_of(found: Generation, engine: str, precision: str, machine: Machine) -
         return tuple(
             _eager(found, phase, trace, precision, machine) for phase, trace in zip(phases, traces, strict=True)
         )
-    return tuple(_served(work_of(found, phase, precision), precision, machine) for phase in phases)
+    return tuple(_served(work_of(found, phase, precision), phase.last, precision, machine) for phase in phases)
 
 
 def work_of(found: Generation, phase: Phase, precision: str) -> StepWork:
@@ -165,7 +167,7 @@ def weights_of(found: Generation, precision: str) -> float:
     return float(2 * found.parameters - sum(one.parameters for one in found.prefill.modules if one.path in layers))
 
 
-def _served(work: StepWork, precision: str, machine: Machine) -> StepSeconds:
+def _served(work: StepWork, context: int, precision: str, machine: Machine) -> StepSeconds:
     fit = engines.load()
     value, width = engines.seconds(fit.costs, work, precision, machine), engines.width_of(fit, machine, work.prefill)
     bare = engines.floor(work, precision, machine)
@@ -175,7 +177,7 @@ def _served(work: StepWork, precision: str, machine: Machine) -> StepSeconds:
         + fit.costs["sequence"] * work.sequences
     )
     limit = "host" if host > value / 2 else "bandwidth" if moved >= bare else "arithmetic"
-    return StepSeconds(Span(value, max(value / width, bare), value * width), bare, limit)
+    return StepSeconds(Span(value, max(value / width, bare), value * width), bare, limit, context)
 
 
 def case_of(found: Generation, trace: Estimate, precision: str) -> StepSpec:
@@ -194,7 +196,7 @@ def _eager(found: Generation, phase: Phase, trace: Estimate, precision: str, mac
     wider = 1.0 if phase.name == "prefill" else published.WIDER
     one = around._replace(host=host, gpu_width=around.gpu_width**wider, host_width=around.host_width**wider).of(gpu)
     limit = "host" if host > gpu else "bandwidth" if moved >= flops else "arithmetic"
-    return StepSeconds(Span(one.seconds, max(one.low, moved), one.high), bare, limit)
+    return StepSeconds(Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last)
 
 
 def whole_of(steps: Sequence[StepSeconds], generate: int) -> Span:
