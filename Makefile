@@ -40,6 +40,7 @@ accuracy: $(VENV)/.peers ## Pen and paper against published counts and other cou
 	$(BIN)/python scripts/accuracy/accuracy_named.py
 	$(BIN)/python scripts/accuracy/accuracy_memory.py
 	$(BIN)/python scripts/accuracy/accuracy_published.py
+	$(BIN)/python scripts/accuracy/engines/accuracy_engines.py
 
 algorithms: $(VENV)/.test ## Kernel names and predicted grids against public measurements: one table
 	$(BIN)/python scripts/neusight.py

@@ -9,6 +9,7 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``compare(a, b)`` says what became slower or faster;
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
+``predict_generation(model, prompt=..., generate=..., device=...)`` how long a language model takes to write;
 ``count(code, kernel, grid=..., block=...)`` counts a kernel's instructions from its machine code;
 ``ingest(paths, store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or program under
 a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does so from a recorded sweep.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
     from perfctl.orchestrator.actions.plot import charts
+    from perfctl.orchestrator.actions.predict.generation import predict_generation
     from perfctl.orchestrator.actions.predict.predict import predict
     from perfctl.orchestrator.actions.report import report
     from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "count",
-    "counters", "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict", "replay", "report", "runs", "sniff",
+    "counters", "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict",
+    "predict_generation", "replay", "report", "runs", "sniff",
     "sweep",
 ]  # fmt: skip
 
@@ -50,6 +53,7 @@ _HOME = {
     "estimate": f"{_ACTIONS}.estimate",
     "ingest": f"{_ACTIONS}.ingest.ingest",
     "predict": f"{_ACTIONS}.predict.predict",
+    "predict_generation": f"{_ACTIONS}.predict.generation",
     "report": f"{_ACTIONS}.report",
     **dict.fromkeys(("LocalPlacement", "SweepOptions"), f"{_ACTIONS}.sweep.options"),
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),

@@ -156,7 +156,8 @@ def _generation(generator: Generator, request: Request, batch: int) -> Generatio
     taken = [note for note in generator.notes if not (said and note.startswith("weights: "))]
     taken += [f"{request.precision}: {said}"] if said else []
     notes = (*taken, *_notes(generator, prefill, cache, generate, end, len(steps.known)))
-    return replace(empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes)
+    ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
+    return replace(empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes, decode=ends)
 
 
 def _probe(generator: Generator, request: Request, prompt: int) -> tuple[CacheTensor, ...]:

@@ -34,6 +34,8 @@ class Subject:
     notes: tuple[str, ...] = ()
     memory: StepMemory | None = None
     """The step's storages, for a replay of a GPU's allocator. None where the model was not traced."""
+    tokens: int | None = None
+    """Of one sample; None where a sample is not a sequence of tokens."""
 
     def case(self, batch: int, precision: str, channels_last: bool = False) -> StepSpec:
         return StepSpec(

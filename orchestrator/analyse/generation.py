@@ -169,6 +169,8 @@ class Generation:
     notes: tuple[str, ...]
     problem: str | None = None
     """Where and why a trace stopped early; there are no phases then."""
+    decode: tuple[Estimate, ...] = ()
+    """The traces of the first and of the last step of decode; () without steps, and of parts of a model."""
 
     @property
     def parameters(self) -> int:
@@ -192,7 +194,7 @@ class Generation:
             return not path or row.layer == path or row.layer.startswith(f"{path}.")
 
         phases = tuple(replace(one, layers=tuple(filter(inside, one.layers))) for one in self.phases)
-        return replace(self, phases=phases, prefill=prefill, cache=self.cache if not path else None)
+        return replace(self, phases=phases, prefill=prefill, cache=self.cache if not path else None, decode=())
 
 
 def amounts(

@@ -48,7 +48,7 @@ def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
     shown = rentals[:OFFERS]
     prices = [rental.price for rental in shown]
     yield text(f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} ({'; '.join(sources(prices))})")
-    table = _grid("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
+    table = grid_of("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
     table.padding = (0, 1, 0, 0)
     for rental in shown:
         price = rental.price
@@ -91,18 +91,19 @@ def _limited(found: Answer) -> Iterator[str]:
 
 
 def batches(found: Answer) -> Table:
-    heads = ["batch", ">step", ">samples/s", ">memory", "fits"]
+    tokens = found.subject.tokens
+    heads = ["batch", ">step", ">tokens/s" if tokens is not None else ">samples/s", ">memory", "fits"]
     first = found.points[0].training
     if first.billed is not None:
         heads += [">all epochs" if first.whole is not None else ">epoch", *([">cheapest"] if first.rentals else [])]
-    table = _grid(*heads, tight=True)
+    table = grid_of(*heads, tight=True)
     for point in found.points:
         training, room = point.training, point.training.room
         fits = DASH
         if room is not None and room.fits is not None:
             fits = "no" if not room.fits else "little left" if room.close else "yes"
         row = [
-            f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value),
+            f"{training.job.batch:,}", compact(training.step), digits(training.samples_per_second.value * (tokens or 1)),
             gigabytes(room.whole) if room is not None else DASH, fits,
         ]  # fmt: skip
         if training.billed is not None:
@@ -133,7 +134,7 @@ def explained(point: AnswerPoint) -> Iterator[RenderableType]:
     if not shares:
         return
     yield text(f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} go")
-    yield add_rows(_grid("layer", "kind", ">time", ">part", "driven by"), [
+    yield add_rows(grid_of("layer", "kind", ">time", ">part", "driven by"), [
         (share.layer or "(between layers)", share.kind, _exactly(share.seconds), f"{share.part:.1%}", DRIVERS[share.limit])
         for share in shares[:LAYERS]
     ])  # fmt: skip
@@ -162,7 +163,7 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
     left_out += ["offers without a known date are left out: --undated takes them"] if not found.question.undated else []
     also = f" ({', '.join(left_out)})" if left_out else ""
     yield text(f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in both{also}")
-    table = _grid("time", ">on demand", ">spot", "offer", ">batch", tight=True)
+    table = grid_of("time", ">on demand", ">spot", "offer", ">batch", tight=True)
     for choice in best.choices:
         price = choice.price
         name, day = f"{price.provider} {price.instance}".strip(), prices_text.when(price, found.prices.today)
@@ -183,7 +184,7 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
             yield text(late, "dim")
 
 
-def _grid(*heads: str, tight: bool = False) -> Table:
+def grid_of(*heads: str, tight: bool = False) -> Table:
     """Columns, those with ">" before their head to the right; ``tight``: one space between them, and none is broken."""
     whole = [head.removeprefix(">") for head in heads if tight and head != "offer"]
     sides = [(head.removeprefix(">"), "right" if head.startswith(">") else "left") for head in heads]
@@ -204,15 +205,15 @@ def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[Re
     batch = ", ".join(map(str, question.batches))
     yield text(f"{subject.model}, {how}, batch {batch}, {question.precision}, on {on}")
     if len(found.points) == 1:
-        yield _facts(_one(found, first))
+        yield facts(_one(found, first))
     else:
-        yield _facts(_all_grounds(found))
+        yield facts(_all_grounds(found))
         yield batches(found)
         for sentence in _below_batches(found):
             yield text(sentence, "dim")
     at = f" at batch {first.step.case.batch:,}" if len(found.points) > 1 else ""
     source = f"{device.source}; roofline {_exactly(first.step.floor)} a step{at}"
-    yield _facts([("device", source), *_named("note", found.notes)])
+    yield facts([("device", source), *named("note", found.notes)])
     if len(found.points) == 1 and first.training.rentals and not lacks(first.training):
         yield from costs(found, first.training)
     if explain:
@@ -229,6 +230,7 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     rows += [
         ("step", duration(training.step) + (", if it fitted" if too_large else "")),
         ("", numbers.with_range(training.samples_per_second, "samples/s")),
+        *_tokens(found, training),
     ]
     if training.epoch is not None and training.steps is not None:
         rows.append(("epoch" if trains else "all samples", f"{duration(training.epoch)}: {training.steps:,} steps"))
@@ -248,6 +250,14 @@ def host_limit(step: StepTime) -> str | None:
         f"the host limits this step: starting {step.operations:,} operations{also} takes {_exactly(step.host)}, the GPU "
         f"{_exactly(step.gpu)}; a larger batch costs little more time, CUDA graphs or torch.compile start fewer operations"
     )
+
+
+def _tokens(found: Answer, training: Training) -> list[tuple[str, str]]:
+    tokens = found.subject.tokens
+    if tokens is None:
+        return []
+    rate = numbers.with_range(training.samples_per_second.times(tokens), "tokens/s")
+    return [("", f"{rate}: {tokens:,} in a sample")]
 
 
 def _memory(room: Room | None, kind: str) -> str:
@@ -291,10 +301,10 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
         covered = f"; the range is what covers {step.coverage:.0%} of held-out steps like those learned from{beyond}"
     rests = ("rests on", f"{WAYS[step.way]}: {step.source}{covered}")
     near = [("nearest", f"measured: {step.nearest}")] if step.nearest else []
-    return [rests, *near, *_named("no better", filter(None, step.why_not)), *_named("beyond data", step.outside)]
+    return [rests, *near, *named("no better", filter(None, step.why_not)), *named("beyond data", step.outside)]
 
 
-def _named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
+def named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
     return [("" if place else name, sentence) for place, sentence in enumerate(sentences)]
 
 
@@ -312,7 +322,7 @@ def _all_grounds(found: Answer) -> list[tuple[str, str]]:
     return rows
 
 
-def _facts(rows: Sequence[tuple[str, str]]) -> Table:
+def facts(rows: Sequence[tuple[str, str]]) -> Table:
     table = grid(("", "left"), (" ", "left"), heads=False, whole=[""])
     table.columns[0].min_width = 11
     return add_rows(table, [(text(name, "dim"), said) for name, said in rows])
@@ -333,20 +343,23 @@ def as_json(found: Answer, best: Frontier | None) -> dict[str, Any]:
         "optimizer": subject.optimizer or None, "precision": question.precision, "parameters": subject.parameters,
         "dataset_size": question.samples, "epochs": question.epochs, "gpus": question.gpus,
         "device": {**asdict(machine), **peaks}, "prices": found.prices.where, "notes": list(found.notes),
-        "batches": [_point(point, found.prices.today) for point in found.points],
+        "tokens_per_sample": subject.tokens,
+        "batches": [_point(point, found.prices.today, subject.tokens) for point in found.points],
         "frontier": None if best is None
         else {"compared": best.compared, "too_large": best.too_large, "unknown": best.unknown, "unsure": best.unsure,
               "choices": choices},
     }  # fmt: skip
 
 
-def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
+def _point(point: AnswerPoint, today: date, tokens: int | None) -> dict[str, Any]:
     step, training, room = point.step, point.training, point.training.room
     memory = {"needed_bytes": room.needed, "reserve_bytes": room.reserve, "limit_bytes": room.limit, "fits": room.fits,
               "lacking_bytes": room.lacking, "largest_batch": room.largest} if room is not None else None  # fmt: skip
     return {
         "batch": step.case.batch, "step_s": _record(training.step), "step_one_gpu_s": _record(training.alone),
-        "samples_per_s": _record(training.samples_per_second), "steps_per_epoch": training.steps,
+        "samples_per_s": _record(training.samples_per_second),
+        "tokens_per_s": _record(training.samples_per_second.times(tokens) if tokens is not None else None),
+        "steps_per_epoch": training.steps,
         "epoch_s": _record(training.epoch), "training_s": _record(training.whole), "way": step.way, "source": step.source,
         "nearest": step.nearest or None,
         "operations": step.operations, "host_s": step.host, "gpu_s": step.gpu, "host_limits": step.host_limits,
@@ -359,14 +372,14 @@ def _point(point: AnswerPoint, today: date) -> dict[str, Any]:
             for rental in training.rentals
         ],
         "energy": _record(training.energy), "layers": [asdict(share) for share in step.shares],
-        "drivers": dict(step.drivers), "gaps": _gaps(point),
+        "drivers": dict(step.drivers), "gaps": _gaps(point, tokens),
     }  # fmt: skip
 
 
 _NOT_APART = "the host's time is not apart from the GPU's in measured and fitted steps"
 
 
-def _gaps(point: AnswerPoint) -> dict[str, str]:
+def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
     """Name of a field that is null or empty -> why."""
     step, training = point.step, point.training
     job, room, energy = training.job, training.room, training.energy
@@ -376,6 +389,7 @@ def _gaps(point: AnswerPoint) -> dict[str, str]:
         ("steps_per_epoch", job.samples is None, no_samples),
         ("epoch_s", job.samples is None, no_samples),
         ("training_s", job.epochs is None, "no --epochs"),
+        ("tokens_per_s", tokens is None, "a sample is not a sequence of tokens"),
         (
             "coverage",
             step.coverage is None,

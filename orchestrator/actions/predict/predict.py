@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.actions.estimate import (
     TRACED_AT,
+    InputShape,
     Request,
     Session,
     memory_pair,
@@ -349,7 +350,16 @@ def _traced(
     name = session.facts.name
     said = optimizer if training else ""
     lines = memory.lines if memory is not None else None
-    return Subject(name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes), memory)
+    tokens = tokens_in(session.facts.inputs)
+    known = (name, name.partition(":")[0], works, training, first.parameters, said, lines, tuple(notes))
+    return Subject(*known, memory=memory, tokens=tokens)
+
+
+def tokens_in(inputs: Sequence[InputShape]) -> int | None:
+    """Length of the first input if it is a sequence of whole numbers; None for images and waveforms."""
+    first = next(iter(inputs), None)
+    known = first is not None and first.dtype in ("int64", "int32") and len(first.sizes) == 1 and first.sizes[0] > 1
+    return first.sizes[0] if first is not None and known else None
 
 
 def _pair(session: Session, precision: str, messages: Messages) -> tuple[Estimate, Estimate]:

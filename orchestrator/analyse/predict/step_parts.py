@@ -94,6 +94,7 @@ _INSTEAD = {
     "tf32": "products would run in fp32, no faster",
     "bf16": "products would be converted to fp32, no faster than it",
     "fp16": "it runs below the rate of fp32, or at a rate that is not known",
+    "fp8": "its tensor cores do not take 8-bit floats",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,7 +34,12 @@ def predict(
     ] = None,
     dataset_size: Annotated[int | None, typer.Option(help="Samples in an epoch.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the dataset.")] = None,
-    precision: Annotated[str, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")] = "fp32",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="fp32 (TF32 off), tf32, bf16, fp16; with --prompt also fp8. Default: fp32; with --prompt fp16."
+        ),
+    ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, momentum, adam, adamw, ...; default: the model's own, else momentum.")
     ] = None,
@@ -51,6 +56,19 @@ def predict(
         list[str] | None, typer.Option("--input", help="Shape of one sample, where the model does not say: 3x224x224.")
     ] = None,
     seq: Annotated[int | None, typer.Option(help="Sequence length of a library's model: tokens, samples.")] = None,
+    prompt: Annotated[
+        int | None, typer.Option(help="Generation of text: tokens that go in at once (prefill). --batch: sequences.")
+    ] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="Generation: tokens that come out, the first from prefill.")
+    ] = None,
+    kv_cache: Annotated[
+        str | None, typer.Option(help="Generation: type of the cache, fp16, bf16, fp8, int8. Default: as the weights.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Generation: eager (PyTorch; default) or tensorrt-llm (fused kernels, CUDA graphs)."),
+    ] = None,
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Images lie channels-last in memory (NHWC).")
     ] = False,
@@ -74,7 +92,28 @@ def predict(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Predict step, epoch and training time, memory and cost of a model on a device, each with its interval."""
+    """Predict step, epoch and training time, memory and cost of a model on a device, each with its interval.
+
+    With --prompt: time to the first token and for each token after it, of a model that generates text.
+    """
+    if prompt is not None:
+        refused = {
+            "dataset_size": dataset_size, "epochs": epochs, "optimizer": optimizer, "gpus": gpus != 1, "overlap": overlap,
+            "interconnect": interconnect, "efficiency": efficiency, "seq": seq, "tariff": tariff, "power": power,
+            "threads": threads, "store": store, "inputs": inputs, "channels_last": channels_last, "explain": explain,
+            "frontier": frontier,
+        }  # fmt: skip
+        if unused := [name for name, value in refused.items() if value]:
+            raise UsageError(f"`{unused[0]}` does not go with `prompt`", f"Leave `{unused[0]}` out")
+        _generation(
+            as_json, model=model, batches=_batches(batch, batches) if batch or batches else (1,), prompt=prompt,
+            generate=1 if generate is None else generate, engine=engine or "eager", precision=precision or "fp16",
+            kv_cache=kv_cache, device=device, device_spec=device_spec, prices=prices,
+        )  # fmt: skip
+        return
+    for name, value in (("generate", generate), ("kv_cache", kv_cache), ("engine", engine)):
+        if value is not None:
+            raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
     from perfctl.orchestrator.actions.predict import predict as actions
     from perfctl.orchestrator.analyse.answer import Question
 
@@ -85,7 +124,7 @@ def predict(
         device_spec=device_spec,
         samples=dataset_size,
         epochs=epochs,
-        precision=precision,
+        precision=precision or "fp32",
         optimizer=optimizer,
         gpus=gpus,
         infer=_infers(mode),
@@ -115,6 +154,20 @@ def predict(
 
     found = replace(found, notes=tuple(map(flags.with_flags, found.notes)))
     for part in report_predict.terminal(found, best, explain):
+        console.show(part)
+
+
+def _generation(as_json: bool, **given: Any) -> None:
+    """A language model that writes."""
+    from perfctl.orchestrator.actions.predict.generation import GenerationQuestion, answer
+    from perfctl.orchestrator.report import predict_generation as view
+
+    found = answer(GenerationQuestion(**given), console)
+    if as_json:
+        console.as_json(view.as_json(found))
+        return
+    found = replace(found, notes=tuple(map(flags.with_flags, found.notes)))
+    for part in view.terminal(found):
         console.show(part)
 
 

@@ -1,0 +1,257 @@
+"""How long a language model takes to generate text: to its first token, and for each token after it.
+
+Two ways to run it, whose times differ by up to ten at batch 1:
+
+- ``eager``: PyTorch in eager mode, as generate() of transformers. A step is a forward pass, predicted by the fit of whole steps
+  (:mod:`published`); it takes at least what the host needs to start its operations, and what its weights and cache take to read.
+- ``tensorrt-llm``: a server with fused kernels and CUDA graphs (:mod:`engines`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perfctl.orchestrator.analyse.cost import Span
+from perfctl.orchestrator.analyse.generation import Generation, LayerWork, Phase
+from perfctl.orchestrator.analyse.hardware.machines import Device, Machine
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.analyse.predict import engines, published
+from perfctl.orchestrator.analyse.predict.engines import StepWork
+from perfctl.orchestrator.analyse.predict.operations import StepSpec, operations_of
+from perfctl.orchestrator.analyse.prices import Price, PriceTable
+
+ENGINES = ("eager", "tensorrt-llm")
+PRECISIONS = {"eager": ("fp32", "tf32", "fp16", "bf16"), "tensorrt-llm": engines.PRECISIONS}
+"""Engine -> types of weights and arithmetic that it is predicted in."""
+TRACED_IN = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16-true", "bf16": "bf16-true", "fp8": "fp16-true"}
+"""Precision -> the one in which the model is traced; of fp8 the bytes are halved."""
+CACHES = {"eager": (), "tensorrt-llm": ("fp16", "bf16", "fp8", "int8")}
+"""Types of the KV cache that an engine can be asked for; eager keeps it in the type of the weights."""
+MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """One step of prefill or decode."""
+
+    time: Span
+    floor: float
+    """Seconds at the machine's peaks."""
+    limit: str
+    """What takes the most of it: host, arithmetic or bandwidth."""
+    context: int
+    """Tokens that its last token attends to, itself included."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeded:
+    """Bytes on the device, without the activations of prefill."""
+
+    weights: float
+    cache: float
+    """At the end, of the whole batch."""
+    reserve: float
+    limit: float | None
+    """Of the device; None: not known."""
+
+    @property
+    def whole(self) -> float:
+        return self.weights + self.cache + self.reserve
+
+    @property
+    def fits(self) -> bool | None:
+        return None if self.limit is None else self.whole <= self.limit
+
+    def largest(self, batch: int) -> int | None:
+        """The largest batch whose cache fits beside the weights; None where that is not known, or no cache is kept."""
+        if self.limit is None or not self.cache:
+            return None
+        return max(0, int((self.limit - self.reserve - self.weights) * batch / self.cache))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCost:
+    """US dollars for a million generated tokens, at the price of one GPU of an offer."""
+
+    price: Price
+    dollars: Span
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPoint:
+    """One batch size. Times in seconds."""
+
+    batch: int
+    prefill: StepSeconds
+    """To the first token."""
+    first: StepSeconds | None
+    """First step of decode: to the second token; None where one token is asked for."""
+    last: StepSeconds | None
+    whole: Span
+    """The whole batch, from the prompt to the last token."""
+    tokens_per_second: Span
+    """Generated tokens of all sequences, prefill included."""
+    memory: MemoryNeeded
+    source: str
+    nearest: str
+    outside: tuple[str, ...]
+    coverage: float | None
+    """Share of held-out times that ranges like these cover; None for a device that was not measured, and eager decode."""
+    cost: TokenCost | None = None
+
+    @property
+    def each(self) -> float | None:
+        """Mean seconds between two tokens of a sequence."""
+        return (self.first.time.value + self.last.time.value) / 2 if self.first and self.last else None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationAnswer:
+    """What ``perfctl predict --prompt`` answers."""
+
+    model: str
+    device: Device
+    engine: str
+    precision: str
+    kv_cache: str
+    """Type of the cache's values, in torch's name, or "none"."""
+    prompt: int
+    generate: int
+    parameters: int
+    points: tuple[GenerationPoint, ...]
+    prices: PriceTable
+    notes: tuple[str, ...]
+
+
+def steps_of(found: Generation, engine: str, precision: str, machine: Machine) -> tuple[StepSeconds, ...]:
+    """Prefill, and the first and the last step of decode where there is one.
+
+    Raises ValueError when the machine has no peak for the precision.
+    """
+    phases = [phase for phase in found.phases if phase.steps == 1 and phase.name != "total"]
+    if engine == "eager":
+        traces = (found.prefill, *found.decode)
+        return tuple(
+            _eager(found, phase, trace, precision, machine) for phase, trace in zip(phases, traces, strict=True)
+        )
+    return tuple(_served(work_of(found, phase, precision), phase.last, precision, machine) for phase in phases)
+
+
+def work_of(found: Generation, phase: Phase, precision: str) -> StepWork:
+    """What a server does in a step, from its trace in 16 bits."""
+    products = [row for row in phase.layers if row.macs and row.weight_bytes]
+    head = [row for row in products if is_head(row)]
+    layers = [row for row in products if not is_head(row)]
+    rest = [row for row in phase.layers if not (row.macs and row.weight_bytes)]
+    share = engines.item_bytes(precision) / 2
+    return StepWork(
+        phase.name == "prefill", found.batch, 2.0 * sum(row.macs for row in layers),
+        share * sum(row.weight_bytes for row in layers), 2.0 * sum(row.macs for row in head),
+        float(sum(row.weight_bytes for row in head)), 2.0 * sum(row.macs for row in rest),
+        float(phase.total("cache_read_bytes") + phase.total("cache_written_bytes")), len(products),
+    )  # fmt: skip
+
+
+def is_head(row: LayerWork) -> bool:
+    """The product that gives the logits: in models of transformers the one outside of the decoder ("lm_head")."""
+    return "." not in row.layer
+
+
+def weights_of(found: Generation, precision: str) -> float:
+    """Bytes of all weights: in fp8 of the layers' products one byte, of embeddings, norms and head two."""
+    item = {"fp32": 4, "tf32": 4}.get(precision, 2)
+    if precision != "fp8":
+        return float(found.parameters * item)
+    layers = {row.layer for row in found.phase("prefill").layers if row.macs and row.weight_bytes and not is_head(row)}
+    return float(2 * found.parameters - sum(one.parameters for one in found.prefill.modules if one.path in layers))
+
+
+def _served(work: StepWork, context: int, precision: str, machine: Machine) -> StepSeconds:
+    fit = engines.load()
+    value, width = engines.seconds(fit.costs, work, precision, machine), engines.width_of(fit, machine, work.prefill)
+    bare = engines.floor(work, precision, machine)
+    moved = (work.weight_bytes + work.head_bytes + work.cache_bytes) / machine.bytes_per_second
+    host = (
+        fit.costs[f"launch {'prefill' if work.prefill else 'decode'}"] * work.layers
+        + fit.costs["sequence"] * work.sequences
+    )
+    limit = "host" if host > value / 2 else "bandwidth" if moved >= bare else "arithmetic"
+    return StepSeconds(Span(value, max(value / width, bare), value * width), bare, limit, context)
+
+
+def case_of(found: Generation, trace: Estimate, precision: str) -> StepSpec:
+    """A step of eager mode as the fit of whole steps sees it."""
+    works = operations_of(trace.ops, found.batch)
+    return StepSpec(found.name, "llm", works, found.batch, False, precision, "", found.parameters)
+
+
+def _eager(found: Generation, phase: Phase, trace: Estimate, precision: str, machine: Machine) -> StepSeconds:
+    fit, case = published.load(), case_of(found, trace, precision)
+    peak, _, rate = published.peaks_of(machine, precision)
+    moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
+    around, bare = published.around(fit, case, machine), max(moved, flops)
+    host = published.host_seconds(fit, replace(case, precision="fp32"))  # without autocast, in whatever type
+    gpu = max(published.gpu_seconds(fit, case, machine), moved)
+    wider = 1.0 if phase.name == "prefill" else published.WIDER
+    one = around._replace(host=host, gpu_width=around.gpu_width**wider, host_width=around.host_width**wider).of(gpu)
+    limit = "host" if host > gpu else "bandwidth" if moved >= flops else "arithmetic"
+    return StepSeconds(Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last)
+
+
+def whole_of(steps: Sequence[StepSeconds], generate: int) -> Span:
+    """Prefill and all steps of decode, which lie on a line between the first and the last."""
+    if len(steps) < 3:
+        return steps[0].time
+    first, last, count = steps[1].time, steps[2].time, (generate - 1) / 2
+    return Span(*(
+        getattr(steps[0].time, part) + count * (getattr(first, part) + getattr(last, part))
+        for part in ("value", "low", "high")
+    ))  # fmt: skip
+
+
+def rate_of(whole: Span, tokens: int) -> Span:
+    return Span(tokens / whole.value, tokens / whole.high, tokens / whole.low)
+
+
+def token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
+    """At the lowest price an hour of one GPU; an instance of several is taken to have them all at work."""
+    known = [(price.on_demand / price.count, price) for price in prices if price.on_demand]
+    if not known:
+        return None
+    hour, price = min(known, key=lambda one: one[0])
+    return TokenCost(price, Span(*(hour / 3600 * MILLION / each for each in (rate.value, rate.high, rate.low))))
+
+
+def grounds(
+    found: Generation, engine: str, precision: str, machine: Machine
+) -> tuple[str, str, tuple[str, ...], float | None]:
+    """(source, nearest, what was not measured, coverage), in words."""
+    if engine == "eager":
+        fit, case = published.load(), case_of(found, found.prefill, precision)
+        said = (*published.outside(fit, case, machine), *([NO_DECODE] if found.decode else []))
+        return (
+            published.words(fit),
+            published.nearest_words(fit, case, machine),
+            said,
+            published.COVERED if not said else None,
+        )
+    served, work = engines.load(), work_of(found, found.phase("prefill"), precision)
+    row = engines.nearest(served, machine, precision, found.batch, found.prompt, found.generate + 1, found.parameters)
+    said = engines.outside(served, machine, work, precision)
+    if found.active_parameters is not None:
+        said = (*said, "no mixture of experts was measured")
+    return engines.words(served), engines.nearest_words(row), said, engines.COVERED if not said else None
+
+
+NO_DECODE = (
+    "no decode in eager mode was published under a licence to learn from: its parts cost what they do in a forward pass"
+)
+
+
+def cache_bytes(found: Generation) -> float:
+    return float(found.cache.bytes) if found.cache is not None else 0.0
+
+
+def cache_words(found: Generation) -> str:
+    return " and ".join(found.cache.dtypes) if found.cache is not None else "none"
