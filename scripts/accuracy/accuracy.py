@@ -29,7 +29,6 @@ import accuracy_bench
 import accuracy_cases as cases
 import accuracy_timm
 import torch
-from accuracy_detection import detected
 from accuracy_peers import side_by_side
 from accuracy_steps import Line
 from torch.utils.flop_counter import FlopCounterMode
@@ -194,7 +193,7 @@ def memory() -> list[Line]:
 
 def detection(folder: Path) -> tuple[list[str], Line]:
     """One line per model, and their total: a model is right if every seed is within the rounding."""
-    found = [detected(case) for case in cases.published(folder) if case.family == "detection"]
+    found = [cases.detected(case) for case in cases.published(folder) if case.family == "detection"]
     steady = sum(len(one.matching) == len(one.macs) for one in found)
     reached = sum(bool(one.matching) for one in found)
     unmarked = [one.case.name for one in found if one.varies and not one.marked]

@@ -3,9 +3,9 @@
     python scripts/accuracy/accuracy_published.py [--shared ../shared] [--traces FILE]
 
 Left out together: the networks of one timm module (five folds), all boards of one chip, and, as judges only, every row of
-published.csv whose licence does not allow to learn from it. Each line stands beside the roofline alone and a line through
-GMACs (fitted in logarithms); the language models beside NeuSight. The first run traces two thousand networks, which takes
-half an hour; the traces are kept in build/accuracy/. Needs perfctl[peers], perfctl[predict].
+published.csv whose licence does not allow to learn from it. Each line stands beside a line through GMACs (fitted in logarithms),
+the roofline alone, and Habitat and NeuSight where their predictions are published. The first run traces two thousand networks,
+which takes half an hour of one core; the traces are kept in build/accuracy/. Needs perfctl[peers], perfctl[predict].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from accuracy_steps import Line, beside, percent
+from accuracy_steps import Line, percent
 from publish import HeldOut, chip, fitted, held_out, host_of, single, spread_of, teaches
 from published_rows import KEPT, Row, rows, shared_folder
 
@@ -35,22 +35,44 @@ def _roofline(given: Sequence[Row]) -> np.ndarray:
     return _errors(given, lambda row: roofline(row.case, row.machine))
 
 
-def _gmacs(given: Sequence[Row]) -> np.ndarray:
-    """Errors of a line through GMACs of these very rows, which is better than it could be on rows that it did not see."""
-    macs, seconds = np.log([row.case.macs for row in given]), np.log([row.seconds for row in given])
-    return abs(np.exp(np.polyval(np.polyfit(macs, seconds, 1), macs) - seconds) - 1.0)
+def _gmacs(given: Sequence[Row], through: Sequence[Row]) -> np.ndarray:
+    """Errors of a line through GMACs of ``through``, these very rows or more, so better than it could be on rows not seen."""
+    macs, seconds = (np.log([row.case.macs for row in through]), np.log([row.seconds for row in through]))
+    slope, start = np.polyfit(macs, seconds, 1)
+    return _errors(given, lambda row: float(np.exp(start + slope * np.log(row.case.macs))))
 
 
-def line(name: str, given: Sequence[Row], seconds: Callable[[Row], float], aim: float | None) -> Line:
+HEADING = (
+    f"{'':91}{'':>12}{'median error of others':>40}\n"
+    f"{'steps that the fit did not see':62}{'median error':>14}{'wanted':>14}{'':>5}{'p90':>10}"
+    f"{'GMACs':>10}{'roofline':>10}{'Habitat':>10}{'NeuSight':>10}"
+)
+NOTE = (
+    "-: NeuSight's summary.csv has predictions of NeuSight and Habitat for language models in fp32 only; none are published "
+    "for the other rows."
+)
+
+
+def line(
+    name: str, given: Sequence[Row], seconds: Callable[[Row], float], aim: float | None, through: Sequence[Row] = ()
+) -> Line:
+    """A line of the table; ``through``: the rows that the line through GMACs is fitted to, where these are too few."""
     errors = _errors(given, seconds)
     median = float(np.median(errors))
-    baselines = [("roofline alone", _roofline(given))]
-    if len(given) > 9:
-        baselines.append(("GMACs alone", _gmacs(given)))
-    if all(row.others for row in given):
-        baselines.append(("NeuSight", _errors(given, lambda row: row.others or 0.0)))
+    others: list[np.ndarray | None] = [_gmacs(given, through or given), _roofline(given)]
+    others += [_theirs(given, lambda row: row.habitat), _theirs(given, lambda row: row.neusight)]
+    cells = [percent(float(np.quantile(errors, 0.9)))]
+    cells += ["-" if each is None else percent(float(np.median(each))) for each in others]
     return Line(f"{name} ({len(given)})", percent(median), f"< {aim:.0%}" if aim else "",
-                aim is None or median < aim, f"p90 {percent(float(np.quantile(errors, 0.9)))}; {beside(baselines)}")  # fmt: skip
+                aim is None or median < aim, "".join(f"{cell:>10}" for cell in cells)[2:])  # fmt: skip
+
+
+def _theirs(given: Sequence[Row], seconds: Callable[[Row], float | None]) -> np.ndarray | None:
+    """Errors of another's predictions; None unless it has one for every row."""
+    found = [seconds(row) for row in given]
+    if any(one is None for one in found):
+        return None
+    return np.array([abs((one or 0.0) / row.seconds - 1.0) for one, row in zip(found, given, strict=True)])
 
 
 def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
@@ -65,20 +87,25 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
 
     judges = [row for row in every if not row.may_fit]
     resnets = [row for row in judges if row.case.training and "resnet50" in row.case.model]
+    language = taught("neusight")
+    with_habitat = [row for row in language if row.habitat is not None]
     said = [
         line("timm, inference, by left-out module", taught("timm", False), known, 0.10),
         line("timm, training, NCHW, by left-out module", taught("timm train nchw"), known, 0.10),
         line("timm, training, NHWC, by left-out module", taught("timm train nhwc"), known, 0.10),
         line("timm, inference, by left-out GPU", taught("timm", False), new, 0.20),
         line("timm, training, by left-out GPU", taught("timm train"), new, 0.20),
-        line("language models, fp32, by left-out GPU", taught("neusight"), new, 0.15),
+        line("language models, fp32, by left-out GPU", language, new, 0.15),
+        line("  those that Habitat predicts too", with_habitat, new, None),
         line("ResNet-50 training, rows that no fit may see", resnets, whole, 0.15),
     ]
     for name in ("A100", "V100", "H100", "T4", "RTX 3090"):
         for precision in ("fp32", "tf32", "fp16"):
             mine = [row for row in resnets if chip(row) == name and row.case.precision == precision]
             if mine:
-                said.append(line(f"  {name} {precision}", mine, whole, None))
+                said.append(line(f"  {name} {precision}", mine, whole, None, resnets))
+        if not any(chip(row) == name for row in resnets):
+            said.append(Line(f"  {name} (0)", "-", "", True, "published.csv has none"))
     hosts = {name: replace(fit, host=host_of([row for row in every if chip(row) != name], fit))
              for name in {chip(row) for row in every if single(row)}}  # fmt: skip
     singles = [row for row in every if single(row)]
@@ -155,7 +182,7 @@ def main() -> int:
     every = rows(given.shared, given.traces)
     found = held_out(every)
     said = lines(every, fitted(every, found), found)
-    print("\n".join(one.text() for one in said))
+    print("\n".join([HEADING, *(one.text() for one in said), NOTE]))
     return 0 if all(one.good for one in said) else 1
 
 

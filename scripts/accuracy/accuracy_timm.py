@@ -4,7 +4,7 @@
 
 Published by huggingface/pytorch-image-models (results/benchmark-train-amp-*-rtx3090.csv): step time at the batch that fits.
 Every architecture is built without weights, on meta tensors, and its forward pass traced, which takes some minutes; the
-traces are kept in build/ for the next time. Needs timm: perfctl[peers].
+traces are kept in build/accuracy/ for the next time (published_rows.py). Needs timm: perfctl[peers].
 
 The split is fixed: five folds by timm's module (resnet.py, efficientnet.py, vision_transformer.py ... : a file holds all
 sizes, trainings and near relatives of an architecture), so that the fit sees no relative of a held-out network. Each
@@ -16,102 +16,28 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gzip
-import json
 import os
 import sys
-import warnings
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import astuple, replace
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from accuracy_steps import Line, beside, by_boosting, by_factor, by_line, held_out, percent, spelled
+from published_rows import KEPT, Traces
 
 from perfctl.orchestrator.analyse.hardware.machines import named
 from perfctl.orchestrator.analyse.predict.fit import table
-from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, Operation, StepSpec, operations_of
-from perfctl.orchestrator.analyse.predict.step_parts import merged, roofline
+from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, StepSpec
+from perfctl.orchestrator.analyse.predict.step_parts import roofline
 from perfctl.orchestrator.analyse.predict.trees_fit import folds
-from perfctl.workloads.tracing.recorder import trace
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
-KEPT = Path(__file__).resolve().parents[2] / "build" / "accuracy" / "timm_works.json.gz"
-TRACED_AT = 2
-"""Batch of the trace: normalisation over 1x1 maps needs two samples."""
 SEED = 3
 LITERATURE = (
-    "published for other networks: NeuSight 0.1 to 28 %, Habitat 3 to 5245 % (neusight/summary/nvidia_train.csv)"
+    "Habitat -, NeuSight - (none published for these networks; training of language models: Habitat 3 to 5245 %, NeuSight 0.1 to "
+    "28 %, neusight/summary/nvidia_train.csv)"
 )
-
-
-def trace_one(name: str, size: int, fused: bool = False) -> dict[str, Any] | None:
-    """Module, parameters and merged operations of one architecture; None when this timm no longer has it.
-
-    fused: in inference with fused attention, as PyTorch 2 runs it; else in training as the benchmark ran, with PyTorch 1.12.
-    """
-    os.environ["TIMM_FUSED_ATTN"] = "1" if fused else "0"
-    warnings.filterwarnings("ignore")
-    import timm
-    import torch
-    from timm.layers import set_fused_attn
-
-    set_fused_attn(fused)
-    torch.set_num_threads(1)
-    for options in ({}, {"img_size": size}):
-        try:
-            with torch.device("meta"):
-                model = timm.create_model(name, pretrained=False, **options)
-        except (RuntimeError, TypeError, ValueError):
-            continue
-        mode = "infer" if fused else "train"
-        model = model.eval() if fused else model
-        seen = trace(model, (torch.empty(TRACED_AT, 3, size, size, device="meta"),), mode=mode, grad=False)
-        if seen.problem is None:
-            module = type(model).__module__.rpartition(".")[2]
-            works = merged(
-                alone(op, work) for op, work in zip(_forward(seen.ops), operations_of(seen.ops, TRACED_AT), strict=True)
-            )
-            parameters = sum(each.numel() for each in model.parameters())
-            return {"module": module, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
-    return None
-
-
-def _forward(ops: Iterable[Any]) -> list[Any]:
-    return [op for op in sorted(ops, key=lambda op: op.position) if op.direction == "forward"]
-
-
-def alone(op: Any, work: Operation) -> Operation:
-    """What is done to weights (their standardisation) has no batch: its elements are read whatever the batch."""
-    shapes = [shape for shape in op.outputs if shape]
-    if work.kind in HEAVY or not shapes or any(shape[0] != 1 for shape in shapes):
-        return work
-    return replace(work, inputs=0.0, outputs=0.0, weights=(work.inputs + work.outputs) * TRACED_AT)
-
-
-def traced(wanted: list[tuple[str, int]], path: Path, jobs: int) -> dict[str, dict[str, Any]]:
-    """ "name size" -> what :func:`trace_one` found, from the file and, what is not in it, by tracing. {} without timm."""
-    known: dict[str, Any] = {}
-    if path.is_file():
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            known = json.load(file)
-    missing = [pair for pair in wanted if f"{pair[0]} {pair[1]}" not in known]
-    if missing:
-        from importlib.util import find_spec
-
-        if find_spec("timm") is None:
-            return {}
-        with ProcessPoolExecutor(jobs) as pool:
-            for (name, size), found in zip(
-                missing, pool.map(trace_one, *zip(*missing, strict=True), chunksize=8), strict=True
-            ):
-                known[f"{name} {size}"] = found
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(path, "wt", encoding="utf-8") as file:
-            json.dump(known, file, separators=(",", ":"))
-    return known
 
 
 def published(folder: Path, layout: str) -> list[dict[str, str]]:
@@ -119,13 +45,13 @@ def published(folder: Path, layout: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def records(rows: list[dict[str, str]], known: dict[str, Any]) -> Iterator[tuple[str, Measured]]:
+def records(rows: list[dict[str, str]], traces: Traces) -> Iterator[tuple[str, Measured]]:
     """(timm's module, record) of each row whose architecture was traced."""
     for row in rows:
-        found = known.get(f"{row['model']} {row['train_img_size']}")
-        if found is None:
+        traced = traces.of(f"timm:{row['model']} {row['train_img_size']}")
+        if traced is None:
             continue
-        works = tuple(Operation("", *figures) for figures in found["works"])
+        found, works = traced
         batch, seconds = int(row["train_batch_size"]), float(row["train_step_time"]) / 1e3
         case = StepSpec(row["model"], found["module"], works, batch, True, "fp16", "momentum", found["parameters"])
         yield found["module"], Measured(case, "RTX 3090", seconds, seconds, seconds)
@@ -143,11 +69,13 @@ def lines(shared: Path, layout: str = "nchw", path: Path = KEPT, jobs: int = 2, 
         print(f"No results of timm in {folder}: their lines are left out; say where they are with --shared")
         return []
     rows = published(folder, layout)
-    known = traced([(row["model"], int(row["train_img_size"])) for row in rows], path, jobs)
-    if not known:
+    traces = Traces(path)
+    keys = [f"timm:{row['model']} {row['train_img_size']}" for row in rows]
+    if find_spec("timm") is None and any(key not in traces.made for key in keys):
         print("timm is not installed: the lines of its results are left out; pip install 'perfctl[peers]'")
         return []
-    modules, found = zip(*records(rows, known), strict=True)
+    traces.prepare(keys, jobs)
+    modules, found = zip(*records(rows, traces), strict=True)
     return _lines(list(modules), list(found), layout, len(rows), aim)
 
 

@@ -13,15 +13,15 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import astuple, dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from accuracy_timm import TRACED_AT, _forward, alone, trace_one
-
 from perfctl.orchestrator.analyse.hardware.machines import Machine, by_hand, named
-from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, operations_of
+from perfctl.orchestrator.analyse.predict.operations import HEAVY, Operation, StepSpec, operations_of
 from perfctl.orchestrator.analyse.predict.step_parts import merged, peak_of
 from perfctl.workloads.tracing.recorder import trace
 
@@ -47,6 +47,10 @@ LANGUAGE = {
     "opt_13": ("opt", 2048), "gpt3_27": ("gpt 2560 32 32", 2048),
 }  # fmt: skip
 """NeuSight's networks: class or "gpt width layers heads", and tokens. Its times say that gpt3_xl is 3072 wide."""
+TRACED_AT = 2
+"""Batch of the trace: normalisation over 1x1 maps needs two samples."""
+TRIED = 200
+"""One of so many kept traces is traced again before any is used."""
 MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 
@@ -63,8 +67,54 @@ class Row:
     seconds: float
     module: str
     """Of its network: relatives share it."""
-    others: float | None = None
+    neusight: float | None = None
     """Seconds that NeuSight predicts."""
+    habitat: float | None = None
+    """Seconds that Habitat predicts, as NeuSight's authors ran it."""
+
+
+def trace_one(name: str, size: int, fused: bool = False) -> dict[str, Any] | None:
+    """Module, parameters and merged operations of one architecture; None when this timm no longer has it.
+
+    fused: in inference with fused attention, as PyTorch 2 runs it; else in training as the benchmark ran, with PyTorch 1.12.
+    """
+    os.environ["TIMM_FUSED_ATTN"] = "1" if fused else "0"
+    warnings.filterwarnings("ignore")
+    import timm
+    import torch
+    from timm.layers import set_fused_attn
+
+    set_fused_attn(fused)
+    torch.set_num_threads(1)
+    for options in ({}, {"img_size": size}):
+        try:
+            with torch.device("meta"):
+                model = timm.create_model(name, pretrained=False, **options)
+        except (RuntimeError, TypeError, ValueError):
+            continue
+        mode = "infer" if fused else "train"
+        model = model.eval() if fused else model
+        seen = trace(model, (torch.empty(TRACED_AT, 3, size, size, device="meta"),), mode=mode, grad=False)
+        if seen.problem is None:
+            module = type(model).__module__.rpartition(".")[2]
+            works = merged(
+                alone(op, work) for op, work in zip(_forward(seen.ops), operations_of(seen.ops, TRACED_AT), strict=True)
+            )
+            parameters = sum(each.numel() for each in model.parameters())
+            return {"module": module, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
+    return None
+
+
+def _forward(ops: Iterable[Any]) -> list[Any]:
+    return [op for op in sorted(ops, key=lambda op: op.position) if op.direction == "forward"]
+
+
+def alone(op: Any, work: Operation) -> Operation:
+    """What is done to weights (their standardisation) has no batch: its elements are read whatever the batch."""
+    shapes = [shape for shape in op.outputs if shape]
+    if work.kind in HEAVY or not shapes or any(shape[0] != 1 for shape in shapes):
+        return work
+    return replace(work, inputs=0.0, outputs=0.0, weights=(work.inputs + work.outputs) * TRACED_AT)
 
 
 def language_model(name: str, tokens: int) -> Any:
@@ -129,22 +179,43 @@ def traced(key: str) -> dict[str, Any] | None:
 
 
 class Traces:
-    """Traced networks by key, kept in a file."""
+    """Traced networks by key, kept in a file. What perfctl no longer traces alike is not used."""
 
     def __init__(self, path: Path = KEPT) -> None:
-        self.path, self.new, self.made = path, 0, dict[str, Any]()
+        self.path, self.made = path, dict[str, Any]()
         if path.is_file():
             with gzip.open(path, "rt", encoding="utf-8") as file:
                 self.made = json.load(file)
         self.works: dict[str, tuple[Operation, ...]] = {}
 
+    def prepare(self, keys: Iterable[str], jobs: int | None = None) -> None:
+        """Traces what is not kept yet, in several processes; everything, where a sample of what is kept is outdated."""
+        keys = list(keys)
+        if self._outdated(sorted(key for key in keys if key in self.made)):
+            print(
+                f"{self.path} is of another perfctl or another library: all networks are traced again", file=sys.stderr
+            )
+            self.made = {}
+        missing = [key for key in dict.fromkeys(keys) if key not in self.made]
+        if not missing:
+            return
+        with ProcessPoolExecutor(jobs or os.cpu_count() or 1, mp_context=get_context("spawn")) as pool:
+            for place, found in enumerate(pool.map(traced, missing, chunksize=4)):
+                self.made[missing[place]] = found
+                if (place + 1) % 100 == 0:
+                    print(f"traced {place + 1} of {len(missing)} networks", file=sys.stderr)
+                    self.write()
+        self.write()
+
+    def _outdated(self, kept: list[str]) -> bool:
+        """Is any of a sample traced differently now?"""
+        try:
+            return any(json.loads(json.dumps(traced(key))) != self.made[key] for key in kept[::TRIED])
+        except ImportError:  # without the library, a kept trace is all there is
+            return False
+
     def of(self, key: str) -> tuple[dict[str, Any], tuple[Operation, ...]] | None:
-        """(module and parameters, operations)."""
-        if key not in self.made:
-            self.made[key], self.new = traced(key), self.new + 1
-            if self.new % 100 == 0:
-                print(f"traced {self.new} networks", file=sys.stderr)
-                self.write()
+        """(module and parameters, operations) of a key that was prepared."""
         found = self.made[key]
         if found is None:
             return None
@@ -153,18 +224,26 @@ class Traces:
         return found, self.works[key]
 
     def write(self) -> None:
-        if self.new:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with gzip.open(self.path, "wt", encoding="utf-8") as file:
-                json.dump(self.made, file, separators=(",", ":"))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with gzip.open(self.path, "wt", encoding="utf-8") as file:
+            json.dump(self.made, file, separators=(",", ":"))
+
+
+class Keys(list[str]):
+    """Stands in for Traces: notes which networks are asked for, and knows none."""
+
+    def of(self, key: str) -> None:
+        self.append(key)
 
 
 def rows(shared: Path, path: Path = KEPT) -> list[Row]:
     """All rows whose network can be traced. Raises OSError when the published files are not there."""
+    keys = Keys()
+    for made in (_timm(shared, keys), _neusight(shared, keys), _published(keys)):
+        assert not list(made)
     traces = Traces(path)
-    found = [*_timm(shared, traces), *_neusight(shared, traces), *_published(traces)]
-    traces.write()
-    return found
+    traces.prepare(keys)
+    return [*_timm(shared, traces), *_neusight(shared, traces), *_published(traces)]
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -172,7 +251,7 @@ def _read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _timm(shared: Path, traces: Traces) -> Iterator[Row]:
+def _timm(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
     for mode, layout, device, name in TIMM:
         machine, training = named(device).machine, mode == "train"
         for row in _read(shared / "datasets" / "timm" / name):
@@ -198,12 +277,10 @@ def _timm(shared: Path, traces: Traces) -> Iterator[Row]:
 def amd(name: str) -> Machine:
     fp32, bandwidth, watts, process = AMD[name]
     said = f"name={name.rpartition('_')[2]},fp32_tflops={fp32},bandwidth_gbs={bandwidth},memory_gb=64"
-    from dataclasses import replace
-
     return replace(by_hand(said).machine, power_w=float(watts), process_nm=process)
 
 
-def _neusight(shared: Path, traces: Traces) -> Iterator[Row]:
+def _neusight(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
     for row in _read(shared / "datasets" / "neusight" / "summary" / "summary.csv"):
         name = row["model_name"]
         if row["option"] or name not in LANGUAGE:
@@ -225,11 +302,15 @@ def _neusight(shared: Path, traces: Traces) -> Iterator[Row]:
             "sgd" if training else "",
             facts["parameters"],
         )
-        theirs = float(row["neusight_all_e2e_latency"]) / 1e3
-        yield Row("neusight", True, machine, case, float(row["label_all_e2e_latency"]) / 1e3, name, theirs)
+        measured, theirs, habitat = (
+            float(row[f"{who}_all_e2e_latency"]) / 1e3 if row[f"{who}_all_e2e_latency"] else None
+            for who in ("label", "neusight", "habitat")
+        )
+        assert measured is not None
+        yield Row("neusight", True, machine, case, measured, name, theirs, habitat)
 
 
-def _published(traces: Traces) -> Iterator[Row]:
+def _published(traces: Traces | Keys) -> Iterator[Row]:
     for row in _read(HERE / "published.csv"):
         kind, _, name = row["model"].partition(":")
         if row["engine"] != "pytorch eager" or not row["batch"] or "prompt" in row["input"]:
