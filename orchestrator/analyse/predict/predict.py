@@ -209,6 +209,8 @@ def basis_of(
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
     step_parts.peak_of(machine, case.precision)
+    if case.compiled:
+        return _compiled(case, machine, published)
     mine, missing = _own(case, machine, measured)
     alike = [fit for fit in fits if (fit.precision, fit.training) == (case.precision, case.training)]
     fit = _best(case, [fit for fit in alike if fit.machine.name == machine.name])
@@ -227,6 +229,15 @@ def basis_of(
         return Basis("transferred", None, other, (missing, reason))
     no_other = f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
     return Basis("roofline", None, None, (missing, reason, no_other))
+
+
+def _compiled(case: StepSpec, machine: Machine, published: Published | None) -> Basis:
+    """Runs and fits to them are eager ones. Raises ValueError for what nobody published."""
+    if case.training or machine.kind != "gpu" or published is None:
+        what = f"training on {machine.name}" if case.training else f"inference on {machine.name}"
+        raise ValueError(f"no times of {what} under torch.compile were published that perfctl may learn from")
+    mine = "measured and fitted: runs of the store are of eager mode, or perfctl does not know that they are not"
+    return Basis("published", None, None, (mine,), published)
 
 
 def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:

@@ -54,6 +54,7 @@ def predict(
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Images lie channels-last in memory (NHWC).")
     ] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Under torch.compile; inference on GPUs only.")] = False,
     tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
     power: Annotated[float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")] = None,
     explain: Annotated[
@@ -97,6 +98,7 @@ def predict(
         seq=seq,
         prices=prices,
         channels_last=channels_last,
+        compiled=compiled,
     )
     found, known = actions.answer(question, console)
     best = actions.frontier_of(found, known) if frontier else None
