@@ -95,20 +95,9 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
 
 
 def _compiled(every: Sequence[Row], found: HeldOut) -> list[Line]:
-    """Inference under torch.compile: the factors, and the eager costs they apply to, come from other networks or other GPUs."""
+    """Inference under torch.compile: the factors, and the eager costs they apply to, come from other networks."""
     mine = [row for row in every if row.case.compiled and row.case.batch > SMALL]
-    said = []
-    for name, seconds in zip(("module", "GPU"), found.compiled, strict=True):
-        known = [row for row in mine if id(row) in seconds]
-        said.append(
-            line(
-                f"torch.compile, inference, by left-out {name}",
-                known,
-                lambda row, seconds=seconds: seconds[id(row)],
-                None,
-            )
-        )
-    return said
+    return [line("torch.compile, inference, by left-out module", mine, lambda row: found.compiled[id(row)], None)]
 
 
 RELEASED = {

@@ -27,6 +27,7 @@ from published_rows import KEPT, Row, rows, shared_folder
 from scipy.optimize import nnls
 
 from perfctl.orchestrator.analyse.predict import published
+from perfctl.orchestrator.analyse.predict.operations import element_bytes
 from perfctl.orchestrator.analyse.predict.published import (
     COMPILED,
     FILE,
@@ -50,6 +51,8 @@ towards 1; power of the rows of a source."""
 LEAST = {"conv": 0.44, "pointwise": 0.6, "grouped": 0.44, "linear": 0.6, "matmul": 0.3}
 """Least cost of arithmetic: Winograd's F(2x2, 3x3) has 2.25 times fewer multiply-adds; boards run above the sheet's clock;
 causal attention needs half of its products. Few networks alone would not tell arithmetic from bytes."""
+COMPILED_PULL = 0.3
+"""Pull of a factor of torch.compile towards 1."""
 SMALL = 4
 """Up to this batch the host may be what a network waits for: such steps teach the host's time alone."""
 COVERED = 0.9
@@ -172,42 +175,34 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
     return Learned(by_key, {pair: float(factors[place]) for pair, place in names.items()})
 
 
-NOT_LEARNED = {"products": 1.0, "plain": 1.0, "host": 1.0, "width": 1.5}
+NOT_LEARNED = {"host": 1.0, "width": 1.5}
+KINDS_COMPILED = ("products", "grouped", "plain")
 
 
 def compiled_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
-    """Factors of torch.compile on the GPU's time of products and of all else, from rows for which the GPU takes longest.
+    """Factors of torch.compile on the GPU's time of each kind of part, by bytes an element; at most 1.
 
-    Least squares of relative errors, pulled towards 1; outliers get less weight. The host's factor is the median of those few
-    single samples for which it takes longest.
+    Least squares of relative errors, pulled towards 1; outliers get less weight. Small batches, which may wait for the host, are
+    left out, so the host's factor stays 1.
     """
-    eager = replace(fit, compiled=NOT_LEARNED)
-    sums, host = [], []
+    eager, by_size = replace(fit, compiled=NOT_LEARNED), defaultdict[int, list[list[float]]](list)
     for row in given:
-        rates, plain, products = published.on_machine(eager, row.case, row.machine).rates, 0.0, 0.0
-        for place, amount in amounts(row.case):
-            if COMPILED[place] == "plain":
-                plain += rates[place] * amount
-            else:
-                products += rates[place] * amount
         if row.case.batch > SMALL:
-            sums.append((products / row.seconds, plain / row.seconds))
-        elif fit.host and products + plain < 0.5 * row.seconds:
-            host.append(row.seconds / published.host_seconds(eager, row.case))
-    if not sums:
-        return dict(NOT_LEARNED)
-    shares, weights, factors = np.array(sums), np.ones(len(sums)), np.ones(2)
-    for _ in range(5):
-        left = np.vstack([shares * weights[:, None], np.eye(2)])
-        factors = nnls(left, np.concatenate([weights, np.ones(2)]))[0]
-        missed = abs(shares @ factors - 1.0)
-        weights = np.sqrt(np.minimum(1.0, HUBER * np.median(missed) / np.maximum(missed, 1e-9)))
-    found = {
-        "products": float(factors[0]),
-        "plain": float(factors[1]),
-        "host": min(float(np.median(host)), 1.0) if host else 1.0,
-    }
-    return NOT_LEARNED | {name: round(factor, 4) for name, factor in found.items()}
+            rates, sums = published.on_machine(eager, row.case, row.machine).rates, dict.fromkeys(KINDS_COMPILED, 0.0)
+            for place, amount in amounts(row.case):
+                sums[COMPILED[place]] += rates[place] * amount / row.seconds
+            by_size[element_bytes(row.case.precision)].append(list(sums.values()))
+    found = dict(NOT_LEARNED)
+    for size, each in by_size.items():
+        shares, weights, factors = np.array(each), np.ones(len(each)), np.ones(len(KINDS_COMPILED))
+        eye = COMPILED_PULL * np.eye(len(KINDS_COMPILED))
+        for _ in range(5):
+            factors = nnls(np.vstack([shares * weights[:, None], eye]), np.concatenate([weights, np.diag(eye)]))[0]
+            missed = abs(shares @ factors - 1.0)
+            weights = np.sqrt(np.minimum(1.0, HUBER * np.median(missed) / np.maximum(missed, 1e-9)))
+        for kind, factor in zip(KINDS_COMPILED, factors, strict=True):
+            found[f"{kind} {size}"] = round(min(float(factor), 1.0), 4)
+    return found
 
 
 def as_published(
@@ -288,8 +283,8 @@ class HeldOut:
 
     known: dict[int, float]
     new: dict[int, float]
-    compiled: tuple[dict[int, float], dict[int, float]]
-    """The same of the rows under torch.compile."""
+    compiled: dict[int, float]
+    """Rows under torch.compile, by fits that did not see their network's relatives."""
 
 
 def held_out(every: Sequence[Row]) -> HeldOut:
@@ -298,6 +293,7 @@ def held_out(every: Sequence[Row]) -> HeldOut:
     taught, compiled = [row for row in every if teaches(row)], [row for row in every if row.case.compiled]
     chips = sorted({chip(row) for row in taught})
     modules = [{taught[place].module for place in test} for _, test in folds([row.module for row in taught], 5, 3)]
+    modules += [{row.module for row in compiled} - set().union(*modules)]  # networks that have no eager row
     found: list[dict[int, float]] = [{}, {}, {}, {}]
     for place, of, groups in ((0, lambda row: row.module, modules), (1, chip, [{name} for name in chips])):
         for held in groups:
@@ -308,7 +304,7 @@ def held_out(every: Sequence[Row]) -> HeldOut:
                 into |= {
                     id(row): published.gpu_seconds(fit, row.case, row.machine) for row in judged if of(row) in held
                 }
-    return HeldOut(found[0], found[1], (found[2], found[3]))
+    return HeldOut(found[0], found[1], found[2])
 
 
 def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
@@ -353,8 +349,7 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
     whole = replace(first, host=host, spread=spread)
     whole = replace(whole, compiled=compiled_of(compiled, whole))
     if found is not None:
-        missed = [abs(np.log(seconds[id(row)] / row.seconds)) for seconds in found.compiled for row in compiled
-                  if row.case.batch > SMALL and id(row) in seconds]  # fmt: skip
+        missed = [abs(np.log(found.compiled[id(row)] / row.seconds)) for row in compiled if row.case.batch > SMALL]
         width = round(float(np.exp(np.quantile(missed, COVERED))), 4)
         whole = replace(whole, compiled={**whole.compiled, "width": width})
     small = [abs(np.log(published.predict(replace(whole, spread=NO_SPREAD), row.case, row.machine).seconds / row.seconds))

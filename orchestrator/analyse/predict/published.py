@@ -71,9 +71,13 @@ LAYOUTS = tuple(
 """Is a part's cost another one when images lie channels-last? Not that of work on sequences, and not the optimizer's."""
 
 
-COMPILED = tuple(
-    "products" if part.startswith((*PRODUCTS, "narrow ", "shallow ", "weights ")) else "plain" for part in PARTS
-)
+def _compiled(part: str) -> str:
+    if part.startswith(("grouped ", "depthwise ")):
+        return "grouped"
+    return "products" if part.startswith((*PRODUCTS, "narrow ", "shallow ", "weights ")) else "plain"
+
+
+COMPILED = tuple(_compiled(part) for part in PARTS)
 """Which factor of torch.compile applies to a part: it writes kernels of its own for all but products, and merges them."""
 
 
@@ -125,8 +129,8 @@ class Published:
     """Least and most board power that was measured."""
     rows: int = 0
     compiled: Mapping[str, float] = field(default_factory=dict)
-    """Factors of inference under torch.compile: "products" and "plain" on the GPU's time of these parts, "host"; "width": factor to
-    either end of the interval."""
+    """Factors of inference under torch.compile: "products 2" on the GPU's time of products with two bytes an element, "grouped 2",
+    "plain 2", "host" on the host's time; "width": factor to either end of the interval."""
 
 
 @lru_cache(maxsize=1)
@@ -248,7 +252,8 @@ def _on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
         known = fit.costs.get(term.name, {})
         rates[term.place] += known.get(term.key, known.get("", 0.0)) * factors.get(term.factor, 1.0) * term.unit
     if case.compiled:
-        rates = [rate * fit.compiled[COMPILED[place]] for place, rate in enumerate(rates)]
+        size = element_bytes(case.precision)
+        rates = [rate * fit.compiled.get(f"{kind} {size}", 1.0) for kind, rate in zip(COMPILED, rates, strict=True)]
     regime = regime_of(case, machine)
     if case.precision == "tf32" and regime.tensor:  # a library that found fp32 faster would take it
         plain = on_machine(fit, replace(case, precision="fp32"), machine)
