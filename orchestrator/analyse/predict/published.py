@@ -412,7 +412,7 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
         said.append(f"the fit has no {lacking}")
         said += unseen(fit, machine)
     if case.compiled:
-        said.append("under torch.compile 38 steps were published, on RTX 5090 in fp16 and on T4 in fp32")
+        said.append("torch.compile was measured on RTX 5090 in fp16 and on T4 in fp32 only, 30 steps")
     if case.channels_last and element_bytes(case.precision) > 2:
         said.append("channels-last was measured in half precision only: the time is that of contiguous tensors")
     return tuple(said)
