@@ -91,10 +91,10 @@ class Question:
         if self.infer and self.optimizer is not None:
             raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Omit one of them")
         if self.compiled and not self.infer:
-            why = "`compile` in training: no times under torch.compile were published that perfctl may learn from"
-            raise UsageError(why, "Predict inference (`mode` infer), or leave it out for eager mode")
+            why = "`compiled` in training: no times under torch.compile were published that perfctl may learn from"
+            raise UsageError(why, "Predict inference with `infer`, or leave it out for eager mode")
         if self.compiled and (self.device or "").lower() == "cpu":
-            raise UsageError("`compile` with `device` cpu: perfctl has no fit of it", "Leave it out for eager mode")
+            raise UsageError("`compiled` with `device` cpu: perfctl has no fit of it", "Leave it out for eager mode")
         if self.infer and self.gpus > 1:
             why = "`gpus` with `infer`: GPUs do not exchange gradients"
             raise UsageError(why, "Divide the dataset by them instead")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import published as shipped
 from perfctl.orchestrator.analyse.predict import step_parts
-from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.published import OnMachine, Published
 from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
@@ -289,7 +289,9 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
 
 
 def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine) -> StepTime:
-    floor = step_parts.roofline(case, shipped.as_computed(machine, case.precision))
+    """Under torch.compile the roofline is that of the products: the rest is merged, so its bytes are no bound."""
+    bounded = replace(case, works=tuple(work for work in case.works if work.kind in HEAVY)) if case.compiled else case
+    floor = step_parts.roofline(bounded, shipped.as_computed(machine, case.precision))
     found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
     known = shipped.is_measured(fit, case, machine)
     return StepTime(

@@ -50,8 +50,8 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         ({"efficiency": 1.01}, "`efficiency` must be above 0 and at most 1, got 1.01", "For example 0.9"),
         ({"infer": True, "optimizer": "sgd"}, "`optimizer` with `infer`: inference has no optimizer", "Omit one"),
         ({"infer": True, "gpus": 2}, "`gpus` with `infer`: GPUs do not exchange", "Divide the dataset"),
-        ({"compiled": True}, "`compile` in training: no times under torch.compile were published", "`mode` infer"),
-        ({"compiled": True, "infer": True, "device": "CPU"}, "`compile` with `device` cpu: perfctl has no fit", "eager mode"),
+        ({"compiled": True}, "`compiled` in training: no times under torch.compile were published", "`infer`"),
+        ({"compiled": True, "infer": True, "device": "CPU"}, "`compiled` with `device` cpu: perfctl has no fit", "eager mode"),
         ({"epochs": 3}, "`epochs` without `dataset_size`", "`dataset_size` 1281167"),
     ],
 )  # fmt: skip
