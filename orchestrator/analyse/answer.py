@@ -37,11 +37,11 @@ class Subject:
     tokens: int | None = None
     """Of one sample; None where a sample is not a sequence of tokens."""
 
-    def case(self, batch: int, precision: str, channels_last: bool = False) -> StepSpec:
+    def case(self, batch: int, precision: str, channels_last: bool = False, compiled: bool = False) -> StepSpec:
         return StepSpec(
             model=self.model, family=self.family, works=self.works, batch=batch, training=self.training,
             precision=precision, optimizer=LIKE.get(self.optimizer, self.optimizer), parameters=self.parameters,
-            channels_last=channels_last,
+            channels_last=channels_last, compiled=compiled,
         )  # fmt: skip
 
 
@@ -74,6 +74,7 @@ class Question:
     channels_last: bool = False
     undated: bool = False
     """Use prices, too, whose date nobody knows, and promotional ones."""
+    compiled: bool = False
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""
@@ -95,6 +96,11 @@ class Question:
             raise UsageError(f"`efficiency` must be above 0 and at most 1, got {self.efficiency}", "For example 0.9")
         if self.infer and self.optimizer is not None:
             raise UsageError("`optimizer` with `infer`: inference has no optimizer", "Omit one of them")
+        if self.compiled and not self.infer:
+            why = "`compiled` in training: no times under torch.compile were published that perfctl may learn from"
+            raise UsageError(why, "Predict inference with `infer`, or leave it out for eager mode")
+        if self.compiled and (self.device or "").lower() == "cpu":
+            raise UsageError("`compiled` with `device` cpu: perfctl has no fit of it", "Leave it out for eager mode")
         if self.infer and self.gpus > 1:
             why = "`gpus` with `infer`: GPUs do not exchange gradients"
             raise UsageError(why, "Divide the dataset by them instead")

@@ -6,7 +6,7 @@ Only rows whose licence allows it are learned from; the others judge the fit in 
 
 Costs are found by non-negative least squares of relative errors, all devices together. A cost in one regime is pulled
 towards the cost of the part in all regimes, and that towards a prior; factors of devices are pulled towards 1. Outliers get
-less weight (Huber, at twice the median error), and a source of n rows counts as n^0.6.
+less weight (Huber, at the median error), and a source of n rows counts as n^0.6.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from published_rows import KEPT, Row, rows, shared_folder
 from scipy.optimize import nnls
 
 from perfctl.orchestrator.analyse.predict import published
+from perfctl.orchestrator.analyse.predict.operations import element_bytes
 from perfctl.orchestrator.analyse.predict.published import (
+    COMPILED,
     FILE,
     FORMAT,
     Published,
@@ -41,14 +43,22 @@ from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, PARTS
 from perfctl.orchestrator.analyse.predict.trees_fit import folds
 
 Floats = NDArray[np.float64]
-TOGETHER, PRIOR, FACTOR, COUNT = 0.05, 0.01, 2.0, 0.6
-"""Pull of a regime towards its part, of a part towards its prior, of a factor towards 1; power of the rows of a source."""
+HUBER = 1.0
+"""Errors beyond this many medians count less."""
+TOGETHER, LAYOUT, PRIOR, FACTOR, COUNT = 0.05, 0.01, 0.01, 2.0, 0.6
+"""Pull of a regime towards its part, of channels-last towards contiguous tensors, of a part towards its prior, of a factor
+towards 1; power of the rows of a source."""
 LEAST = {"conv": 0.44, "pointwise": 0.6, "grouped": 0.44, "linear": 0.6, "matmul": 0.3}
 """Least cost of arithmetic: Winograd's F(2x2, 3x3) has 2.25 times fewer multiply-adds; boards run above the sheet's clock;
 causal attention needs half of its products. Few networks alone would not tell arithmetic from bytes."""
+COMPILED_PULL = 0.3
+"""Pull of a factor of torch.compile towards 1."""
 SMALL = 4
 """Up to this batch the host may be what a network waits for: such steps teach the host's time alone."""
 COVERED = 0.9
+REGIMES = ("iT", "iV", "tT", "tV", "iTl", "tTl")
+SOURCES_LEAST = 3
+"""Chips and sources of a regime from which on it has a width of its own."""
 MARGIN = 1.2
 """Width for a new device over what the errors of left-out devices say: a dozen devices say little about the next one."""
 TRAINING_STARTS = 3.0
@@ -83,19 +93,20 @@ SOURCES = (
 
 def teaches(row: Row) -> bool:
     """Is a row learned from, apart from the host's time?"""
-    return row.may_fit and (row.case.batch > SMALL or row.source == "neusight")
+    return row.may_fit and not row.case.compiled and (row.case.batch > SMALL or row.source == "neusight")
 
 
 def _prior(name: str) -> float:
     first = name.split(" ")[0]
-    if first in EXTRA or first in ("issued", "power", "spilled", "overflow", "window"):
+    if first in EXTRA or first in ("issued", "power", "spilled", "overflow"):
         return 0.0
     counts = {"operations": 4.0, "tensors": 3.0, "step": 0.3}
     return counts.get(first) or {"A": 1.2, "D": 2.0, "B": 1.1}[kind_of(name)]
 
 
 def _scale(name: str) -> float:
-    return 4.0 if name.split(" ")[0] in ("operations", "tensors", "step") else 1.0
+    """Size of a usual cost."""
+    return {"operations": 4.0, "tensors": 4.0, "step": 4.0, "unpacked": 10.0}.get(name.split(" ")[0], 1.0)
 
 
 @dataclass(slots=True)
@@ -125,9 +136,11 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
     base = {name: len(keys) + place for place, name in enumerate(dict.fromkeys(name for name, _ in keys))}
     count = len(keys) + len(base)
     pull, wanted = np.zeros((count, count)), np.zeros(count)
-    for (name, _), place in keys.items():
-        pull[place, place] = TOGETHER**0.5 / _scale(name)
-        pull[place, base[name]] = -pull[place, place]
+    for (name, key), place in keys.items():
+        last = key.endswith("l")
+        pull[place, place] = (LAYOUT if last else TOGETHER) ** 0.5 / _scale(name)
+        towards = keys.get((name, key.removesuffix("l")), base[name]) if last else base[name]
+        pull[place, towards] = -pull[place, place]
     for name, place in base.items():
         pull[place, place] = PRIOR**0.5 / _scale(name)
         wanted[place] = pull[place, place] * _prior(name)
@@ -149,7 +162,7 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
         right = np.concatenate([weights * (1.0 - left @ least), wanted - pull @ least])
         costs = nnls(r, q.T @ right, maxiter=50 * count)[0] + least
         missed = abs(left @ costs - 1.0)
-        weights = fixed * np.sqrt(np.minimum(1.0, 2.0 * np.median(missed) / np.maximum(missed, 1e-9)))
+        weights = fixed * np.sqrt(np.minimum(1.0, HUBER * np.median(missed) / np.maximum(missed, 1e-9)))
         sums = np.zeros((len(given), len(names)))
         np.add.at(sums, (at, which), share * costs[column])
         eye = FACTOR**0.5 * np.eye(len(names))
@@ -162,7 +175,40 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
     return Learned(by_key, {pair: float(factors[place]) for pair, place in names.items()})
 
 
-def as_published(learned: Learned, given: Sequence[Row], host: dict[str, float], spread: dict[str, float]) -> Published:
+NOT_LEARNED = {"host": 1.0, "width": 1.5}
+KINDS_COMPILED = ("products", "grouped", "plain")
+
+
+def compiled_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
+    """Factors of torch.compile on the GPU's time of each kind of part, by bytes an element; at most 1.
+
+    Least squares of relative errors, pulled towards 1; outliers get less weight. Small batches, which may wait for the host, are
+    left out, so the host's factor stays 1.
+    """
+    eager, by_size = replace(fit, compiled=NOT_LEARNED), defaultdict[int, list[list[float]]](list)
+    for row in given:
+        if row.case.batch > SMALL:
+            rates, sums = published.on_machine(eager, row.case, row.machine).rates, dict.fromkeys(KINDS_COMPILED, 0.0)
+            for place, amount in amounts(row.case):
+                sums[COMPILED[place]] += rates[place] * amount / row.seconds
+            by_size[element_bytes(row.case.precision)].append(list(sums.values()))
+    found = dict(NOT_LEARNED)
+    for size, each in by_size.items():
+        shares, weights, factors = np.array(each), np.ones(len(each)), np.ones(len(KINDS_COMPILED))
+        eye = COMPILED_PULL * np.eye(len(KINDS_COMPILED))
+        for _ in range(5):
+            factors = nnls(np.vstack([shares * weights[:, None], eye]), np.concatenate([weights, np.diag(eye)]))[0]
+            missed = abs(shares @ factors - 1.0)
+            weights = np.sqrt(np.minimum(1.0, HUBER * np.median(missed) / np.maximum(missed, 1e-9)))
+        for kind, factor in zip(KINDS_COMPILED, factors, strict=True):
+            found[f"{kind} {size}"] = round(min(float(factor), 1.0), 4)
+    return found
+
+
+def as_published(
+    learned: Learned, given: Sequence[Row], host: dict[str, float], spread: dict[str, float],
+    compiled: Mapping[str, float] = NOT_LEARNED,
+) -> Published:  # fmt: skip
     costs: dict[str, dict[str, float]] = defaultdict(dict)
     for (name, key), cost in sorted(learned.costs.items()):
         costs[name][key] = round(cost, 5)
@@ -176,7 +222,7 @@ def as_published(learned: Learned, given: Sequence[Row], host: dict[str, float],
     sources = tuple(dict(zip(("name", "licence", "dates", "what"), source, strict=True)) for source in SOURCES)
     return Published(
         dict(costs), dict(factors), {name: tuple(sorted(all_)) for name, all_ in sorted(measured.items())}, host, spread,
-        networks_of(given), sources, (min(watts), max(watts)), len(given),
+        networks_of(given), sources, (min(watts), max(watts)), len(given), compiled,
     )  # fmt: skip
 
 
@@ -218,7 +264,8 @@ def host_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
 
 def single(row: Row) -> bool:
     """One sample in inference, of a source that timed such steps."""
-    return row.may_fit and row.case.batch == 1 and not row.case.training and row.source in HOSTS
+    alone = row.case.batch == 1 and not row.case.training and not row.case.compiled
+    return row.may_fit and alone and row.source in HOSTS
 
 
 HOSTS = ("dle", "td", "hfc")
@@ -236,25 +283,28 @@ class HeldOut:
 
     known: dict[int, float]
     new: dict[int, float]
+    compiled: dict[int, float]
+    """Rows under torch.compile, by fits that did not see their network's relatives."""
 
 
 def held_out(every: Sequence[Row]) -> HeldOut:
     """Five folds by module on known devices; each chip left out once. Keys: id of a row."""
     made: dict[int, Any] = {}
-    taught = [row for row in every if teaches(row)]
-    known, new = {}, {}
-    for train, test in folds([row.module for row in taught], 5, 3):
-        fit = as_published(
-            learn([taught[place] for place in train], made), [taught[place] for place in train], {}, NO_SPREAD
-        )
-        known |= {
-            id(taught[place]): published.gpu_seconds(fit, taught[place].case, taught[place].machine) for place in test
-        }
-    for name in sorted({chip(row) for row in taught}):
-        rest = [row for row in taught if chip(row) != name]
-        fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
-        new |= {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in taught if chip(row) == name}
-    return HeldOut(known, new)
+    taught, compiled = [row for row in every if teaches(row)], [row for row in every if row.case.compiled]
+    chips = sorted({chip(row) for row in taught})
+    modules = [{taught[place].module for place in test} for _, test in folds([row.module for row in taught], 5, 3)]
+    modules += [{row.module for row in compiled} - set().union(*modules)]  # networks that have no eager row
+    found: list[dict[int, float]] = [{}, {}, {}, {}]
+    for place, of, groups in ((0, lambda row: row.module, modules), (1, chip, [{name} for name in chips])):
+        for held in groups:
+            rest = [row for row in taught if of(row) not in held]
+            fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
+            fit = replace(fit, compiled=compiled_of([row for row in compiled if of(row) not in held], fit))
+            for into, judged in ((found[place], taught), (found[place + 2], compiled)):
+                into |= {
+                    id(row): published.gpu_seconds(fit, row.case, row.machine) for row in judged if of(row) in held
+                }
+    return HeldOut(found[0], found[1], found[2])
 
 
 def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
@@ -265,19 +315,27 @@ def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
         for row in every:
             if id(row) in predicted:
                 missed = abs(np.log(predicted[id(row)] / row.seconds))
-                regime = regime_of(row.case, row.machine).key("A").removesuffix("l")
-                for key in (regime, "every"):
+                for key in (regime_of(row.case, row.machine).key("A"), "every"):
                     by[key][f"{chip(row)} {row.source}"].append(missed)
-        for key in ("iT", "iV", "tT", "tV"):
-            groups = by[key] if len(by[key]) >= 4 else by["every"]
-            missed_all = np.concatenate([np.array(group) for group in groups.values()])
-            weight = np.concatenate([np.full(len(group), 1.0 / len(group) ** (1 - COUNT)) for group in groups.values()])
-            order = np.argsort(missed_all)
-            place = int(np.searchsorted(np.cumsum(weight[order]) / weight.sum(), COVERED))
-            spread[f"{what} {key}"] = round(float(missed_all[order][min(place, len(order) - 1)]), 4)
-    for key in ("iT", "iV", "tT", "tV"):
-        spread[f"new {key}"] = round(MARGIN * max(spread[f"new {key}"], spread[f"known {key}"]), 4)
+        for key in REGIMES:
+            if len(by[key]) >= SOURCES_LEAST:
+                spread[f"{what} {key}"] = _covering(by[key])
+            elif not key.endswith("l"):
+                spread[f"{what} {key}"] = _covering(by["every"])
+    for key in REGIMES:
+        if f"new {key}" in spread:
+            known = spread.get(f"known {key}", spread[f"known {key.removesuffix('l')}"])
+            spread[f"new {key}"] = round(MARGIN * max(spread[f"new {key}"], known), 4)
     return spread
+
+
+def _covering(groups: Mapping[str, Sequence[float]]) -> float:
+    """The error, in logarithms, that 90 % of the errors do not exceed; a group of n counts as n^0.6."""
+    missed = np.concatenate([np.array(group) for group in groups.values()])
+    weight = np.concatenate([np.full(len(group), len(group) ** (COUNT - 1)) for group in groups.values()])
+    order = np.argsort(missed)
+    place = int(np.searchsorted(np.cumsum(weight[order]) / weight.sum(), COVERED))
+    return round(float(missed[order][min(place, len(order) - 1)]), 4)
 
 
 def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
@@ -287,7 +345,13 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
     first = as_published(learned, taught, {}, NO_SPREAD)
     host = host_of(every, first)
     spread = dict(NO_SPREAD) if found is None else spread_of(every, found)
+    compiled = [row for row in every if row.case.compiled]
     whole = replace(first, host=host, spread=spread)
+    whole = replace(whole, compiled=compiled_of(compiled, whole))
+    if found is not None:
+        missed = [abs(np.log(found.compiled[id(row)] / row.seconds)) for row in compiled if row.case.batch > SMALL]
+        width = round(float(np.exp(np.quantile(missed, COVERED))), 4)
+        whole = replace(whole, compiled={**whole.compiled, "width": width})
     small = [abs(np.log(published.predict(replace(whole, spread=NO_SPREAD), row.case, row.machine).seconds / row.seconds))
              for row in every if single(row)]  # fmt: skip
     spread["host i"] = round(float(np.quantile(small, COVERED)), 4)
@@ -298,7 +362,7 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
 def to_json(fit: Published) -> dict[str, Any]:
     return {
         "format": FORMAT, "rows": fit.rows, "watts": list(fit.watts), "sources": list(fit.sources), "parts": list(PARTS),
-        "host": dict(fit.host), "spread": dict(fit.spread), "factors": dict(fit.factors),
+        "host": dict(fit.host), "spread": dict(fit.spread), "compiled": dict(fit.compiled), "factors": dict(fit.factors),
         "measured": {name: list(regimes) for name, regimes in fit.measured.items()}, "costs": dict(fit.costs),
         "networks": [list(one) for one in fit.networks],
     }  # fmt: skip
@@ -327,7 +391,7 @@ def main() -> int:
     print(
         f"Wrote {FILE}: {fit.rows:,} steps, {len(fit.networks):,} networks, {len(fit.measured)} devices, {FILE.stat().st_size:,} bytes"
     )
-    print(json.dumps({"host": fit.host, "spread": fit.spread}, indent=1))
+    print(json.dumps({"host": fit.host, "spread": fit.spread, "compiled": fit.compiled}, indent=1))
     return 0
 
 

@@ -28,11 +28,11 @@ from perfctl.workloads.tracing.recorder import trace
 HERE = Path(__file__).resolve().parent
 KEPT = HERE.parents[1] / "build" / "accuracy" / "published_works.json.gz"
 TIMM = (
-    ("infer", "nchw", "RTX 3090", "benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"),
-    ("infer", "nchw", "RTX 4090", "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv"),
-    ("infer", "nchw", "RTX 4090", "benchmark-infer-amp-nchw-pt291-cu128-4090.csv"),
-    ("train", "nchw", "RTX 3090", "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"),
-    ("train", "nhwc", "RTX 3090", "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv"),
+    ("infer", "nchw", "RTX 3090", "benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv", 2024),
+    ("infer", "nchw", "RTX 4090", "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv", 2024),
+    ("infer", "nchw", "RTX 4090", "benchmark-infer-amp-nchw-pt291-cu128-4090.csv", 2025),
+    ("train", "nchw", "RTX 3090", "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv", 2022),
+    ("train", "nhwc", "RTX 3090", "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv", 2022),
 )
 NEUSIGHT = {
     "Tesla_P4": "P4", "NVIDIA_L4": "L4", "Tesla_T4": "T4", "Tesla_V100-PCIE-32GB": "V100 PCIe 32 GB",
@@ -52,6 +52,9 @@ TRACED_AT = 2
 TRIED = 200
 """One of so many kept traces is traced again before any is used."""
 MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")
+SAME = 0.02
+"""Parameters of the traced network may differ from the published count by this share. Beyond it timm builds another network under
+the name today (ig_resnext101_32x48d gives the 32x8d one), or the published one had its branches merged (RepVGG, MobileOne)."""
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 
 
@@ -67,6 +70,8 @@ class Row:
     seconds: float
     module: str
     """Of its network: relatives share it."""
+    year: int
+    """In which it was published."""
     neusight: float | None = None
     """Seconds that NeuSight predicts."""
     habitat: float | None = None
@@ -252,7 +257,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def _timm(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
-    for mode, layout, device, name in TIMM:
+    for mode, layout, device, name, year in TIMM:
         machine, training = named(device).machine, mode == "train"
         for row in _read(shared / "datasets" / "timm" / name):
             size = row[f"{mode}_img_size"]
@@ -260,6 +265,8 @@ def _timm(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
             if found is None:
                 continue
             facts, works = found
+            if abs(facts["parameters"] / 1e6 - float(row["param_count"])) > max(SAME * float(row["param_count"]), 0.01):
+                continue
             case = StepSpec(
                 f"timm:{row['model']}", facts["module"], works, int(row[f"{mode}_batch_size"]), training, "fp16",
                 "momentum" if training else "", facts["parameters"], layout == "nhwc",
@@ -271,6 +278,7 @@ def _timm(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
                 case,
                 float(row[f"{mode}_step_time"]) / 1e3,
                 facts["module"],
+                year,
             )
 
 
@@ -307,13 +315,14 @@ def _neusight(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
             for who in ("label", "neusight", "habitat")
         )
         assert measured is not None
-        yield Row("neusight", True, machine, case, measured, name, theirs, habitat)
+        yield Row("neusight", True, machine, case, measured, name, 2025, theirs, habitat)
 
 
 def _published(traces: Traces | Keys) -> Iterator[Row]:
     for row in _read(HERE / "published.csv"):
         kind, _, name = row["model"].partition(":")
-        if row["engine"] != "pytorch eager" or not row["batch"] or "prompt" in row["input"]:
+        compiled = row["engine"] == "pytorch compiled" and row["mode"] == "infer" and row["licence"] in MAY_FIT
+        if not (compiled or row["engine"] == "pytorch eager") or not row["batch"] or "prompt" in row["input"]:
             continue
         training, batch, value = row["mode"] == "train", int(row["batch"]), float(row["value"])
         size = row["input"].split("x")[-1]
@@ -328,13 +337,15 @@ def _published(traces: Traces | Keys) -> Iterator[Row]:
         optimizer = "" if not training else "adam" if kind == "hf" else "momentum"
         case = StepSpec(
             row["model"], facts["module"], works, batch, training, row["precision"], optimizer, facts["parameters"],
-            row["layout"] == "nhwc",
+            row["layout"] == "nhwc", compiled,
         )  # fmt: skip
         seconds = value / 1e3 if row["unit"] == "ms" else batch / value
         source = row["id"].split("-")[0]
         machine = named(row["device"]).machine
         if _is_fast_in(machine, case.precision):
-            yield Row(source, row["licence"] in MAY_FIT, machine, case, seconds, facts["module"])
+            yield Row(
+                source, row["licence"] in MAY_FIT, machine, case, seconds, facts["module"], int(row["published"][:4])
+            )
 
 
 def _is_fast_in(machine: Machine, precision: str) -> bool:

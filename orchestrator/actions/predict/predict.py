@@ -76,6 +76,7 @@ def predict(
     prices: Path | str | None = None,
     channels_last: bool = False,
     undated: bool = False,
+    compiled: bool = False,
     messages: Messages = SILENT,
 ) -> Answer:
     """Predict the steps and the training of ``model``, which is named as in ``perfctl estimate``, on ``device``.
@@ -90,7 +91,7 @@ def predict(
     efficiency: data-parallel efficiency, 0 to 1, instead of working it out.
     inputs: shape of one sample, "3x224x224", for a model that does not state it. seq: sequence length of a library's model.
     prices: a price table (CSV) in place of the one in use.
-    channels_last: the tensors of images lie channels-last in memory (NHWC).
+    channels_last: the tensors of images lie channels-last in memory (NHWC). compiled: under torch.compile (inference on GPUs).
     undated: use offers, too, whose price has no known date or is promotional.
 
     ``answer.step.seconds`` (``low``, ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
@@ -105,6 +106,7 @@ def predict(
         precision=precision, optimizer=optimizer, gpus=gpus, infer=infer, store=Path(store), tariff=tariff, power=power,
         link_gbs=interconnect, overlap=overlap, efficiency=efficiency, inputs=tuple(inputs), threads=threads,
         seq=seq, prices=Path(prices) if prices is not None else None, channels_last=channels_last, undated=undated,
+        compiled=compiled,
     )  # fmt: skip
     return answer(question, messages)[0]
 
@@ -187,7 +189,7 @@ def _backward(step: StepTime) -> float | None:
 def step_on(machine: Machine, question: Question, subject: Subject, known: Known, batch: int) -> StepTime:
     """One step on a machine. Raises UsageError when it has no peak for the precision."""
     try:
-        case = subject.case(batch, question.precision, channels_last=question.channels_last)
+        case = subject.case(batch, question.precision, question.channels_last, question.compiled)
         return predict_step(case, machine, known.measured, known.fits, published.load())
     except ValueError as error:
         raise UsageError(str(error), _NO_PEAK) from error

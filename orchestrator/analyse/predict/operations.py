@@ -85,6 +85,8 @@ class StepSpec:
     """Elements of all parameters, shared ones once."""
     channels_last: bool = False
     """Tensors of images lie channels-last in memory (NHWC)."""
+    compiled: bool = False
+    """The network runs under torch.compile."""
 
     @property
     def macs(self) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import published as shipped
 from perfctl.orchestrator.analyse.predict import step_parts
-from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.published import OnMachine, Published
 from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, drivers, phases_of, predict_step
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
@@ -224,6 +224,8 @@ def basis_of(
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
     step_parts.peak_of(machine, case.precision)
+    if case.compiled:
+        return _compiled(case, machine, published)
     mine, missing = _own(case, machine, measured)
     alike = [fit for fit in fits if (fit.precision, fit.training) == (case.precision, case.training)]
     fit = _best(case, [fit for fit in alike if fit.machine.name == machine.name])
@@ -242,6 +244,15 @@ def basis_of(
         return Basis("transferred", None, other, (missing, reason))
     no_other = f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
     return Basis("roofline", None, None, (missing, reason, no_other))
+
+
+def _compiled(case: StepSpec, machine: Machine, published: Published | None) -> Basis:
+    """Runs and fits to them are eager ones. Raises ValueError for what nobody published."""
+    if case.training or machine.kind != "gpu" or published is None:
+        what = f"training on {machine.name}" if case.training else f"inference on {machine.name}"
+        raise ValueError(f"no times of {what} under torch.compile were published that perfctl may learn from")
+    mine = "measured and fitted: runs of the store are of eager mode, or perfctl does not know that they are not"
+    return Basis("published", None, None, (mine,), published)
 
 
 def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
@@ -294,7 +305,9 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
 
 
 def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine) -> StepTime:
-    floor = step_parts.roofline(case, shipped.as_computed(machine, case.precision))
+    """Under torch.compile the roofline is that of the products: the rest is merged, so its bytes are no bound."""
+    bounded = replace(case, works=tuple(work for work in case.works if work.kind in HEAVY)) if case.compiled else case
+    floor = step_parts.roofline(bounded, shipped.as_computed(machine, case.precision))
     found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
     known = shipped.is_measured(fit, case, machine)
     host, gpu = shipped.host_seconds(fit, case), shipped.gpu_seconds(fit, case, machine)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import exp, log
 from pathlib import Path
@@ -58,12 +58,27 @@ def kind_of(part: str) -> str:
     kind = class_of(part)
     if kind in ("bytes", "operations", "step"):
         return "B" if kind == "bytes" else "H"
-    return "D" if part.startswith("depthwise ") else "A"
+    return "D" if part.startswith(("depthwise ", "unpacked ")) else "A"
 
 
 KINDS = tuple(kind_of(part) for part in PARTS)
 ISSUING = tuple(f"issued {part.rpartition(' ')[2]}" if " bytes " in part else "" for part in PARTS)
 POWERED = tuple(part.rpartition(" ")[0] in PRODUCTS and kind == "A" for part, kind in zip(PARTS, KINDS, strict=True))
+
+LAYOUTS = tuple(
+    not part.startswith(("linear ", "matmul ", "softmax ")) and not part.endswith(" optimizer") for part in PARTS
+)
+"""Is a part's cost another one when images lie channels-last? Not that of work on sequences, and not the optimizer's."""
+
+
+def _compiled(part: str) -> str:
+    if part.startswith(("grouped ", "depthwise ")):
+        return "grouped"
+    return "products" if part.startswith((*PRODUCTS, "narrow ", "shallow ", "weights ")) else "plain"
+
+
+COMPILED = tuple(_compiled(part) for part in PARTS)
+"""Which factor of torch.compile applies to a part: it writes kernels of its own for all but products, and merges them."""
 
 
 class Regime(NamedTuple):
@@ -105,13 +120,17 @@ class Published:
     host: Mapping[str, float]
     """Regime of bytes -> seconds of the host for one forward operation of a step."""
     spread: Mapping[str, float]
-    """"known iT", "new iT", "host i": half the 90 % interval, in logarithms."""
+    """"known iT", "new iT", "host i": half the 90 % interval, in logarithms. "known tTl", channels-last, is that of "known tT"
+    where too little was measured."""
     networks: tuple[tuple[str, float, float, str], ...]
     """(model, macs, activation elements of one sample, "device/regime ...")."""
     sources: tuple[Mapping[str, str], ...]
     watts: tuple[float, float] = (0.0, float("inf"))
     """Least and most board power that was measured."""
     rows: int = 0
+    compiled: Mapping[str, float] = field(default_factory=dict)
+    """Factors of inference under torch.compile: "products 2" on the GPU's time of products with two bytes an element, "grouped 2",
+    "plain 2", "host" on the host's time; "width": factor to either end of the interval."""
 
 
 @lru_cache(maxsize=1)
@@ -129,7 +148,7 @@ def from_json(found: Mapping[str, Any]) -> Published:
     least, most = found["watts"]
     return Published(
         found["costs"], found["factors"], measured, found["host"], found["spread"], networks, tuple(found["sources"]),
-        (least, most), int(found["rows"]),
+        (least, most), int(found["rows"]), found["compiled"],
     )  # fmt: skip
 
 
@@ -148,7 +167,17 @@ class OnMachine:
 def regime_of(case: StepSpec, machine: Machine) -> Regime:
     tensor = case.precision != "fp32" and f"tensor {case.precision}" in machine.flops_per_second
     wide = element_bytes(case.precision) > 2
-    return Regime(case.training, wide, tensor, case.channels_last and not wide)
+    return Regime(case.training, wide, tensor, case.channels_last and not wide and is_of_images(case.works))
+
+
+@lru_cache(maxsize=4096)
+def is_of_images(works: tuple[Operation, ...]) -> bool:
+    """Do convolutions write most of what products write? What linear layers write has no channels-last form."""
+    written = {True: 0.0, False: 0.0}
+    for work in works:
+        if work.macs:
+            written["conv" in work.kind] += work.calls * work.outputs
+    return written[True] > written[False]
 
 
 def peaks_of(machine: Machine, precision: str) -> tuple[float, float, float]:
@@ -170,7 +199,7 @@ def as_computed(machine: Machine, precision: str) -> Machine:
 
 def on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
     """Raises ValueError without a peak for the precision."""
-    key = (machine.name, case.precision, case.training, case.channels_last)
+    key = (machine.name, case.precision, case.training, regime_of(case, machine).channels_last, case.compiled)
     kept = _KEPT.get(id(fit))
     if kept is None or kept[0] is not fit:
         kept = _KEPT[id(fit)] = (fit, {})
@@ -206,11 +235,12 @@ def terms(case: StepSpec, machine: Machine) -> tuple[Term, ...]:
         sustained = FP32_WATT * machine.power_w / ENERGY[machine.process_nm]
     units = {"A": 1.0 / products, "D": 1.0 / depthwise, "B": 1.0 / moved, "H": 1.0}
     classes = {"A": "AT" if regime.tensor else "AV", "D": "AV", "B": "B", "H": "H"}
-    found = []
+    found, plain = [], regime._replace(channels_last=False)
     for place, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
-        found.append(Term(place, part, regime.key(kind), classes[kind], units[kind]))
+        own = regime if LAYOUTS[place] else plain
+        found.append(Term(place, part, own.key(kind), classes[kind], units[kind]))
         if ISSUING[place]:
-            found.append(Term(place, ISSUING[place], regime.key("B"), "B", 1.0 / issued))
+            found.append(Term(place, ISSUING[place], own.key("B"), "B", 1.0 / issued))
         if POWERED[place] and not regime.tensor:
             found.append(Term(place, "power", regime.key("A"), "AV", 1.0 / sustained))
     return tuple(found)
@@ -221,6 +251,9 @@ def _on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
     for term in terms(case, machine):
         known = fit.costs.get(term.name, {})
         rates[term.place] += known.get(term.key, known.get("", 0.0)) * factors.get(term.factor, 1.0) * term.unit
+    if case.compiled:
+        size = element_bytes(case.precision)
+        rates = [rate * fit.compiled.get(f"{kind} {size}", 1.0) for kind, rate in zip(COMPILED, rates, strict=True)]
     regime = regime_of(case, machine)
     if case.precision == "tf32" and regime.tensor:  # a library that found fp32 faster would take it
         plain = on_machine(fit, replace(case, precision="fp32"), machine)
@@ -240,17 +273,18 @@ def product_of(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _amounts(
-    works: tuple[Operation, ...], batch: int, training: bool, size: int, optimizer: str, parameters: int
+    works: tuple[Operation, ...], batch: int, training: bool, size: int, optimizer: str, parameters: int, last: bool
 ) -> tuple[tuple[int, float], ...]:
-    case = StepSpec("", "", works, batch, training, "fp32" if size > 2 else "fp16", optimizer, parameters)
+    case = StepSpec("", "", works, batch, training, "fp32" if size > 2 else "fp16", optimizer, parameters, last)
     return tuple((place, amount) for place, amount in enumerate(parts_on(case, UNIT)) if amount)
 
 
 def amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
     """(place in PARTS, FLOPs, bytes or count) of the parts that the step has: the same on every machine."""
     return _amounts(
-        case.works, case.batch, case.training, element_bytes(case.precision), case.optimizer, case.parameters
-    )
+        case.works, case.batch, case.training, element_bytes(case.precision), case.optimizer, case.parameters,
+        case.channels_last,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -307,7 +341,8 @@ def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float
 def host_seconds(fit: Published, case: StepSpec) -> float:
     """Least seconds of a step, in which the host starts its operations."""
     key = f"{'t' if case.training else 'i'}{'4' if element_bytes(case.precision) > 2 else '2'}"
-    return fit.host.get(key, 0.0) * sum(work.calls for work in case.works)
+    eager = fit.host.get(key, 0.0) * sum(work.calls for work in case.works)
+    return eager * fit.compiled["host"] if case.compiled else eager
 
 
 class Predicted(NamedTuple):
@@ -348,12 +383,12 @@ def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
 
 def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
     """The factor from the prediction to either end of its 90 % interval, without the host's share."""
-    key = regime_of(case, machine).key("A").removesuffix("l")
-    if is_measured(fit, case, machine):
-        half = fit.spread[f"known {key}"]
-    else:
-        half = fit.spread[f"new {key}"] * WIDER ** len(tuple(unseen(fit, machine)))
-    return exp(half)
+    if case.compiled:
+        return max(fit.compiled["width"], width_of(fit, replace(case, compiled=False), machine))
+    key, known = regime_of(case, machine).key("A"), is_measured(fit, case, machine)
+    what = "known" if known else "new"
+    half = fit.spread.get(f"{what} {key}", fit.spread[f"{what} {key.removesuffix('l')}"])
+    return exp(half if known else half * WIDER ** len(tuple(unseen(fit, machine))))
 
 
 def unseen(fit: Published, machine: Machine) -> Iterable[str]:
@@ -380,6 +415,8 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
         )
         said.append(f"the fit has no {lacking}")
         said += unseen(fit, machine)
+    if case.compiled:
+        said.append("torch.compile was measured on RTX 5090 in fp16 and on T4 in fp32 only, 30 steps")
     if case.channels_last and element_bytes(case.precision) > 2:
         said.append("channels-last was measured in half precision only: the time is that of contiguous tensors")
     return tuple(said)

@@ -23,26 +23,31 @@ PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
 PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
 
 PARTS = (
-    *(f"{name} {phase}" for name in (*PRODUCTS, "narrow", "shallow", "weights", "window", "spilled", "overflow",
-                                     *(f"{group} bytes" for group in (*PRODUCTS, *PLAIN)), "operations")
+    *(f"{name} {phase}" for name in (*PRODUCTS, "narrow", "shallow", "unpacked", "broadcast", "weights", "window", "spilled",
+                                     "overflow", *(f"{group} bytes" for group in (*PRODUCTS, *PLAIN)), "operations")
       for phase in ("forward", "backward")), "tensors optimizer", "bytes optimizer", "adam optimizer",
     "overflow optimizer", "fresh backward", "fresh optimizer", "step forward",
 )  # fmt: skip
 """Names of the parts, each ending in its phase.
 
-narrow and shallow: arithmetic divided by output channels and by depth, which small matrices waste; weights: bytes of the
-parameters, whatever the batch; window: bytes of all windows that a pool looks at; spilled and overflow: bytes of an operation
-beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's bytes once more, where it divides and takes roots;
+narrow and shallow: arithmetic divided by output channels and by depth, which small matrices waste; unpacked: narrow arithmetic
+of grouped convolutions that have no kernel for channels-last tensors (:func:`is_unpacked`), on ordinary pipes; broadcast: bytes
+of elementwise work in which one operand is smaller than the other (a gate of each channel), whose gradient is a sum; weights:
+bytes of the parameters, whatever the batch; window: bytes of all windows that a pool looks at; spilled and overflow: bytes of an
+operation beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's bytes once more, where it divides and takes roots;
 fresh: bytes of the gradients of weights of more than 32 MiB, and of what adam makes of them, which are new memory in each step;
 operations and tensors: a microsecond for each; step: a millisecond.
 """
-EXTRA = {"narrow": "arithmetic", "shallow": "arithmetic", "window": "bytes", "spilled": "bytes", "overflow": "bytes",
-         "adam": "bytes", "fresh": "bytes"}  # fmt: skip
+EXTRA = {"narrow": "arithmetic", "shallow": "arithmetic", "unpacked": "arithmetic", "broadcast": "bytes", "window": "bytes",
+         "spilled": "bytes", "overflow": "bytes", "adam": "bytes", "fresh": "bytes"}  # fmt: skip
 """First words of the parts that add to others, and the class of these."""
 BESIDE = (*EXTRA, "operations", "tensors", "step")
 """First words of the parts that are not floors."""
 REFERENCE = 64.0
 """Channels at which "narrow" and "shallow" equal the arithmetic."""
+PACKED, GROUPS = (4.0, 8.0, 16.0, 32.0), 8.0
+"""Channels of a group, in and out, and least number of groups, of grouped convolutions that have kernels for channels-last tensors.
+From published times (timm, RTX 3090, cuDNN 8): with others a network takes up to four times as long as with contiguous tensors."""
 SPILLED, OVERFLOW = 2.0 * 2**20, 32.0 * 2**20
 """Bytes of one operation. Beyond 32 MiB glibc's malloc (DEFAULT_MMAP_THRESHOLD_MAX) maps each block by itself and gives it back
 when it is freed: writing to it then meets a page fault every 4 KiB, which takes far longer than the write alone."""
@@ -86,6 +91,12 @@ def group_of(work: Operation) -> str:
         return "depthwise" if work.depth <= work.kernel else "grouped"
     others = {"transposed_conv": "conv", "rnn": "linear", "attention": "matmul", "loss": "softmax", "other": "memory"}
     return others.get(work.kind, work.kind)
+
+
+def is_unpacked(work: Operation) -> bool:
+    """A grouped convolution that cuDNN has no kernel of its own for when tensors are channels-last. See :data:`PACKED`."""
+    packed = work.columns in PACKED and work.depth == work.columns * work.kernel and work.groups >= GROUPS
+    return group_of(work) == "grouped" and work.kernel > 1 and not packed
 
 
 _PATHS = {"fp32": ("tensor fp32", "fp32"), "tf32": ("tensor tf32",), "fp64": ("fp64",)}
@@ -141,9 +152,14 @@ def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tu
         back = 1.0 if case.training and group != "memory" else 0.0
         found.append((f"{group} bytes forward", moved))
         window = calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate
-        found.append(("window forward", window))
+        broadcast = moved if group == "elementwise" and work.outputs < work.inputs < 2 * work.outputs else 0.0
+        found += [("window forward", window), ("broadcast forward", broadcast)]
         if case.training:
-            found += [(f"{group} bytes backward", moved), ("window backward", window)]
+            found += [
+                (f"{group} bytes backward", moved),
+                ("window backward", window),
+                ("broadcast backward", broadcast),
+            ]
     found += [("operations backward", calls * back * MICROSECOND), ("spilled backward", spilled * back)]
     found.append(("overflow backward", overflow * back))
     if case.training and work.weights:
@@ -169,6 +185,10 @@ def _arithmetic(
         seconds * (REFERENCE / max(size, 1.0)) if group != "depthwise" else 0.0 for size in (work.columns, work.depth)
     )
     found = [(group, seconds), ("narrow", narrow), ("shallow", shallow)]
+    if case.channels_last and element_bytes(case.precision) <= 2 and is_unpacked(work):
+        ordinary = peak_of(machine, case.precision, depthwise=True)
+        width = 0.5 * (REFERENCE / work.columns + REFERENCE * work.kernel / work.depth)
+        found.append(("unpacked", seconds * peak / ordinary * width))
     forward = [(f"{name} forward", amount) for name, amount in found]
     return forward + [(f"{name} backward", amount * products) for name, amount in found if case.training]
 

@@ -20,7 +20,7 @@ ASKED = Question("mlp", (64,))
         {}, {"batches": (1,)}, {"batches": (1, 2, 4096)}, {"precision": "tf32"}, {"samples": 1, "epochs": 1},
         {"gpus": 1, "threads": 1, "infer": True}, {"tariff": 0.01, "power": 0.5, "link_gbs": 0.1}, {"overlap": 0.0},
         {"overlap": 1.0}, {"efficiency": 1.0}, {"efficiency": 0.001}, {"samples": 1000}, {"gpus": 2},
-        {"optimizer": "adam"},
+        {"optimizer": "adam"}, {"compiled": True, "infer": True, "device": "T4"},
     ],
 )  # fmt: skip
 def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
@@ -50,6 +50,8 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         ({"efficiency": 1.01}, "`efficiency` must be above 0 and at most 1, got 1.01", "For example 0.9"),
         ({"infer": True, "optimizer": "sgd"}, "`optimizer` with `infer`: inference has no optimizer", "Omit one"),
         ({"infer": True, "gpus": 2}, "`gpus` with `infer`: GPUs do not exchange", "Divide the dataset"),
+        ({"compiled": True}, "`compiled` in training: no times under torch.compile were published", "`infer`"),
+        ({"compiled": True, "infer": True, "device": "CPU"}, "`compiled` with `device` cpu: perfctl has no fit", "eager mode"),
         ({"epochs": 3}, "`epochs` without `dataset_size`", "`dataset_size` 1281167"),
     ],
 )  # fmt: skip
