@@ -1,7 +1,9 @@
 """The calculator's page: its controls, its sources, and the numbers that Python worked out, as compact JSON.
 
-The page computes no time and no memory: it interpolates between the knots of ``analyse.predict.grid`` on a straight line.
-Numbers of a curve are 16-bit levels, whose logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
+A step by the fit that ships is the product of two tables of ``analyse.predict.published_table``, amounts of a model and costs
+of a device, so that 84 models on 99 devices stay small. Every other step is a curve of ``analyse.predict.grid``. The page reads
+between two batch sizes on a straight line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose
+logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date as Date
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import log
 from typing import Any
 
@@ -21,16 +23,18 @@ from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
 from perfctl.orchestrator.analyse.memory.trace import RESERVE
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Network, Split, grid_of
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Grid, Network, Split, grid_of
 from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured
-from perfctl.orchestrator.analyse.predict.predict import PRECISIONS
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, element_bytes
+from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, limit_of
 from perfctl.orchestrator.analyse.predict.published import Published
+from perfctl.orchestrator.analyse.predict.published_table import Amount, Amounts, costs
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.report.prices import days, sources
 
-FORMAT = "perfctl grid 1"
+FORMAT = "perfctl grid 2"
 LEVELS, LEAST = 2000, 1e-7
 """Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
 _SLIDERS = {
@@ -64,6 +68,7 @@ class Model:
     network: Network
     lines: Lines | None
     """None: not known."""
+    amounts: Amounts
     notes: tuple[str, ...] = ()
 
 
@@ -273,23 +278,24 @@ def grid_data(
 ) -> dict[str, Any]:
     """Times of all models on all machines. Cells are in the order of machines, precisions, optimizers.
 
-    ``layouts``: of each cell its sentences (``said``), curves and split, shared by models that have them alike. A curve is
+    ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models that have them alike. A curve is
     a row of knots, each four 16-bit numbers: batch - 1, then value, low and high as levels; a new one begins with batch 1.
+    ``costs``: of each machine and precision by the fit that ships (:class:`published_table.Cost`), rows of ``rates``.
     """
-    said, layouts, rows = _Once(), _Once(), _Once()
+    said, layouts, rows, lists = _Once(), _Once(), _Once(), _Once()
+    general = _General(machines, measured, fits, published, said)
+    sizes = list(dict.fromkeys(map(_size, machines)))
     found = []
     for model in models:
-        grid = grid_of(model.network, machines, measured, fits, published)
         beyond = _Once()
-        places = {name: [-1 if (place := getattr(cell, name)) is None else place for cell in grid.cells]
-                  for name in ("times", "backward")}  # fmt: skip
+        cells, grid = general.cells(model)
+        places = {name: [-1 if (place := getattr(cell, name)) is None else place for _, cell in cells]
+                  for name in ("curve", "split", "times", "backward")}  # fmt: skip
         layout = {
-            "said": [said.place(_said(cell, *_names(place, model, machines))) for place, cell in enumerate(grid.cells)],
-            "curve": [-1 if cell.basis is None else cell.curve for cell in grid.cells],
-            "split": [cell.split for cell in grid.cells],
+            "said": [words for words, _ in cells],
             **{name: found for name, found in places.items() if max(found, default=-1) >= 0},
-            "beyond": [beyond.place(cell.beyond) for cell in grid.cells],
-        }  # fmt: skip
+            "beyond": [beyond.place(cell.beyond) for _, cell in cells],
+        }
         worked = [
             {
                 "batches": split.batches,
@@ -298,17 +304,21 @@ def grid_data(
             for split in grid.splits
         ]  # (work, limit, optimizer or "" for all) of each row
         knots = [knot for curve in grid.curves for knot in curve]
-        found.append(_model(model, machines) | {
+        found.append(_model(model, sizes) | {
             "layout": layouts.place(layout), "beyond": beyond.items,
             "knots": packed([number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]),
             "rows": [rows.place(row) for row in worked],
             "splits": packed([level(amount) for split in grid.splits for part, _ in _parts(split) for amount in part.amounts]),
+            **(_amounts(model.amounts, lists) if published is not None else {}),
         })  # fmt: skip
     return {
         "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
         "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
+        "sizes": [sizes.index(_size(machine)) for machine in machines],
         "reserves": [reserve_on(machine.kind) for machine in machines], "same_bytes": SAME_BYTES,
-        "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
+        "bytes": [element_bytes(precision) for precision in PRECISIONS], "limits": [LIMITS[limit_of(part)] for part in PARTS],
+        "said": said.items, "layouts": layouts.items, "rows": rows.items, "lists": lists.items, "models": found,
+        **(_costs(published, machines) if published is not None else {}),
         "measured": [
             {"model": one.case.model, "machine": one.machine, "batch": one.case.batch, "precision": one.case.precision,
              "optimizer": one.case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
@@ -316,6 +326,68 @@ def grid_data(
             for one in measured
         ],
     }  # fmt: skip
+
+
+class _General:
+    """Cells of all models. Where a device has no fit and no measured step of its own, its words are those of every model."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        measured: Sequence[Measured],
+        fits: Sequence[StepFitted],
+        published: Published | None,
+        said: _Once,
+    ) -> None:
+        self.machines, self.measured, self.fits, self.published, self.said = machines, measured, fits, published, said
+        own = {one.machine.name for one in fits} | {one.machine for one in measured}
+        self.plain = [published is not None and one.kind == "gpu" and one.name not in own for one in machines]
+        self.known: dict[str, list[tuple[int, Cell]]] = {}
+
+    def cells(self, model: Model) -> tuple[list[tuple[int, Cell]], Grid]:
+        """(the place of its words, the cell) of each; the curves and splits that cells point at."""
+        plain = self.plain if model.network.works else [False] * len(self.machines)
+        missing = [
+            one for one, shared in zip(self.machines, plain, strict=True) if not shared or one.name not in self.known
+        ]
+        grid = grid_of(model.network, missing, self.measured, self.fits, self.published)
+        made = iter(
+            [
+                (self.said.place(_said(cell, *_names(place, model, missing))), cell)
+                for place, cell in enumerate(grid.cells)
+            ]
+        )
+        found = []
+        for machine, shared in zip(self.machines, plain, strict=True):
+            mine = self.known.get(machine.name) if shared else None
+            mine = mine or list(islice(made, len(PRECISIONS) * len(OPTIMIZERS)))
+            if shared:
+                self.known[machine.name] = mine
+            found += mine
+        return found, grid
+
+
+def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
+    """``amounts``: by bytes of an activation and by optimizer, [place in ``lists`` of (work, part), the points of all].
+
+    Points are pairs of 32-bit floats, batch and amount; a new row begins with batch 1.
+    """
+
+    def written(rows: Sequence[Amount]) -> tuple[int, str]:
+        names = [(WORK[row.group], row.part) for row in rows]
+        return lists.place(names), floats([value for row in rows for point in row.points for value in point])
+
+    parts = {str(size): written(rows) for size, rows in known.steps.items()}
+    parts |= {name: written(rows) for name, rows in known.optimizers.items()}
+    return {"amounts": parts, "operations": known.operations}
+
+
+def _costs(fit: Published, machines: Sequence[Machine]) -> dict[str, Any]:
+    found = costs(fit, [one for one in machines if one.kind == "gpu"], PRECISIONS)
+    return {
+        "costs": [[found.of.get((one.name, precision)) for precision in PRECISIONS] for one in machines],
+        "rates": floats([rate for row in found.rows for rate in row]),
+    }
 
 
 class _Once:
@@ -353,16 +425,22 @@ def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
-    """A largest batch is None where the memory is not known or sets no end."""
+def _size(machine: Machine) -> float | None:
+    """Bytes for a step."""
+    return machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind)
+
+
+def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
+    """A largest batch, one for each size of memory, is None where the memory is not known or sets no end."""
     network, lines = model.network, model.lines
-    sizes = [machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind) for machine in machines]
     return {
         "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
         "names": dict(network.names),
         "lines": lines and {precision: {name: _lines(of) for name, of in each.items()} for precision, each in lines.items()},
         "largest": lines and {
-            precision: {name: [None if size is None else largest_fitting(of, size) for size in sizes] for name, of in each.items()}
+            precision: {
+                name: [None if size is None else largest_fitting(of, size) for size in sizes] for name, of in each.items()
+            }
             for precision, each in lines.items()
         },
     }  # fmt: skip
@@ -390,3 +468,8 @@ def level(value: float) -> int:
 def packed(numbers: Sequence[int]) -> str:
     """16-bit numbers, little end first, in base64."""
     return b64encode(struct.pack(f"<{len(numbers)}H", *numbers)).decode("ascii")
+
+
+def floats(numbers: Sequence[float]) -> str:
+    """32-bit floats, little end first, in base64."""
+    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")
