@@ -188,7 +188,7 @@ const WAYS = {
   transferred: "Fitted to runs on another device, and moved by peaks and bandwidth", roofline: "From the roofline alone",
 };
 const PAY = { on_demand: "on demand", spot: "as spot instances" };
-const offerSaid = ({ price, instances }) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", price.date ? `(price of ${price.date})` : ""].filter(Boolean).join(" ");
+const offerSaid = ({ price, instances }, dated = true) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", dated && price.date ? `(price of ${price.date}${price.old ? ", more than a year old" : ""})` : ""].filter(Boolean).join(" ");
 const whyNoCost = (a) => {
   if (a.rentals.length) return `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table`;
   const { unsure } = DATA.machines.find((one) => one.name === choice.device), other = unsure ? `; ${unsure} may have it but do not state their form` : "";
@@ -295,7 +295,7 @@ const tableOf = (host, heads, onHead) => {
 const sorts = [...byId("sorts").children], SORTED_BY = { cost: "cost", time: "training" };
 const pressed = (key) => { for (const button of sorts) button.setAttribute("aria-pressed", String(button.dataset.sort === key)); };
 const gpus = tableOf(byId("gpus"), [
-  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["offer", "text"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch"], ["rests on", "text"],
+  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["price of", "text", "the date of the price; more than a year old: check it before you rent"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch"], ["for", "text"], ["rests on", "text"],
 ], () => pressed(null));
 function showGpus(answers) {
   const able = (key) => answers.filter((a) => a.room?.fits !== false && a[key]), spans = (key) => able(key).map((a) => a[key].value), priced = able("cost").length;
@@ -312,11 +312,13 @@ function showGpus(answers) {
     const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
     if (room) memory.append(lacks ? make("s", {}, gigabytes(room.whole)) : `~ ${gigabytes(room.whole)}`);
     const largest = room && room.largest !== null ? make("td", { class: "est" }, `~ ${grouped(room.largest)}`) : nothingCell(room ? "without an end" : "not known");
-    const offer = at(a.offer) && offerSaid(a.offer), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
+    const offer = at(a.offer) && [a.offer.price.date && `${a.offer.price.date}${a.offer.price.old ? " (old)" : ""}`, offerSaid(a.offer, false)].filter(Boolean).join(", "), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
     if (offer && a.offer.price.date) offered.title = `${a.offer.price.date}, ${a.offer.price.source}`;
+    const unseen = a.time?.way === "published" && a.time.coverage === null, basis = textCell(a.time ? (unseen ? "published; not measured" : a.time.way) : DASH);
+    if (unseen) basis.title = a.time.outside.join("; ");
     const row = rowOf(
-      [first, estimated(at(a.training), trainings, why), estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), range, offered, textCell(a.choice.precision), estimated(at(a.step), steps, why), memory, largest, textCell(a.time?.way ?? DASH)],
-      [name, at(a.training)?.value ?? null, at(a.cost)?.value ?? null, at(a.training)?.low ?? null, offer, a.choice.precision, at(a.step)?.value ?? null, room?.whole ?? null, room?.largest ?? null, a.time?.way ?? null],
+      [first, estimated(at(a.training), trainings, why), estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), range, offered, textCell(a.choice.precision), estimated(at(a.step), steps, why), memory, largest, textCell(MACHINES.get(name).group), basis],
+      [name, at(a.training)?.value ?? null, at(a.cost)?.value ?? null, at(a.training)?.low ?? null, offer, a.choice.precision, at(a.step)?.value ?? null, room?.whole ?? null, room?.largest ?? null, MACHINES.get(name).group, basis.textContent],
     );
     if (name === choice.device) row.node.setAttribute("aria-current", "true");
     return row;
@@ -426,7 +428,8 @@ function update() {
   showAnswer(answer);
   showWork(answer);
   showCurve([...new Set([...BATCHES, choice.batch])].sort((a, b) => a - b).map((batch) => answerOf({ ...choice, batch })));
-  showGpus(DATA.machines.map(({ name }) => answerOf({ ...choice, device: name })));
+  const listed = DATA.machines.filter(({ name, group }) => choice.show === "all" || name === choice.device || group.split(",")[0] === choice.show);
+  showGpus(listed.map(({ name }) => answerOf({ ...choice, device: name })));
   document.documentElement.dataset.answered = (performance.now() - began).toFixed(2);
   clearTimeout(saving);
   saving = setTimeout(() => history.replaceState(null, "", writeChoice(choice)), 200);
@@ -436,6 +439,9 @@ function showAll() {
   takeModel(choice.model);
 }
 shows.sort = () => { pressed(choice.sort); gpus.rising(SORTED_BY[choice.sort]); };
+const groups = [...byId("groups").children];
+shows.show = () => { for (const button of groups) button.setAttribute("aria-pressed", String(button.dataset.show === choice.show)); };
+for (const button of groups) button.addEventListener("click", () => { choice.show = button.dataset.show; shows.show(); update(); });
 for (const button of sorts) button.addEventListener("click", () => { choice.sort = button.dataset.sort; shows.sort(); update(); });
 for (const field of FIELDS) if (boxes[field.key]) shows[field.key] = connect(boxes[field.key], field, () => choice[field.key], (value) => { choice[field.key] = value; update(); });
 byId("measures").append(...MEASURES.map((entry) => {

@@ -19,6 +19,7 @@ from math import log
 from typing import Any
 
 from perfctl.orchestrator.analyse.cost import CLOSE
+from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
@@ -50,6 +51,8 @@ WORK = {
     "overhead": "overhead of a step",
 }  # fmt: skip
 """Group of work -> its name on the page."""
+GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
+"""Order of the devices in the list: the first word of a group."""
 MIXED = "mixed"
 """What the page calls :func:`mixed_on`."""
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
@@ -85,6 +88,8 @@ class Place:
     """Numbers of the prices that have it."""
     watts: Mapping[str, tuple[float, str]]
     """Model, or "" for all others -> (W of one, source). Empty: not known."""
+    group: str = "this machine"
+    """What it is made for, as lists of devices are headed."""
     unsure: int = 0
     """Offers that may have it but do not state their form."""
 
@@ -126,14 +131,18 @@ class Field:
     """(value, how it is written) of a list to pick from; empty for a number."""
     always: bool = False
     """Stands in every link."""
+    groups: tuple[str, ...] = ()
+    """Heading of each of ``said``; empty without headings."""
 
     @property
     def data(self) -> dict[str, Any]:
         """For the scripts."""
-        found = {key: value for key, value in asdict(self).items() if key not in ("said", "unit")}
+        found = {key: value for key, value in asdict(self).items() if key not in ("said", "unit", "groups")}
         return found | {"options": [value for value, _ in self.said] or None}
 
 
+SHOW = Field("show", "Which devices", "all", said=(("all", "all"), *((one, one) for one in GROUPS[1:])))
+"""Another: which rows it has."""
 SORT = Field("sort", "Sort the devices", "cost", said=(("cost", "cheapest first"), ("time", "fastest first")))
 """A switch above the table of devices."""
 
@@ -153,6 +162,7 @@ class CalculatorView:
 
     parts: tuple[Part, ...]
     sort: Field
+    show: Field
     about: tuple[str, ...]
     made: str
     data: Mapping[str, Any]
@@ -166,7 +176,12 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
     network, *parts = _controls(known, first)
     today = Date.fromisoformat(date)
-    fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields), SORT)
+    fields = (
+        Field("model", "model", first, always=True),
+        *(field for part in parts for field in part.fields),
+        SORT,
+        SHOW,
+    )
     machines = [place.machine for place in known.places]
     price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
     data = {
@@ -175,14 +190,16 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
             {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
              "source": place.source, "mixed": mixed_on(place.machine),
              "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers), "unsure": place.unsure,
-             "watts": dict(place.watts)}
+             "watts": dict(place.watts), "group": place.group}
             for place in known.places
         ],
         "prices": [{name: getattr(one, name) for name in price} | {"old": one.is_old(today)} for one in known.prices],
         "fields": [one.data for one in fields],
     }  # fmt: skip
     made = f"perfctl {version} calculator, made on {date}."
-    return CalculatorView((network, *parts), SORT, (*_about(known, today), *known.notes, *known.left_out), made, data)
+    return CalculatorView(
+        (network, *parts), SORT, SHOW, (*_about(known, today), *known.notes, *known.left_out), made, data
+    )
 
 
 def mixed_on(machine: Machine) -> str:
@@ -199,7 +216,8 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
         ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
     )  # fmt: skip
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-    devices = tuple((place.machine.name, place.machine.name) for place in known.places)
+    in_groups = sorted(known.places, key=_group_order)
+    devices = tuple((place.machine.name, place.machine.name) for place in in_groups)
     device = next((name for name, _ in devices if name.startswith("A100 SXM4 40")), devices[0][0])
     count: dict[str, Any] = {"low": 1, "whole": True, "always": True}
     return (
@@ -215,7 +233,7 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
             Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
         )),
         Part("device", "Device", (
-            Field("device", "Device", device, said=devices, always=True),
+            Field("device", "Device", device, said=devices, always=True, groups=tuple(place.group for place in in_groups)),
             Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
         )),
         Part("parallel", "Several GPUs", (
@@ -231,6 +249,12 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
+def _group_order(place: Place) -> tuple[int, int]:
+    """Servers of one generation stay together, the newest first."""
+    chips = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
+    return GROUPS.index(place.group.partition(",")[0]), -chips.index(place.group) if place.group in chips else 0
+
+
 def _about(known: Known, today: Date) -> tuple[str, ...]:
     late = [price for price in known.prices if price.is_old(today)]
     old = f" Those of {days(late)} were more than a year old when this page was made." if late else ""
@@ -241,14 +265,14 @@ def _about(known: Known, today: Date) -> tuple[str, ...]:
         f"All other GPUs: learned from {known.published.rows:,} steps that others published for {len(known.published.measured)} "
         "devices (docs/prediction.md). A device or precision that nobody published has a wider range."
         if known.published is not None else "Other devices: the roofline, scaled by what the literature reports, with its wide range.",
-        "The times in this page were worked out ahead at some batch sizes, with straight lines between them: they are within "
-        "1 % of those of 'perfctl predict'.",
+        "Python worked out what each model computes and moves and what a unit of it takes on each device; the page multiplies: "
+        "its times are within 0.5 % of those of 'perfctl predict'.",
         f"{traced} torchvision models were traced without data, for inputs as their weights state them."
         if traced else "No torchvision model is in this page: it was made without torch, or with --models none.",
         f"Prices: {len(known.prices)} offers that state their board, of {days(known.prices)}, {known.prices_from} "
         f"({'; '.join(sources(known.prices))}). Prices change: check before you rent.{old}"
         if known.prices else "There is no price in this page.",
-        "The devices are boards of servers and common cards; 'perfctl predict --device NAME' knows more, and takes peaks by hand.",
+        "The devices are those of docs/devices.md; 'perfctl predict --device-spec' takes the peaks of any other.",
         f"Memory is that of the tensors at the fullest moment, in the precision that is chosen, and {RESERVE / 1e9:.2f} GB that "
         "stay free on a GPU for the CUDA context, workspaces and the allocator (docs/formulas.md of perfctl).",
         "Not in the times: loading and preparing data, validation, checkpoints. Not in the costs: storage, traffic, the host's "

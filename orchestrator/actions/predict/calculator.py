@@ -27,7 +27,7 @@ from perfctl.orchestrator.actions.predict.predict import find_device
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.predict.traced_models import TRACED_IN, KeptModels, names_of, trace_all
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
+from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
 from perfctl.orchestrator.analyse.hardware.machines import Device
 from perfctl.orchestrator.analyse.memory import of_plan
 from perfctl.orchestrator.analyse.predict import published
@@ -140,7 +140,8 @@ def places(
         unsure = len(unsure_for(tuple(every), board)) if board is not None else 0
         link_gbs = board.gpu.link_gbs if board is not None else None
         link = f"{board.gpu.link}, data sheet" if board is not None else ""
-        yield Place(device.machine, device.source, link_gbs, link, offers, _watts(learned, device), unsure)
+        group = class_of(board.gpu) if board is not None else "this machine"
+        yield Place(device.machine, device.source, link_gbs, link, offers, _watts(learned, device), group, unsure)
 
 
 def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
