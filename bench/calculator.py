@@ -92,10 +92,12 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
-    from perfctl.orchestrator.actions.predict.calculator import in_page, names_of, planned_model, trace_all
+    from perfctl.orchestrator.actions.predict.calculator import planned_model
     from perfctl.orchestrator.actions.predict.prices import load
+    from perfctl.orchestrator.actions.predict.traced_models import names_of, trace_all
     from perfctl.orchestrator.analyse.hardware import machines
     from perfctl.orchestrator.analyse.hardware.gpus import BOARDS
+    from perfctl.orchestrator.analyse.predict import published
     from perfctl.orchestrator.analyse.predict.bench import measured_of
     from perfctl.orchestrator.analyse.predict.fit import fit_steps
     from perfctl.orchestrator.report.calculator import Known, Place, page_view
@@ -106,16 +108,14 @@ def page() -> tuple[str, str]:
     device = machines.of_measured(json.loads((DATA / "peaks.json").read_text(encoding="utf-8")))
     records = [measured_of(point, plan(point.model)) for point in read_points(DATA / "bench.json")]
     fit = fit_steps("tests/data/bench-cpu", records, device.machine)
-    boards = [
-        machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS if in_page(board)
-    ]
+    boards = [machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS]
     places = [Place(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
     names, _ = names_of(TRACED)
     traced, _ = trace_all(names, lambda *_: None)
     prices = load()
     forms = (f"resnet:depth=50,width={width}" for width in range(16, 16 + NETWORKS - len(PARAMETERS) - len(traced)))
     models = (*map(planned_model, (*PARAMETERS, *forms)), *traced)
-    known = Known(models, tuple(places), (fit,), tuple(records), prices.prices, prices.where)
+    known = Known(models, tuple(places), (fit,), tuple(records), prices.prices, published.load(), prices.where)
     return render_calculator(page_view(known, date="2026-11-22", version=__version__)), device.machine.name
 
 

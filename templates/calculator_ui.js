@@ -1,4 +1,4 @@
-// The page shows figures for the current choice. Times come from the grid that Python computed; the script multiplies prices.
+// The page shows figures for the current choice. Python computed amounts of work, costs and curves; the script multiplies them.
 const FIELDS = DATA.fields, MACHINES = new Map(DATA.machines.map((machine) => [machine.name, machine]));
 const BATCHES = Array.from({ length: 13 }, (_, n) => 2 ** n);
 
@@ -23,6 +23,37 @@ const onCurve = (grid, model, place, batch) => {
   const [value, low, high] = [1, 2, 3].map((n) => straight(grid, knots[left + n], knots[right + n], part));
   return { value, low, high };
 };
+// A step by the fit that ships: amounts of each part, on straight lines between batch sizes, times what a unit costs.
+const floats = (text) => new Float32Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+const amountsAt = (grid, model, key, batch) => {
+  const [list, text] = model.amounts[key], points = ((model.points ??= {})[key] ??= floats(text)), found = [];
+  for (let n = 0; n < points.length;) {
+    let end = n + 2, right;
+    while (end < points.length && points[end] !== 1) end += 2;
+    for (right = n + 2; right < end - 2 && points[right] < batch;) right += 2;
+    const part = right < end ? (batch - points[right - 2]) / (points[right] - points[right - 2]) : 0;
+    found.push(part ? points[right - 1] + part * (points[right + 1] - points[right - 1]) : points[n + 1]);
+    n = end;
+  }
+  return grid.lists[list].map(([work, place], row) => ({ work, place, amount: Math.max(found[row], 0) }));
+};
+const partsOf = (grid, model, choice) => {
+  const key = [grid.bytes[grid.precisions.indexOf(choice.precision)], choice.optimizer, choice.batch].join(), known = (model.parts ??= new Map());
+  if (known.size > 200) known.clear();
+  if (!known.has(key)) {
+    const rows = [...amountsAt(grid, model, key.split(",")[0], choice.batch), ...amountsAt(grid, model, choice.optimizer, choice.batch)], sums = new Float64Array(grid.limits.length);
+    for (const { place, amount } of rows) sums[place] += amount;
+    known.set(key, { rows, sums });
+  }
+  return known.get(key);
+};
+const costOf = (grid, choice) => grid.costs?.[grid.machines.indexOf(choice.device)]?.[grid.precisions.indexOf(choice.precision)];
+const rateOf = (grid, row, place) => (grid.open ??= floats(grid.rates))[row * grid.limits.length + place];
+const byParts = (grid, model, choice) => {
+  const { sums } = partsOf(grid, model, choice), [, rows, each, width, hostWidth] = costOf(grid, choice), host = each * model.operations;
+  const gpu = Math.min(...rows.map((row) => sums.reduce((sum, amount, place) => sum + amount * rateOf(grid, row, place), 0)));
+  return { value: Math.max(gpu, host), low: Math.max(gpu / width, host / hostWidth), high: Math.max(gpu * width, host * hostWidth) };
+};
 const cellOf = ({ grid, model }, choice) => {
   const place = grid.machines.indexOf(choice.device), layout = grid.layouts[model.layout];
   const cell = (place * grid.precisions.length + grid.precisions.indexOf(choice.precision)) * grid.optimizers.length + grid.optimizers.indexOf(choice.optimizer);
@@ -39,13 +70,22 @@ const stepOf = (network, choice) => {
     return { value, low, high, backward, way: "measured", source: `median of the steps measured on ${choice.device}`, coverage: null, whyNot: [], outside: [] };
   }
   const along = (curves) => (curves && curves[cell] >= 0 ? onCurve(grid, model, curves[cell], choice.batch) : null);
-  const span = times(along(layout.curve), along(layout.times)?.value ?? 1), part = along(layout.backward);
+  const span = said.way === "published" ? byParts(grid, model, choice) : times(along(layout.curve), along(layout.times)?.value ?? 1), part = along(layout.backward);
   const [, beyond] = model.beyond[layout.beyond[cell]].findLast(([from]) => from <= choice.batch) ?? [1, []];
   return { ...span, backward: part && part.value * span.value, way: said.way, source: named(said.source), coverage: said.coverage, whyNot: said.why_not.map(named), outside: [...beyond, ...said.outside.map(named)] };
 };
 // {work: {limit: amount}} of a step; only their ratios matter.
 const splitOf = (network, choice) => {
-  const { grid, model } = network, { cell, layout } = cellOf(network, choice), { splits, rows } = opened(grid, model), split = layout.split[cell], { batches: at, rows: works } = grid.rows[model.rows[split]], found = {};
+  const { grid, model } = network, { cell, layout, said } = cellOf(network, choice), found = {};
+  if (said.way === "published") {
+    const [own] = costOf(grid, choice);
+    for (const { work, place, amount } of partsOf(grid, model, choice).rows) {
+      const limits = (found[work] ??= {}), limit = grid.limits[place];
+      limits[limit] = (limits[limit] ?? 0) + amount * rateOf(grid, own, place);
+    }
+    return found;
+  }
+  const { splits, rows } = opened(grid, model), split = layout.split[cell], { batches: at, rows: works } = grid.rows[model.rows[split]];
   const right = Math.max(1, at.findIndex((batch, place) => batch >= choice.batch || place === at.length - 1)), part = (choice.batch - at[right - 1]) / (at[right] - at[right - 1]);
   works.forEach(([work, limit, optimizer], row) => {
     if (optimizer && optimizer !== choice.optimizer) return;
@@ -58,7 +98,7 @@ const roomOf = ({ grid, model }, choice) => {
   if (!model.lines) return null;
   const bytes = Object.hasOwn(model.lines, choice.precision) ? choice.precision : grid.same_bytes[choice.precision], place = grid.machines.indexOf(choice.device);
   const needed = Math.max(...model.lines[bytes][choice.optimizer].map(([fixed, perSample]) => fixed + perSample * choice.batch)), limit = MACHINES.get(choice.device).memory_bytes;
-  const largest = model.largest[bytes][choice.optimizer][place] ?? null, reserve = grid.reserves[place] ?? 0, whole = needed + reserve;
+  const largest = model.largest[bytes][choice.optimizer][grid.sizes[place]] ?? null, reserve = grid.reserves[place] ?? 0, whole = needed + reserve;
   return { needed, reserve, whole, limit, largest, fits: limit === null ? null : whole <= limit, close: limit !== null && whole > grid.close * limit, lacking: limit === null ? 0 : Math.max(whole - limit, 0) };
 };
 
@@ -148,7 +188,7 @@ const WAYS = {
   transferred: "Fitted to runs on another device, and moved by peaks and bandwidth", roofline: "From the roofline alone",
 };
 const PAY = { on_demand: "on demand", spot: "as spot instances" };
-const offerSaid = ({ price, instances }) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", price.date ? `(price of ${price.date})` : ""].filter(Boolean).join(" ");
+const offerSaid = ({ price, instances }, dated = true) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", dated && price.date ? `(price of ${price.date}${price.old ? ", more than a year old" : ""})` : ""].filter(Boolean).join(" ");
 const whyNoCost = (a) => {
   if (a.rentals.length) return `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table`;
   const { unsure } = DATA.machines.find((one) => one.name === choice.device), other = unsure ? `; ${unsure} may have it but do not state their form` : "";
@@ -196,7 +236,6 @@ const notesOf = (a) => {
   const { time, parallel: p } = a, notes = [[`${WAYS[time.way]}: ${time.source}${time.coverage === null ? "" : `; the range covers ${percent(time.coverage, 0)} of held-out cases`}.`, false]];
   for (const said of time.outside) notes.push([`Beyond the data: ${said}.`, true]);
   if (choice.precision === "mixed" && a.choice.precision === "fp32") notes.push([`A ${choice.device} has no tensor cores for bf16 or fp16: predicted in fp32.`, false]);
-  if (a.choice.precision === "bf16" || a.choice.precision === "fp16") notes.push(["Memory is worked out in fp32: under autocast activations take less.", false]);
   for (const said of a.notes) notes.push([`${said}.`, true]);
   for (const said of time.whyNot) if (said) notes.push([`Not ${said}.`, false]);
   if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.old ? "; more than a year old: check it" : ""}.`, a.offer.price.old]);
@@ -256,7 +295,7 @@ const tableOf = (host, heads, onHead) => {
 const sorts = [...byId("sorts").children], SORTED_BY = { cost: "cost", time: "training" };
 const pressed = (key) => { for (const button of sorts) button.setAttribute("aria-pressed", String(button.dataset.sort === key)); };
 const gpus = tableOf(byId("gpus"), [
-  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["offer", "text"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch"], ["rests on", "text"],
+  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["price of", "text", "the date of the price; more than a year old: check it before you rent"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch"], ["for", "text"], ["rests on", "text"],
 ], () => pressed(null));
 function showGpus(answers) {
   const able = (key) => answers.filter((a) => a.room?.fits !== false && a[key]), spans = (key) => able(key).map((a) => a[key].value), priced = able("cost").length;
@@ -273,11 +312,13 @@ function showGpus(answers) {
     const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
     if (room) memory.append(lacks ? make("s", {}, gigabytes(room.whole)) : `~ ${gigabytes(room.whole)}`);
     const largest = room && room.largest !== null ? make("td", { class: "est" }, `~ ${grouped(room.largest)}`) : nothingCell(room ? "without an end" : "not known");
-    const offer = at(a.offer) && offerSaid(a.offer), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
+    const offer = at(a.offer) && [a.offer.price.date && `${a.offer.price.date}${a.offer.price.old ? " (old)" : ""}`, offerSaid(a.offer, false)].filter(Boolean).join(", "), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
     if (offer && a.offer.price.date) offered.title = `${a.offer.price.date}, ${a.offer.price.source}`;
+    const unseen = a.time?.way === "published" && a.time.coverage === null, basis = textCell(a.time ? (unseen ? "published; not measured" : a.time.way) : DASH);
+    if (unseen) basis.title = a.time.outside.join("; ");
     const row = rowOf(
-      [first, estimated(at(a.training), trainings, why), estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), range, offered, textCell(a.choice.precision), estimated(at(a.step), steps, why), memory, largest, textCell(a.time?.way ?? DASH)],
-      [name, at(a.training)?.value ?? null, at(a.cost)?.value ?? null, at(a.training)?.low ?? null, offer, a.choice.precision, at(a.step)?.value ?? null, room?.whole ?? null, room?.largest ?? null, a.time?.way ?? null],
+      [first, estimated(at(a.training), trainings, why), estimated(at(a.cost), dollars, lacks ? "does not fit in memory" : a.time ? "no such price in the table" : reason), range, offered, textCell(a.choice.precision), estimated(at(a.step), steps, why), memory, largest, textCell(MACHINES.get(name).group), basis],
+      [name, at(a.training)?.value ?? null, at(a.cost)?.value ?? null, at(a.training)?.low ?? null, offer, a.choice.precision, at(a.step)?.value ?? null, room?.whole ?? null, room?.largest ?? null, MACHINES.get(name).group, basis.textContent],
     );
     if (name === choice.device) row.node.setAttribute("aria-current", "true");
     return row;
@@ -387,7 +428,8 @@ function update() {
   showAnswer(answer);
   showWork(answer);
   showCurve([...new Set([...BATCHES, choice.batch])].sort((a, b) => a - b).map((batch) => answerOf({ ...choice, batch })));
-  showGpus(DATA.machines.map(({ name }) => answerOf({ ...choice, device: name })));
+  const listed = DATA.machines.filter(({ name, group }) => choice.show === "all" || name === choice.device || group.split(",")[0] === choice.show);
+  showGpus(listed.map(({ name }) => answerOf({ ...choice, device: name })));
   document.documentElement.dataset.answered = (performance.now() - began).toFixed(2);
   clearTimeout(saving);
   saving = setTimeout(() => history.replaceState(null, "", writeChoice(choice)), 200);
@@ -397,6 +439,9 @@ function showAll() {
   takeModel(choice.model);
 }
 shows.sort = () => { pressed(choice.sort); gpus.rising(SORTED_BY[choice.sort]); };
+const groups = [...byId("groups").children];
+shows.show = () => { for (const button of groups) button.setAttribute("aria-pressed", String(button.dataset.show === choice.show)); };
+for (const button of groups) button.addEventListener("click", () => { choice.show = button.dataset.show; shows.show(); update(); });
 for (const button of sorts) button.addEventListener("click", () => { choice.sort = button.dataset.sort; shows.sort(); update(); });
 for (const field of FIELDS) if (boxes[field.key]) shows[field.key] = connect(boxes[field.key], field, () => choice[field.key], (value) => { choice[field.key] = value; update(); });
 byId("measures").append(...MEASURES.map((entry) => {

@@ -1,7 +1,9 @@
 """The calculator's page: its controls, its sources, and the numbers that Python worked out, as compact JSON.
 
-The page computes no time and no memory: it interpolates between the knots of ``analyse.predict.grid`` on a straight line.
-Numbers of a curve are 16-bit levels, whose logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
+A step by the fit that ships is the product of two tables of ``analyse.predict.published_table``, amounts of a model and costs
+of a device, so that 84 models on 99 devices stay small. Every other step is a curve of ``analyse.predict.grid``. The page reads
+between two batch sizes on a straight line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose
+logarithms are evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
 """
 
 from __future__ import annotations
@@ -12,25 +14,28 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date as Date
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import log
 from typing import Any
 
 from perfctl.orchestrator.analyse.cost import CLOSE
+from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
 from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine, largest_fitting, reserve_on, upper
 from perfctl.orchestrator.analyse.memory.trace import RESERVE
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Network, Split, grid_of
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, PROBE, Cell, Grid, Network, Split, grid_of
 from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured
-from perfctl.orchestrator.analyse.predict.predict import PRECISIONS
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, element_bytes
+from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, limit_of
 from perfctl.orchestrator.analyse.predict.published import Published
+from perfctl.orchestrator.analyse.predict.published_table import Amount, Amounts, costs
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 from perfctl.orchestrator.analyse.prices import Price
 from perfctl.orchestrator.report.prices import days, sources
 
-FORMAT = "perfctl grid 1"
+FORMAT = "perfctl grid 2"
 LEVELS, LEAST = 2000, 1e-7
 """Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
 _SLIDERS = {
@@ -46,6 +51,8 @@ WORK = {
     "overhead": "overhead of a step",
 }  # fmt: skip
 """Group of work -> its name on the page."""
+GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
+"""Order of the devices in the list: the first word of a group."""
 MIXED = "mixed"
 """What the page calls :func:`mixed_on`."""
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
@@ -64,6 +71,7 @@ class Model:
     network: Network
     lines: Lines | None
     """None: not known."""
+    amounts: Amounts
     notes: tuple[str, ...] = ()
 
 
@@ -80,6 +88,8 @@ class Place:
     """Numbers of the prices that have it."""
     watts: Mapping[str, tuple[float, str]]
     """Model, or "" for all others -> (W of one, source). Empty: not known."""
+    group: str = "this machine"
+    """What it is made for, as lists of devices are headed."""
     unsure: int = 0
     """Offers that may have it but do not state their form."""
 
@@ -121,14 +131,18 @@ class Field:
     """(value, how it is written) of a list to pick from; empty for a number."""
     always: bool = False
     """Stands in every link."""
+    groups: tuple[str, ...] = ()
+    """Heading of each of ``said``; empty without headings."""
 
     @property
     def data(self) -> dict[str, Any]:
         """For the scripts."""
-        found = {key: value for key, value in asdict(self).items() if key not in ("said", "unit")}
+        found = {key: value for key, value in asdict(self).items() if key not in ("said", "unit", "groups")}
         return found | {"options": [value for value, _ in self.said] or None}
 
 
+SHOW = Field("show", "Which devices", "all", said=(("all", "all"), *((one, one) for one in GROUPS[1:])))
+"""Another: which rows it has."""
 SORT = Field("sort", "Sort the devices", "cost", said=(("cost", "cheapest first"), ("time", "fastest first")))
 """A switch above the table of devices."""
 
@@ -148,6 +162,7 @@ class CalculatorView:
 
     parts: tuple[Part, ...]
     sort: Field
+    show: Field
     about: tuple[str, ...]
     made: str
     data: Mapping[str, Any]
@@ -161,7 +176,12 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
     network, *parts = _controls(known, first)
     today = Date.fromisoformat(date)
-    fields = (Field("model", "model", first, always=True), *(field for part in parts for field in part.fields), SORT)
+    fields = (
+        Field("model", "model", first, always=True),
+        *(field for part in parts for field in part.fields),
+        SORT,
+        SHOW,
+    )
     machines = [place.machine for place in known.places]
     price = ("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source")
     data = {
@@ -170,14 +190,16 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
             {"name": place.machine.name, "kind": place.machine.kind, "memory_bytes": place.machine.memory_bytes,
              "source": place.source, "mixed": mixed_on(place.machine),
              "link_gbs": place.link_gbs, "link": place.link, "offers": list(place.offers), "unsure": place.unsure,
-             "watts": dict(place.watts)}
+             "watts": dict(place.watts), "group": place.group}
             for place in known.places
         ],
         "prices": [{name: getattr(one, name) for name in price} | {"old": one.is_old(today)} for one in known.prices],
         "fields": [one.data for one in fields],
     }  # fmt: skip
     made = f"perfctl {version} calculator, made on {date}."
-    return CalculatorView((network, *parts), SORT, (*_about(known, today), *known.notes, *known.left_out), made, data)
+    return CalculatorView(
+        (network, *parts), SORT, SHOW, (*_about(known, today), *known.notes, *known.left_out), made, data
+    )
 
 
 def mixed_on(machine: Machine) -> str:
@@ -194,7 +216,8 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
         ("tf32", "tf32"), ("bf16", "bf16, autocast"), ("fp16", "fp16, autocast"),
     )  # fmt: skip
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-    devices = tuple((place.machine.name, place.machine.name) for place in known.places)
+    in_groups = sorted(known.places, key=_group_order)
+    devices = tuple((place.machine.name, place.machine.name) for place in in_groups)
     device = next((name for name, _ in devices if name.startswith("A100 SXM4 40")), devices[0][0])
     count: dict[str, Any] = {"low": 1, "whole": True, "always": True}
     return (
@@ -210,7 +233,7 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
             Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
         )),
         Part("device", "Device", (
-            Field("device", "Device", device, said=devices, always=True),
+            Field("device", "Device", device, said=devices, always=True, groups=tuple(place.group for place in in_groups)),
             Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
         )),
         Part("parallel", "Several GPUs", (
@@ -226,6 +249,12 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
+def _group_order(place: Place) -> tuple[int, int]:
+    """Servers of one generation stay together, the newest first."""
+    chips = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
+    return GROUPS.index(place.group.partition(",")[0]), -chips.index(place.group) if place.group in chips else 0
+
+
 def _about(known: Known, today: Date) -> tuple[str, ...]:
     late = [price for price in known.prices if price.is_old(today)]
     old = f" Those of {days(late)} were more than a year old when this page was made." if late else ""
@@ -236,15 +265,15 @@ def _about(known: Known, today: Date) -> tuple[str, ...]:
         f"All other GPUs: learned from {known.published.rows:,} steps that others published for {len(known.published.measured)} "
         "devices (docs/prediction.md). A device or precision that nobody published has a wider range."
         if known.published is not None else "Other devices: the roofline, scaled by what the literature reports, with its wide range.",
-        "The times in this page were worked out ahead at some batch sizes, with straight lines between them: they are within "
-        "1 % of those of 'perfctl predict'.",
+        "Python worked out what each model computes and moves and what a unit of it takes on each device; the page multiplies: "
+        "its times are within 0.5 % of those of 'perfctl predict'.",
         f"{traced} torchvision models were traced without data, for inputs as their weights state them."
         if traced else "No torchvision model is in this page: it was made without torch, or with --models none.",
         f"Prices: {len(known.prices)} offers that state their board, of {days(known.prices)}, {known.prices_from} "
         f"({'; '.join(sources(known.prices))}). Prices change: check before you rent.{old} "
         "Offers whose price has no known date are not in this page."
         if known.prices else "There is no price in this page.",
-        "The devices are boards of servers and common cards; 'perfctl predict --device NAME' knows more, and takes peaks by hand.",
+        "The devices are those of docs/devices.md; 'perfctl predict --device-spec' takes the peaks of any other.",
         f"Memory is that of the tensors at the fullest moment, in the precision that is chosen, and {RESERVE / 1e9:.2f} GB that "
         "stay free on a GPU for the CUDA context, workspaces and the allocator (docs/formulas.md of perfctl). The largest batch is a "
         "bound: 'perfctl predict' replays the allocator, which cannot use every byte, and may find a few samples less.",
@@ -275,23 +304,24 @@ def grid_data(
 ) -> dict[str, Any]:
     """Times of all models on all machines. Cells are in the order of machines, precisions, optimizers.
 
-    ``layouts``: of each cell its sentences (``said``), curves and split, shared by models that have them alike. A curve is
+    ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models that have them alike. A curve is
     a row of knots, each four 16-bit numbers: batch - 1, then value, low and high as levels; a new one begins with batch 1.
+    ``costs``: of each machine and precision by the fit that ships (:class:`published_table.Cost`), rows of ``rates``.
     """
-    said, layouts, rows = _Once(), _Once(), _Once()
+    said, layouts, rows, lists = _Once(), _Once(), _Once(), _Once()
+    general = _General(machines, measured, fits, published, said)
+    sizes = list(dict.fromkeys(map(_size, machines)))
     found = []
     for model in models:
-        grid = grid_of(model.network, machines, measured, fits, published)
         beyond = _Once()
-        places = {name: [-1 if (place := getattr(cell, name)) is None else place for cell in grid.cells]
-                  for name in ("times", "backward")}  # fmt: skip
+        cells, grid = general.cells(model)
+        places = {name: [-1 if (place := getattr(cell, name)) is None else place for _, cell in cells]
+                  for name in ("curve", "split", "times", "backward")}  # fmt: skip
         layout = {
-            "said": [said.place(_said(cell, *_names(place, model, machines))) for place, cell in enumerate(grid.cells)],
-            "curve": [-1 if cell.basis is None else cell.curve for cell in grid.cells],
-            "split": [cell.split for cell in grid.cells],
+            "said": [words for words, _ in cells],
             **{name: found for name, found in places.items() if max(found, default=-1) >= 0},
-            "beyond": [beyond.place(cell.beyond) for cell in grid.cells],
-        }  # fmt: skip
+            "beyond": [beyond.place(cell.beyond) for _, cell in cells],
+        }
         worked = [
             {
                 "batches": split.batches,
@@ -300,17 +330,21 @@ def grid_data(
             for split in grid.splits
         ]  # (work, limit, optimizer or "" for all) of each row
         knots = [knot for curve in grid.curves for knot in curve]
-        found.append(_model(model, machines) | {
+        found.append(_model(model, sizes) | {
             "layout": layouts.place(layout), "beyond": beyond.items,
             "knots": packed([number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]),
             "rows": [rows.place(row) for row in worked],
             "splits": packed([level(amount) for split in grid.splits for part, _ in _parts(split) for amount in part.amounts]),
+            **(_amounts(model.amounts, lists) if published is not None else {}),
         })  # fmt: skip
     return {
         "format": FORMAT, "machines": [machine.name for machine in machines], "precisions": PRECISIONS,
         "optimizers": OPTIMIZERS, "largest": LARGEST, "levels": LEVELS, "least": LEAST, "close": CLOSE,
+        "sizes": [sizes.index(_size(machine)) for machine in machines],
         "reserves": [reserve_on(machine.kind) for machine in machines], "same_bytes": SAME_BYTES,
-        "said": said.items, "layouts": layouts.items, "rows": rows.items, "models": found,
+        "bytes": [element_bytes(precision) for precision in PRECISIONS], "limits": [LIMITS[limit_of(part)] for part in PARTS],
+        "said": said.items, "layouts": layouts.items, "rows": rows.items, "lists": lists.items, "models": found,
+        **(_costs(published, machines) if published is not None else {}),
         "measured": [
             {"model": one.case.model, "machine": one.machine, "batch": one.case.batch, "precision": one.case.precision,
              "optimizer": one.case.optimizer, "seconds": one.seconds, "low": min(one.low, one.seconds),
@@ -318,6 +352,68 @@ def grid_data(
             for one in measured
         ],
     }  # fmt: skip
+
+
+class _General:
+    """Cells of all models. Where a device has no fit and no measured step of its own, its words are those of every model."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        measured: Sequence[Measured],
+        fits: Sequence[StepFitted],
+        published: Published | None,
+        said: _Once,
+    ) -> None:
+        self.machines, self.measured, self.fits, self.published, self.said = machines, measured, fits, published, said
+        own = {one.machine.name for one in fits} | {one.machine for one in measured}
+        self.plain = [published is not None and one.kind == "gpu" and one.name not in own for one in machines]
+        self.known: dict[str, list[tuple[int, Cell]]] = {}
+
+    def cells(self, model: Model) -> tuple[list[tuple[int, Cell]], Grid]:
+        """(the place of its words, the cell) of each; the curves and splits that cells point at."""
+        plain = self.plain if model.network.works else [False] * len(self.machines)
+        missing = [
+            one for one, shared in zip(self.machines, plain, strict=True) if not shared or one.name not in self.known
+        ]
+        grid = grid_of(model.network, missing, self.measured, self.fits, self.published)
+        made = iter(
+            [
+                (self.said.place(_said(cell, *_names(place, model, missing))), cell)
+                for place, cell in enumerate(grid.cells)
+            ]
+        )
+        found = []
+        for machine, shared in zip(self.machines, plain, strict=True):
+            mine = self.known.get(machine.name) if shared else None
+            mine = mine or list(islice(made, len(PRECISIONS) * len(OPTIMIZERS)))
+            if shared:
+                self.known[machine.name] = mine
+            found += mine
+        return found, grid
+
+
+def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
+    """``amounts``: by bytes of an activation and by optimizer, [place in ``lists`` of (work, part), the points of all].
+
+    Points are pairs of 32-bit floats, batch and amount; a new row begins with batch 1.
+    """
+
+    def written(rows: Sequence[Amount]) -> tuple[int, str]:
+        names = [(WORK[row.group], row.part) for row in rows]
+        return lists.place(names), floats([value for row in rows for point in row.points for value in point])
+
+    parts = {str(size): written(rows) for size, rows in known.steps.items()}
+    parts |= {name: written(rows) for name, rows in known.optimizers.items()}
+    return {"amounts": parts, "operations": known.operations}
+
+
+def _costs(fit: Published, machines: Sequence[Machine]) -> dict[str, Any]:
+    found = costs(fit, [one for one in machines if one.kind == "gpu"], PRECISIONS)
+    return {
+        "costs": [[found.of.get((one.name, precision)) for precision in PRECISIONS] for one in machines],
+        "rates": floats([rate for row in found.rows for rate in row]),
+    }
 
 
 class _Once:
@@ -355,16 +451,22 @@ def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _model(model: Model, machines: Sequence[Machine]) -> dict[str, Any]:
-    """A largest batch is None where the memory is not known or sets no end."""
+def _size(machine: Machine) -> float | None:
+    """Bytes for a step."""
+    return machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind)
+
+
+def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
+    """A largest batch, one for each size of memory, is None where the memory is not known or sets no end."""
     network, lines = model.network, model.lines
-    sizes = [machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind) for machine in machines]
     return {
         "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
         "names": dict(network.names),
         "lines": lines and {precision: {name: _lines(of) for name, of in each.items()} for precision, each in lines.items()},
         "largest": lines and {
-            precision: {name: [None if size is None else largest_fitting(of, size) for size in sizes] for name, of in each.items()}
+            precision: {
+                name: [None if size is None else largest_fitting(of, size) for size in sizes] for name, of in each.items()
+            }
             for precision, each in lines.items()
         },
     }  # fmt: skip
@@ -392,3 +494,8 @@ def level(value: float) -> int:
 def packed(numbers: Sequence[int]) -> str:
     """16-bit numbers, little end first, in base64."""
     return b64encode(struct.pack(f"<{len(numbers)}H", *numbers)).decode("ascii")
+
+
+def floats(numbers: Sequence[float]) -> str:
+    """32-bit floats, little end first, in base64."""
+    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")

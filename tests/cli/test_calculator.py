@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.actions.predict import calculator as actions
-from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers, names_of, trace_all
+from perfctl.orchestrator.actions.predict import traced_models
+from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
+from perfctl.orchestrator.actions.predict.traced_models import KeptModels, names_of, trace_all
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 
@@ -46,7 +48,7 @@ def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
 def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(actions, "find_spec", lambda name: None)
+    monkeypatch.setattr(traced_models, "find_spec", lambda name: None)
     assert run(["calculator", "--out", str(tmp_path / "c.html"), "--store", str(tmp_path / "no.db")]) == 0
     said = capsys.readouterr()
     assert "warning: torchvision is not installed: only the families are in the page" in said.err
@@ -55,14 +57,14 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         names_of("resnet18")
 
 
-def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_four_megabytes(page: Path) -> None:
+def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(page: Path) -> None:
     """84 models: 21 times what the four of this page take, and everything else once."""
     text = page.read_text(encoding="utf-8")
     data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
     models = data["grid"]["models"]
     four = len(json.dumps(models, separators=(",", ":")))
     assert len(models) == 4
-    assert len(text.encode()) - four + 21 * four < 4e6
+    assert len(text.encode()) - four + 21 * four < 2e6
 
 
 def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_is_damaged(
@@ -70,14 +72,14 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 ) -> None:
     pytest.importorskip("torchvision")
     cache, traced = tmp_path / "deep" / "models.json", []
-    first, left_out = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), cache)
-    assert traced == [("working out squeezenet1_1", 0, 1)] and left_out == ()
-    again, _ = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), cache)
-    assert len(traced) == 1 and again == first, "nothing was traced"
-    for damaged in ("", "{}", '{"key": 1, "models": []}', cache.read_text().replace('"works": [[', '"works": [["x", ')):
+    first, left_out = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache))
+    assert traced == [("working out squeezenet1_1", 0, 1), ("worked out squeezenet1_1", 1, 1)] and left_out == ()
+    again, _ = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache))
+    assert len(traced) == 2 and again == first, "nothing was traced"
+    for damaged in ("", "{}", '{"key": 1, "models": []}', cache.read_text().replace('"works":[[', '"works":[["x",')):
         cache.write_text(damaged)
-        monkeypatch.setattr(actions, "_traced", lambda model: "not now")
-        assert trace_all(("squeezenet1_1",), lambda *said: None, cache) == (
+        monkeypatch.setattr(traced_models, "traced", lambda model: "not now")
+        assert trace_all(("squeezenet1_1",), lambda *said: None, KeptModels(cache)) == (
             (), ("squeezenet1_1 is not among them: not now.",)
         ), damaged  # fmt: skip
 

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from perfctl.records.paper import ModuleSeen, OpShape
+from perfctl.workloads.tracing import meta_results
 from perfctl.workloads.tracing.composites import kind_of
 
 Attributes = Tuple[Tuple[str, Any], ...]
@@ -166,7 +167,7 @@ def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     shaped = _SHAPED.get(name)
     if shaped is None or not any(map(_is_on_meta, args)):
         try:
-            return func(*args, **kwargs)
+            return meta_results.run(func, args, kwargs)
         except RuntimeError as error:
             if "not on the expected device meta" not in str(error):
                 raise

@@ -140,6 +140,18 @@ class Board:
         return self.gpu.name if len(self.gpu.memory_gb) == 1 else f"{self.gpu.name} {self.memory_gb} GB"
 
 
+def class_of(gpu: Gpu) -> str:
+    """ "data centre, Hopper", "workstation", "consumer" or "AMD"."""
+    if gpu in AMD:
+        return "AMD"
+    if re.match(r"(RTX [A-Z]*A\d|Quadro|RTX PRO|RTX \d+ Ada|T\d+ Laptop)", gpu.name):
+        return "workstation"
+    if gpu.name.startswith(("RTX", "GTX", "Titan")):
+        return "consumer"
+    made = architecture(gpu.capability)
+    return f"data centre, {made.name}" if made is not None else "data centre"
+
+
 BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
 
 _MAKERS = {"nvidia", "amd", "instinct", "tesla", "geforce", "quadro", "rtx", "gtx", "generation", "gpu"}

@@ -1,4 +1,7 @@
-"""Step times of one network on every device, in every precision, over all batch sizes: knots with straight lines between."""
+"""Step times of one network on every device, in every precision, over all batch sizes: knots with straight lines between.
+
+Of a step by the fit that ships only the words are here: ``published_table`` has its numbers.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,19 @@ from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import predict, step_parts
-from perfctl.orchestrator.analyse.predict import published as shipped
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec, element_bytes
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, Basis
 from perfctl.orchestrator.analyse.predict.published import Published
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted, moved, phases_of, predict_step, weighed
-from perfctl.orchestrator.analyse.predict.step_parts import PARTS, Floor, Rates, floor_seconds, optimizer_seconds, parts
+from perfctl.orchestrator.analyse.predict.step_parts import Floor, Rates, floor_seconds, optimizer_seconds, parts
 
 LARGEST = 65_536
 TOLERANCE = 0.004
 """Largest error of a line, as a share of the prediction."""
 ENDS = (1, 4096)
 """Batch sizes of a roofline split, whose parts are straight lines in batch."""
-THREE = (1, 16, 512)
-"""Batch sizes of a split by the published fit, whose parts are almost straight between and above these."""
 OCTETS = (1, 8, 64, 512, 4096)
 """Batch sizes of a fitted split, whose parts may begin at some size."""
-PLACES = {name: place for place, name in enumerate(PARTS)}
 PROBE = 65_521
 """A batch size that nobody measured, so that a sentence about it holds for all."""
 
@@ -46,6 +45,7 @@ Curve = tuple[Knot, ...]
 Rows = dict[tuple[str, str], list[float]]
 """(group, limit) -> amount at each batch size of a split."""
 Made = TypeVar("Made")
+Point = TypeVar("Point", bound=tuple[float, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,13 @@ class Cell:
     basis: Basis | None
     """None: nothing can be predicted, for ``reason``."""
     reason: str = ""
-    curve: int = 0
+    curve: int | None = None
+    """None: by ``published_table``."""
     times: int | None = None
     """A curve that multiplies the seconds. None: by 1."""
     backward: int | None = None
     """A curve with the part of the step that is its backward. None: not known."""
-    split: int = 0
+    split: int | None = None
     source: str = ""
     coverage: float | None = None
     outside: tuple[str, ...] = ()
@@ -146,24 +147,28 @@ def curve_of(at: Callable[[int], tuple[float, float, float]], steps: int = 2) ->
             if abs(left + part * (right - left) - value) > TOLERANCE / 2 * abs(value):
                 open_pairs += ((a, middle), (middle, b))
                 break
-    points = [found[batch] for batch in sorted(found)]
-    kept, place = [points[0]], 0
+    return tuple(thinned([found[batch] for batch in sorted(found)], TOLERANCE))
+
+
+def thinned(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
+    """Those of ``points`` (batch, values) that lines between need to be within ``tolerance`` of all, as a share of each."""
+    yield points[0]
+    place = 0
     while place < len(points) - 1:
-        place = _reach(points, place)
-        kept.append(points[place])
-    return tuple(kept)
+        place = _reach(points, place, tolerance)
+        yield points[place]
 
 
-def _reach(points: Sequence[Knot], start: int) -> int:
+def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
     """The last point that a line from ``start`` reaches within the tolerance of all points between."""
     first, *origin = points[start]
-    least, most, reached = [float("-inf")] * 3, [float("inf")] * 3, start + 1
+    least, most, reached = [float("-inf")] * len(origin), [float("inf")] * len(origin), start + 1
     for place, (batch, *values) in enumerate(points[start + 1 :], start + 1):
         run = batch - first
         slopes = [(value - base) / run for value, base in zip(values, origin, strict=True)]
         if all(low <= slope <= high for low, slope, high in zip(least, slopes, most, strict=True)):
             reached = place
-        gives = [TOLERANCE * abs(value) / run for value in values]
+        gives = [tolerance * abs(value) / run for value in values]
         least = [max(low, slope - give) for low, slope, give in zip(least, slopes, gives, strict=True)]
         most = [min(high, slope + give) for high, slope, give in zip(most, slopes, gives, strict=True)]
         if any(low > high for low, high in zip(least, most, strict=True)):
@@ -181,8 +186,6 @@ class _Maker:
         self.known: dict[Hashable, int] = {}
         self.floor_at = cache(lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates))
         self.own_at: dict[Hashable, float] = {}
-        self.kept: shipped.Kept = {}
-        self.units: dict[tuple[int, int, str], tuple[tuple[str, int, float], ...]] = {}
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
     def add(
@@ -200,12 +203,13 @@ class _Maker:
         except ValueError as error:
             self.grid.cells.append(Cell(None, str(error)))
             return
+        if basis.published is not None:
+            source, coverage, outside = predict.published_words(basis.published, case, machine)
+            self.grid.cells.append(Cell(basis, source=source, coverage=coverage, outside=outside))
+            return
         found = predict.time_from(basis, case, machine)
         cell = Cell(basis, source=found.source, coverage=found.coverage)
-        if basis.published is not None:
-            filled = self._published(replace(cell, outside=found.outside), basis.published, case, machine)
-        else:
-            filled = self._fitted(cell, basis.fit, case, machine) if basis.fit else self._roofline(cell, case, machine)
+        filled = self._fitted(cell, basis.fit, case, machine) if basis.fit else self._roofline(cell, case, machine)
         self.grid.cells.append(filled)
 
     def _place(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
@@ -227,48 +231,6 @@ class _Maker:
             self.grid.splits, rates, lambda: roofline_split(self.floors, rates, case.parameters, machine)
         )
         return replace(cell, curve=curve, split=split)
-
-    def _published(self, cell: Cell, fit: Published, case: StepSpec, machine: Machine) -> Cell:
-        costs = shipped.on_machine(fit, case, machine)
-        # Precisions with equal peaks have equal times: fp16 and bf16 on tensor cores, TF32 where there is none.
-        tf32 = case.precision == "tf32" and costs.regime.tensor
-        key = (machine.name, shipped.peaks_of(machine, case.precision), costs.regime, tf32)
-
-        around = shipped.around(fit, case, machine)
-
-        def at(batch: int) -> tuple[float, float, float]:
-            return around.of(shipped.gpu_seconds(fit, replace(case, batch=batch), machine, self.kept))
-
-        return replace(
-            cell, curve=self._place(self.grid.curves, (*key, case.optimizer), lambda: curve_of(at)),
-            split=self._place(self.grid.splits, key, lambda: self._published_split(costs, case)),
-        )  # fmt: skip
-
-    def _published_split(self, costs: shipped.OnMachine, case: StepSpec) -> Split:
-        """As :func:`fitted_split`, from amounts that are the same on every machine."""
-        rows: Rows = defaultdict(lambda: [0.0] * len(THREE))
-        optimizers: dict[str, Rows] = {name: defaultdict(lambda: [0.0] * len(THREE)) for name in OPTIMIZERS}
-        for place, batch in enumerate(THREE):
-            for group, part, amount in self._units(element_bytes(case.precision), batch):
-                if group != "optimizer":
-                    rows[group, predict.limit_of(PARTS[part])][place] += costs.rates[part] * amount
-        for name, into in optimizers.items():
-            for group, part, amount in self._units(element_bytes(case.precision), 1, name):
-                if group == "optimizer":
-                    key = group, predict.limit_of(PARTS[part])
-                    into[key] = [value + costs.rates[part] * amount for value in into[key]]
-        return Split(THREE, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
-
-    def _units(self, size: int, batch: int, optimizer: str = OPTIMIZERS[0]) -> tuple[tuple[str, int, float], ...]:
-        """(group, place in PARTS, FLOPs, bytes or count) of a step, added up."""
-        key = (size, batch, optimizer)
-        if key not in self.units:
-            sums: dict[tuple[str, int], float] = defaultdict(float)
-            case = self.network.case(batch, "fp32" if size > 2 else "fp16", optimizer)
-            for group, part, amount in predict.amounts_of(case, shipped.UNIT):
-                sums[group, PLACES[part]] += amount
-            self.units[key] = tuple((*pair, amount) for pair, amount in sums.items() if amount)
-        return self.units[key]
 
     def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
         own, key = machine.name == fit.machine.name, (fit.name, case.optimizer)

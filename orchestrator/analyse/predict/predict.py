@@ -309,13 +309,18 @@ def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machi
     bounded = replace(case, works=tuple(work for work in case.works if work.kind in HEAVY)) if case.compiled else case
     floor = step_parts.roofline(bounded, shipped.as_computed(machine, case.precision))
     found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
-    known = shipped.is_measured(fit, case, machine)
+    source, coverage, outside = published_words(fit, case, machine)
     host, gpu = shipped.host_seconds(fit, case), shipped.gpu_seconds(fit, case, machine)
     return StepTime(
-        case, machine, found.seconds, found.low, found.high, basis.way, shipped.words(fit), floor,
-        shipped.COVERED if known else None, basis.why_not, shipped.outside(fit, case, machine),
+        case, machine, found.seconds, found.low, found.high, basis.way, source, floor, coverage, basis.why_not, outside,
         shipped.phases_of(costs, case, found.seconds), host=host, gpu=gpu,
     )  # fmt: skip
+
+
+def published_words(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, float | None, tuple[str, ...]]:
+    """(source, coverage, what was not measured) of a step by the fit that ships: the same at every batch size."""
+    known = shipped.is_measured(fit, case, machine)
+    return shipped.words(fit), shipped.COVERED if known else None, shipped.outside(fit, case, machine)
 
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:

@@ -306,27 +306,28 @@ def _below(peaks: tuple[float, float, float], precision: str, machines: tuple[st
     return tuple(found)
 
 
-Kept = dict[tuple[str, str, int], dict[str, float]]
-"""(precision, optimizer, batch) -> machine -> seconds of the GPU, of one network."""
+def rates(fit: Published, case: StepSpec, machine: Machine) -> tuple[float, ...]:
+    """Seconds for one unit of each part. Raises ValueError without a peak for the precision."""
+    return on_machine(fit, case, machine).rates
 
 
-def gpu_seconds(fit: Published, case: StepSpec, machine: Machine, kept: Kept | None = None) -> float:
-    """Of the GPU alone. Raises ValueError without a peak for the precision.
+def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[float, ...], ...]:
+    """Rates that the machine is not slower by: those of weaker machines and, for TF32, those of fp32.
 
-    kept: what was worked out for this network before; filled in.
+    Raises ValueError without a peak for the precision.
     """
     lower = _below(peaks_of(machine, case.precision), case.precision)
-    kept, asked = {} if kept is None else kept, (case.precision, case.optimizer, case.batch)
-    known = kept.setdefault(asked, {})
-    if missing := [other for other in (machine, *lower) if other.name not in known]:
-        many = amounts(case)
-        for other in missing:
-            rates = on_machine(fit, case, other).rates
-            known[other.name] = sum(rates[place] * amount for place, amount in many)
-    best = min(known[machine.name], *(known[other.name] for other in lower)) if lower else known[machine.name]
-    if case.precision == "tf32":
-        return min(best, gpu_seconds(fit, replace(case, precision="fp32"), machine, kept))
-    return best
+    found = tuple(rates(fit, case, other) for other in lower)
+    if case.precision != "tf32":
+        return found
+    plain = replace(case, precision="fp32")
+    return (*found, rates(fit, plain, machine), *weaker(fit, plain, machine))
+
+
+def gpu_seconds(fit: Published, case: StepSpec, machine: Machine) -> float:
+    """Of the GPU alone. Raises ValueError without a peak for the precision."""
+    many, rows = amounts(case), dict.fromkeys((rates(fit, case, machine), *weaker(fit, case, machine)))
+    return min(sum(row[place] * amount for place, amount in many) for row in rows)
 
 
 def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float]:

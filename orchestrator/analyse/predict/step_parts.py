@@ -170,6 +170,13 @@ def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tu
     return tuple(found)
 
 
+def bends(work: Operation, size: int) -> tuple[int, ...]:
+    """Batch sizes between which the parts are straight lines over batch; ``size``: bytes of an activation."""
+    each = (work.inputs + work.outputs) * size
+    last = [int(held / each) for held in (SPILLED, OVERFLOW) if each]
+    return tuple(batch for one in last for batch in (one, one + 1))
+
+
 def _directions(work: Operation) -> float:
     """Products in backward for one in forward: one for each input that has a gradient."""
     weights = 1.0 if work.weights or work.kind in ("matmul", "attention") else 0.0

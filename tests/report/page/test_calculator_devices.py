@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.calculator import in_page
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, flops_per_second
 from perfctl.orchestrator.cli.main import run
 from tests.report.page.test_calculator_page import at, settled
@@ -39,7 +38,7 @@ def test_it_opens_in_mixed_precision_where_the_device_has_it_and_the_command_nam
         row.locator("td").nth(0).locator("button").inner_text(): row.locator("td").nth(5).inner_text()
         for row in visit.locator("#gpus tbody tr").all()
     }
-    for device in filter(in_page, BOARDS):
+    for device in BOARDS:
         paths = flops_per_second(device.gpu)
         best = "bf16" if "tensor bf16" in paths else "fp16" if "tensor fp16" in paths else "fp32"
         assert said[device.name] == best, device.name

@@ -1,0 +1,302 @@
+"""torchvision's models for the calculator's page: each is traced without data, once, and kept in the user's cache.
+
+A model takes half a second to four. Many are traced in several processes (``tracer.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import astuple
+from difflib import get_close_matches
+from importlib import metadata, resources
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from perfctl.orchestrator.actions.estimate import TRACED_AT, Request, Session, memory_pair, without_driver_warning
+from perfctl.orchestrator.actions.files import write_text
+from perfctl.orchestrator.actions.messages import Progress
+from perfctl.orchestrator.analyse.memory import by_batch
+from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
+from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network
+from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of
+from perfctl.orchestrator.analyse.predict.published_table import Amount, Amounts, amounts
+from perfctl.orchestrator.analyse.predict.step_parts import merged
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.report.calculator import Model
+from perfctl.workloads.models.find import ModelError
+
+TRACER = "perfctl.orchestrator.actions.predict.tracer"
+MANY = 8
+"""From so many models on, several processes trace them: each takes seconds to import torch."""
+TRACED_IN = ("fp32", "fp16")
+"""Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES), but see :func:`_precisions`."""
+FLOAT = 4
+"""Bytes of a parameter, and of each value that an optimizer keeps for it."""
+
+
+def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence). ``kept``: knows the names, too.
+
+    Raises UsageError for a name that torchvision has not.
+    """
+    if asked == "none":
+        return (), ()
+    if find_spec("torchvision") is None:
+        if asked == "all":
+            missing = "torchvision is not installed: only the families are in the page (pip install 'perfctl[torch]')."
+            return (), (missing,)
+        raise ToolMissing("`models`: torchvision is not installed", "pip install 'perfctl[torch]', or take none")
+    known = _all_names(kept or KeptModels())
+    if asked == "all":
+        return known, ()
+    names = tuple(dict.fromkeys(name.strip().removeprefix("torchvision:") for name in asked.split(",")))
+    for name in names:
+        if ":" in name:
+            said = f"`models`: '{name}' is not a model of torchvision, and the page holds no others"
+            raise UsageError(said, f"Run 'perfctl predict {name}'")
+        if name not in known:
+            close = get_close_matches(name, known, 5)
+            raise UsageError(f"`models`: torchvision has no classification model '{name}'",
+                             f"Close: {', '.join(close)}" if close else "Say all, none, or resnet50,vgg16")  # fmt: skip
+    return names, ()
+
+
+def _all_names(kept: KeptModels) -> tuple[str, ...]:
+    """From the cache, where it has them: torchvision takes seconds to import."""
+    if not kept.all_names:
+        from torchvision import models
+
+        kept.name_all(models.list_models(module=models))
+        kept.write()
+    return kept.all_names
+
+
+def trace_all(
+    names: Sequence[str], progress: Progress, kept: KeptModels | None = None, jobs: int | None = None
+) -> tuple[tuple[Model, ...], tuple[str, ...]]:
+    """(models, why others are not among them). ``kept``: those of before; it keeps these for the next time.
+
+    ``jobs``: processes that trace; None for one a core where there are MANY.
+    """
+    kept = kept or KeptModels()
+    missing = [name for name in names if kept.model(name) is None]
+    failed: dict[str, str] = {}
+    try:
+        for place, (name, found) in enumerate(_all_traced(missing, jobs, progress), 1):
+            progress(f"worked out {name}", place, len(missing))
+            if isinstance(found, Model):
+                kept.add(name, found)
+            else:
+                failed[name] = found
+    finally:
+        kept.write()
+    models = tuple(model for name in names if (model := kept.model(name)) is not None)
+    return models, tuple(f"{name} is not among them: {why}." for name, why in failed.items())
+
+
+def _all_traced(names: Sequence[str], jobs: int | None, progress: Progress) -> Iterator[tuple[str, Model | str]]:
+    """Each name with its model, or why there is none, as they are done."""
+    if jobs is None:
+        jobs = len(os.sched_getaffinity(0)) if len(names) >= MANY else 1
+    if jobs == 1:
+        with without_driver_warning():
+            for place, name in enumerate(names):
+                progress(f"working out {name}", place, len(names))
+                yield name, traced(f"torchvision:{name}")
+        return
+    # Models of one name have layers in common, and a process works the results of equal operators out once.
+    alike = [list(each) for _, each in groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])]
+    tracers = _Tracers(sorted(alike, key=len, reverse=True), min(jobs, len(alike)))
+    try:
+        for _ in names:
+            yield tracers.answers.get()
+    finally:
+        tracers.stop()
+
+
+class _Tracers:
+    """A thread for each process, which hands it names, some at a time. Every name gets an answer."""
+
+    def __init__(self, groups: Sequence[Sequence[str]], jobs: int) -> None:
+        self.answers = SimpleQueue[tuple[str, Model | str]]()
+        self._groups = deque(groups)
+        command, pipe = (sys.executable, "-P", "-m", TRACER), subprocess.PIPE
+        # A session of its own: Ctrl-C reaches this process only, which ends the others.
+        self._processes = [
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, encoding="utf-8")
+            for _ in range(jobs)
+        ]
+        self._threads = [Thread(target=self._hand_out, args=(one,), daemon=True) for one in self._processes]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """No process is left afterwards."""
+        self._groups.clear()
+        for process in self._processes:
+            process.kill()
+        for thread in self._threads:
+            thread.join()
+
+    def _hand_out(self, process: subprocess.Popen[str]) -> None:
+        with process:
+            while True:
+                try:
+                    names = self._groups.popleft()
+                except IndexError:
+                    return
+                for name, answer in zip(names, _asked(process, names), strict=True):
+                    self.answers.put((name, answer))
+
+
+def _asked(process: subprocess.Popen[str], names: Sequence[str]) -> Iterator[Model | str]:
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(OSError):
+        print(json.dumps(names), file=process.stdin, flush=True)
+    for _ in names:
+        try:
+            answer = json.loads(process.stdout.readline())
+            yield model_from(answer["model"]) or str(answer["problem"])
+        except ValueError:  # an empty line, or half of one
+            yield f"the process that traced it ended with exit status {process.wait()}"
+
+
+def traced(model: str) -> Model | str:
+    """The model, or why it cannot be traced."""
+    try:
+        session = Session(Request(model, optimizer="adam", memory=True))
+    except ModelError as error:
+        return error.message
+    plain = first, second = memory_pair(session, "fp32")
+    if first.problem or second.problem:
+        return first.problem or second.problem or ""
+    works = operations_of(first.ops, TRACED_AT[0])
+    unknown = sum(work.calls for work in works if work.kind == "other")
+    notes = [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
+    lines: dict[str, dict[str, tuple[MemoryLine, ...]]] | None = None
+    try:
+        pairs = {name: memory_pair(session, name) if name != "fp32" else plain for name in _precisions(first)}
+        lines = {name: _by_optimizer(pair) for name, pair in pairs.items()}
+    except by_batch.LinesError as error:
+        notes.append(f"memory is not known at other batch sizes than traced: {error}")
+    network = Network(model, model.partition(":")[0], merged(works), first.parameters)
+    return Model(network, lines, amounts(network.works, network.parameters, LARGEST), tuple(notes))
+
+
+def _by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine, ...]]:
+    """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
+    one, other = (found.memory_trace for found in pair)
+    if one is None or other is None:
+        raise by_batch.LinesError("the trace has none")
+    parts = by_batch.lines_by_part(one, other, TRACED_AT)
+    return {name: _with_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
+
+
+def _precisions(found: Estimate) -> tuple[str, ...]:
+    """A softmax reads float16 as it is and bfloat16 after a cast, so that a model with one has lines of its own for bf16."""
+    return (*TRACED_IN, "bf16") if any(op.op == "aten._softmax" for op in found.ops) else TRACED_IN
+
+
+def _with_state(
+    parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int
+) -> tuple[MemoryLine, ...]:
+    """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs memory beside its state."""
+    before, step = parts
+    change = FLOAT * parameters * (by_batch.STATE[optimizer] - by_batch.STATE["adam"])
+    lines = (*before, *step) if optimizer == "adam" else before
+    return by_batch.upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
+
+
+class KeptModels:
+    """Models of before, in a file; they hold for these versions of perfctl, torch and torchvision alone."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file, self._key = file, _versions() if file is not None else ""
+        self._records: dict[str, Any] = {}
+        self._models: dict[str, Model] = {}
+        self._new = False
+        self.all_names: tuple[str, ...] = ()
+        """Of torchvision's models; empty: not known."""
+        if file is not None:
+            with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not what was written here
+                found = json.loads(file.read_text(encoding="utf-8"))
+                if found["key"] == self._key:
+                    self._records, self.all_names = dict(found["models"]), tuple(map(str, found["names"]))
+
+    def model(self, name: str) -> Model | None:
+        if name not in self._models and (found := model_from(self._records.get(name))) is not None:
+            self._models[name] = found
+        return self._models.get(name)
+
+    def add(self, name: str, model: Model) -> None:
+        self._models[name], self._records[name], self._new = model, model_record(model), True
+
+    def name_all(self, names: Sequence[str]) -> None:
+        self.all_names, self._new = tuple(names), True
+
+    def write(self) -> None:
+        """A cache that cannot be written costs time and nothing else."""
+        if self._file is not None and self._new:
+            with suppress(OSError, PerfctlError):
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                found = {"key": self._key, "names": self.all_names, "models": self._records}
+                write_text(self._file, json.dumps(found, separators=(",", ":")))
+
+
+def _versions() -> str:
+    """What a traced model depends on: the libraries, and perfctl's own code that builds and traces models."""
+    digest = hashlib.sha256()
+    for library in ("torch", "torchvision"):
+        digest.update(f"{library} {metadata.version(library)}\n".encode())
+    for package in ("perfctl.workloads", "perfctl.orchestrator.analyse", "perfctl.orchestrator.actions.predict"):
+        for file in sorted(Path(str(resources.files(package))).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def model_record(model: Model) -> dict[str, Any]:
+    """As JSON has it."""
+    network, known = model.network, model.amounts
+    return {
+        "name": network.name, "family": network.family, "parameters": network.parameters, "notes": model.notes,
+        "works": [astuple(work) for work in network.works], "lines": model.lines, "operations": known.operations,
+        "steps": list(known.steps.items()), "optimizers": known.optimizers,
+    }  # fmt: skip
+
+
+def model_from(found: Any) -> Model | None:
+    """None for what :func:`model_record` did not make."""
+    with suppress(KeyError, TypeError, ValueError):
+        works, lines = tuple(Operation(*row) for row in found["works"]), found["lines"]
+        if lines is not None:
+            lines = {
+                precision: {
+                    one: tuple(MemoryLine(int(fixed), int(each)) for fixed, each in of[one]) for one in OPTIMIZERS
+                }
+                for precision, of in lines.items()
+            }
+        steps = {int(size): _rows(rows) for size, rows in found["steps"]}
+        known = Amounts(steps, {one: _rows(found["optimizers"][one]) for one in OPTIMIZERS}, int(found["operations"]))
+        network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
+        return Model(network, lines, known, tuple(map(str, found["notes"])))
+    return None
+
+
+def _rows(found: Any) -> tuple[Amount, ...]:
+    return tuple(
+        Amount(str(group), int(part), tuple((int(batch), float(amount)) for batch, amount in points))
+        for group, part, points in found
+    )

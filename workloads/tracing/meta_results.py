@@ -1,0 +1,144 @@
+"""Results of operators on meta tensors, kept: torch works most of them out in Python, 0.1 to 5 ms each.
+
+What an operator gives on meta follows from the sizes, strides and types of its tensors and from its other arguments. An
+operator of the same ones again gets new tensors like those of the first time. Views, tensors of other layouts or devices,
+subclasses and results that share memory with an argument are computed each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import torch
+
+KEPT = 50_000
+"""Results; then all are forgotten."""
+FRESH, IN_PLACE = "fresh", "in place"
+_DEPENDS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_SAME = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+class Like(NamedTuple):
+    """A tensor to make."""
+
+    size: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Again(NamedTuple):
+    """A result: "fresh", its tensors (None where there is none) and their sequence's type; "in place", the place of its argument."""
+
+    parts: tuple[Like | None, ...]
+    made: type | None
+    """tuple or list; None for one tensor, or for nothing where ``parts`` is empty."""
+    argument: int | None = None
+
+
+_kinds: dict[Any, str] = {}
+_results: dict[Hashable, Again] = {}
+_shapes: dict[Like, int] = {}
+"""A number for each, so that the key of an optimizer's thousand tensors is short."""
+
+
+def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The operator's result, kept or computed."""
+    kind = _kinds.get(func)
+    if kind is None:
+        kind = _kinds[func] = _kind(func)
+    key = _key(func, args, kwargs) if kind else None
+    if key is None:
+        return func(*args, **kwargs)
+    again = _results.get(key)
+    if again is not None:
+        return _made(again, args)
+    result = func(*args, **kwargs)
+    again = _fresh(result, args) if kind == FRESH else _in_place(result, args)
+    if again is not None and key == _key(func, args, kwargs):  # no argument changed its size
+        if len(_results) >= KEPT:
+            _results.clear()
+            _shapes.clear()
+            return result
+        _results[key] = again
+    return result
+
+
+def _kind(func: Any) -> str:
+    """ "" for an operator whose result is not kept."""
+    if not isinstance(func, torch._ops.OpOverload) or func.is_view or _DEPENDS & set(func.tags):
+        return ""
+    given, returned = func._schema.arguments, func._schema.returns
+    aliases = [one.alias_info for one in (*given, *returned) if one.alias_info is not None]
+    if not aliases:
+        return FRESH
+    in_place = all(alias.is_write for alias in aliases) and len(returned) < 2
+    return IN_PLACE if in_place and all(one.alias_info is not None for one in returned) else ""
+
+
+def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
+    """None where an argument is not known to decide the result by its shape alone."""
+    found: list[Any] = [func, torch.get_default_dtype()]
+    met = False
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            described: Hashable = _described(value)
+            met = True
+        elif isinstance(value, (list, tuple)):
+            items = [_described(item) if isinstance(item, torch.Tensor) else _scalar(item) for item in value]
+            described = None if None in items else tuple(items)
+            met = met or any(isinstance(item, torch.Tensor) for item in value)
+        else:
+            described = _scalar(value)
+        if described is None:
+            return None
+        found.append(described)
+    return (*found, *kwargs) if met else None
+
+
+def _described(tensor: torch.Tensor) -> int | None:
+    plain = type(tensor) in _PLAIN and tensor.is_meta and tensor.layout is torch.strided
+    if not plain or tensor.dtype.is_complex or tensor.is_neg():
+        return None
+    return _shapes.setdefault(Like(tensor.shape, tensor.stride(), tensor.dtype), len(_shapes))
+
+
+def _scalar(value: Any) -> tuple[Any, ...] | None:
+    """With its type: 1, 1.0 and True are equal."""
+    return (type(value), value) if isinstance(value, _SAME) else None
+
+
+def _fresh(result: Any, args: tuple[Any, ...]) -> Again | None:
+    parts = list(result) if type(result) in (tuple, list) else [result]
+    tensors = [one for one in parts if one is not None]
+    if not tensors or not all(isinstance(one, torch.Tensor) and _described(one) is not None for one in tensors):
+        return None
+    of_args = [one for value in args for one in (value if isinstance(value, (list, tuple)) else (value,))]
+    owners = [one.untyped_storage()._cdata for one in (*tensors, *of_args) if isinstance(one, torch.Tensor)]
+    likes = tuple(None if one is None else Like(one.shape, one.stride(), one.dtype) for one in parts)
+    sizes = [one.untyped_storage().nbytes() for one in tensors]
+    own = len(set(owners[: len(tensors)])) == len(tensors) and not set(owners[: len(tensors)]) & set(
+        owners[len(tensors) :]
+    )
+    if not own or [_tensor(one).untyped_storage().nbytes() for one in likes if one is not None] != sizes:
+        return None
+    return Again(likes, type(result) if type(result) in (tuple, list) else None)
+
+
+def _in_place(result: Any, args: tuple[Any, ...]) -> Again | None:
+    if result is None:
+        return Again((), None)
+    place = next((place for place, value in enumerate(args) if value is result), None)
+    return Again((), None, place) if place is not None else None
+
+
+def _made(again: Again, args: tuple[Any, ...]) -> Any:
+    if not again.parts:
+        return None if again.argument is None else args[again.argument]
+    made = [None if one is None else _tensor(one) for one in again.parts]
+    return again.made(made) if again.made is not None else made[0]
+
+
+def _tensor(like: Like) -> torch.Tensor:
+    return torch.empty_strided(like.size, like.stride, dtype=like.dtype, device="meta")
