@@ -13,6 +13,7 @@ import typer
 
 from perfctl.orchestrator.cli.flags import with_flags
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.report.cells import TURNING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -24,11 +25,9 @@ PLAIN_WIDTH = 80
 
 _C1 = range(0x7F, 0xA0)
 """Delete, and the control characters that terminals obey although no key has them."""
-_TURNING = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Marks that turn the line around or end it: what stands on the screen would not be what was said."""
 _CONTROL = {code: f"\\x{code:02x}" for code in (*(code for code in range(32) if code not in (9, 10)), *_C1)}
-_CONTROL |= {code: f"\\u{code:04x}" for code in _TURNING}
-_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*_C1, *_TURNING)}
+_CONTROL |= {code: f"\\u{code:04x}" for code in TURNING}
+_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*_C1, *TURNING)}
 """JSON itself only escapes what is below 32; these stand in its texts alone, so the value stays the same."""
 
 

@@ -10,6 +10,8 @@ from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit
 
 NAME = 90
 """Characters of a name that has no short form."""
+TURNING = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Marks that turn a line around or end it: what stands on the screen or page would not be what was said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -31,30 +33,88 @@ _MADE = re.compile(r"CREATE (TABLE|INDEX|VIEW) (\w+)")
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[sqlite3.Connection]:
+def writing(path: Path, *, keep_empty: bool = True) -> Iterator[sqlite3.Connection]:
     """The store at ``path``, created or migrated where needed. Raises StoreError when it cannot be used.
 
-    The connection is in autocommit mode: use ``transaction`` around everything that belongs together.
+    The connection is in autocommit mode: use ``transaction`` around everything that belongs together. Without
+    ``keep_empty`` a store that this call made goes again, unless something was stored or another process uses it.
     """
     if not path.parent.is_dir():
         raise StoreError(f"{path}: there is no folder {path.parent}", "Make it, or name another file with --store")
+    with _as_store_error(path):
+        with _folder_locked(path, fcntl.LOCK_SH):
+            made = not path.exists()
+            connection = _migrated(path)
+        try:
+            yield connection
+        finally:
+            if made and not keep_empty:
+                _remove_empty(connection, path)
+            connection.close()
+
+
+def _migrated(path: Path) -> sqlite3.Connection:
     try:
         # Absolute, so that no name reads as a URI; uri=True lets reports be attached read-only (see bulk.attached).
         connection = sqlite3.connect(path.absolute(), timeout=WAIT_MS / 1000, isolation_level=None, uri=True)
     except sqlite3.Error as error:
         raise StoreError(f"{path}: cannot be opened ({error})", "Check that the folder can be written to") from error
     try:
-        with _as_store_error(path):
-            _check(connection, path)
-            shape.check_writable(connection, path)
-            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # works only while the file is empty
-            _use_wal(connection)
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA foreign_keys = ON")
-            _migrate(connection, path)
-            yield connection
-    finally:
+        _check(connection, path)
+        shape.check_writable(connection, path)
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # works only while the file is empty
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        _migrate(connection, path)
+    except BaseException:
         connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _folder_locked(path: Path, how: int) -> Iterator[bool]:
+    """Hold a lock on the folder while a store in it is opened (shared) or removed (exclusive): SQLite itself cannot tell
+
+    that the file it opened has lost its name. False after a second without it, or where the file system has no locks.
+    """
+    try:
+        folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield False
+        return
+    try:
+        yield any(_is_locked(folder, how) for _ in range(100))
+    finally:
+        os.close(folder)
+
+
+def _is_locked(folder: int, how: int) -> bool:
+    try:
+        fcntl.flock(folder, how | fcntl.LOCK_NB)
+    except OSError:
+        time.sleep(0.01)
+        return False
+    return True
+
+
+def _remove_empty(connection: sqlite3.Connection, path: Path) -> None:
+    """Remove the store if no table has a row. What this asks of SQLite is refused while another process has it open."""
+    with suppress(sqlite3.Error, OSError), _folder_locked(path, fcntl.LOCK_EX) as is_locked:
+        if not is_locked:
+            return
+        connection.execute("PRAGMA busy_timeout = 0")
+        if connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
+            return
+        connection.execute("BEGIN EXCLUSIVE")
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'store_info'")
+        tables = [name for (name,) in names if not name.startswith("sqlite_")]
+        if any(connection.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in tables):
+            connection.execute("ROLLBACK")
+            connection.execute("PRAGMA journal_mode = WAL")
+        else:
+            path.resolve().unlink()
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -82,7 +142,8 @@ def reading(path: Path, *, as_it_is: bool = False) -> Iterator[sqlite3.Connectio
     if not path.is_file():
         remedy = "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or name it with --store"
         raise StoreError(f"{path}: there is no store here yet", remedy)
-    connection = _open_read_only(path)
+    with _folder_locked(path, fcntl.LOCK_SH):
+        connection = _open_read_only(path)
     try:
         with _as_store_error(path):
             _check(connection, path)
@@ -162,7 +223,17 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     if version > len(MIGRATIONS):
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
         problem = f"{path}: its schema is version {version}, this perfctl knows {len(MIGRATIONS)}"
-        raise StoreError(problem, f"Install perfctl {row[0]} or later" if row else "Install a newer perfctl")
+        raise StoreError(problem, f"Install perfctl {_newer(row and row[0])}, or name another store with --store")
+
+
+def _newer(written_by: object) -> str:
+    """The version to install; what the store says only helps where it is newer than this one."""
+    own = metadata.version("perfctl")
+    return f"{written_by} or later" if _numbers(written_by) > _numbers(own) else f"later than {own}"
+
+
+def _numbers(version: object) -> tuple[int, ...]:
+    return tuple(map(int, str(version).split("."))) if re.fullmatch(r"\d+(\.\d+)*", str(version)) else ()
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -58,10 +58,10 @@ def test_one_bad_file_does_not_stop_the_others_and_the_exit_code_says_so(perfctl
     assert count("run") == 1
 
 
-def test_when_nothing_could_be_read_the_exit_code_is_1_and_the_store_holds_no_run(perfctl: Perfctl) -> None:
+def test_when_nothing_could_be_read_the_exit_code_is_1_and_no_store_is_left(perfctl: Perfctl) -> None:
     Path("bad.csv").write_text("no report at all\n")
     assert perfctl("ingest", "bad.csv").code == 1
-    assert count("run") == 0
+    assert [path.name for path in Path().iterdir()] == ["bad.csv"]
 
 
 def test_a_file_that_is_not_there_and_a_folder_without_a_report_are_named(perfctl: Perfctl) -> None:

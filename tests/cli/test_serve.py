@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -39,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
     (inside / "up").symlink_to(tmp_path)
     (inside / "alias.html").symlink_to(inside / "perfctl.db")
     (inside / "other.html").symlink_to(inside / "page.html")
+    (inside / "second.html").hardlink_to(tmp_path / "outside.html")
     os.mkfifo(inside / "pipe.html")
     return inside
 
@@ -101,7 +103,8 @@ def test_head_gives_the_length_and_no_body(server: PageServer) -> None:
     "path",
     [
         "/../outside.html", "/%2e%2e/outside.html", "/..%2foutside.html", "/sub/../../outside.html", "//etc/passwd",
-        "/link.html", "/up/outside.html", "/alias.html", "/pipe.html", "/.hidden.html", "/.git/x.html", "/%2egit/x.html",
+        "/link.html", "/second.html", "/up/outside.html", "/alias.html", "/pipe.html", "/.hidden.html", "/.git/x.html",
+        "/%2egit/x.html",
         "/perfctl.db", "/report.sqlite", "/run.json", "/stdout.log", "/sub", "/sub/", "/page.html/", "/page.html%00",
         "/nothing.html", "/page.html%5c", "/" + "a" * 5000 + ".html", "http://127.0.0.1/outside.html",
     ],
@@ -113,6 +116,36 @@ def test_nothing_outside_and_nothing_but_pages_is_given(server: PageServer, path
         return
     assert status == 404
     assert b"private" not in body
+
+
+def test_a_caller_that_hangs_up_leaves_no_word_and_the_next_is_answered(
+    server: PageServer, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    server.failed = said.append
+    (folder / "large.html").write_bytes(b"x" * 20_000_000)
+    for path in ("/large.html", "/", "/page.html"):
+        with socket.create_connection(("127.0.0.1", server.server_address[1])) as caller:
+            caller.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            caller.recv(1)
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
+    assert ask(server, "/page.html")[0] == 200
+    assert (capfd.readouterr().err, said) == ("", [])
+
+
+def test_an_answer_that_fails_is_one_line_and_the_next_is_given(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(query: str) -> tuple[HTTPStatus, dict[str, object]]:
+        raise ValueError(query)
+
+    with running(PageServer(folder, "127.0.0.1", 0, lambda: listing(folder), broken)) as server:
+        said: list[str] = []
+        server.failed = said.append
+        with pytest.raises(http.client.RemoteDisconnected):
+            ask(server, "/calculator.json?a")
+        assert ask(server, "/page.html")[0] == 200
+    assert (capfd.readouterr().err, said) == ("", ["an answer failed (ValueError: a)"])
 
 
 def test_a_link_to_a_page_inside_is_followed(server: PageServer) -> None:

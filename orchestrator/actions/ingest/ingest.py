@@ -175,7 +175,7 @@ def ingest(
         for text in (*found.notes, *listed(batches)):
             listener.note(text)
         jobs = number_of_jobs(jobs, found.sources())
-        with database.writing(store) as connection:
+        with database.writing(store, keep_empty=False) as connection:
             ranks = ranks_in_names(source.shown for source in found.sources() if not source.path.is_dir())
             intake = _Intake(connection, sweep, hints, store, again, listener, batches, ranks)
             if jobs == 1:

@@ -29,6 +29,7 @@ def serve(
     from perfctl.orchestrator.actions import serve as actions
 
     server = actions.server(folder, host, port, store)
+    server.failed = console.warning
     try:
         with server:
             if not server.local:

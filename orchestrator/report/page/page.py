@@ -15,14 +15,15 @@ from markupsafe import Markup
 from perfctl.orchestrator.analyse.compare.records import Comparison
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.speedup import Speedup
+from perfctl.orchestrator.report.cells import TURNING
 from perfctl.orchestrator.report.compare.page import compare_view
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.speedup import page_view as speedup_view
 from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.records.run import Run
 
-_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
-"""What HTML forbids, and a terminal that shows the file would obey."""
+_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING), "\ufffd")
+"""What HTML forbids, what a terminal that shows the file would obey, and what turns a line around."""
 
 
 def render(

@@ -1,8 +1,9 @@
 """The pages of one folder over HTTP, to read them from another machine through a tunnel. Standard library only.
 
 Only GET and HEAD; only what a page or a paper needs (PAGES), never a store, a report or a log; nothing outside the
-folder, whatever links lead there; only to callers that named this machine (a name that somebody else's DNS points
-here is refused). Pages may run their own inline script and load nothing but the answers of this server.
+folder, whatever links lead there, and no file with a second name (a hard link); only to callers that named this
+machine (a name that somebody else's DNS points here is refused). Pages may run their own inline script and load
+nothing but the answers of this server.
 
 The one address without a file is ``/calculator.json``: the answer of ``answers`` to its query, as JSON. It computes, so only
 callers on this machine are answered, and only where the server listens on this machine's own address.
@@ -16,6 +17,7 @@ import os
 import shutil
 import socket
 import stat
+import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,6 +53,8 @@ class PageServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    failed: Callable[[str], None] = staticmethod(lambda problem: None)
+    """Called, from any thread, with one line about a page that could not be made."""
 
     def __init__(
         self, folder: Path, host: str, port: int, listing: Callable[[], str], answers: Answers | None = None
@@ -62,6 +66,12 @@ class PageServer(ThreadingHTTPServer):
         self.names = {"localhost", host.lower()} | (set() if self.local else {socket.gethostname().lower()})
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One line, where it is not the caller who hung up."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            self.failed(f"an answer failed ({type(error).__name__}: {error})")
 
     @property
     def url(self) -> str:
@@ -93,7 +103,7 @@ class PageServer(ThreadingHTTPServer):
         except (OSError, ValueError, RuntimeError):
             return None
         hidden = any(part.startswith(".") for part in inside.parts)
-        return file if file.is_file() and not hidden and file.suffix.lower() in PAGES else None
+        return file if _is_own(file) and not hidden and file.suffix.lower() in PAGES else None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -135,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with os.fdopen(handle, "rb") as content:
             about = os.fstat(content.fileno())
-            if not stat.S_ISREG(about.st_mode):
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
                 self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
                 return
             self._head(HTTPStatus.OK, PAGES[file.suffix.lower()], about.st_size)
@@ -175,11 +185,17 @@ def pages(folder: Path) -> tuple[list[tuple[str, str, float]], int]:
     found = []
     for file in (*root.glob("*.html"), *root.glob("*/*.html")):
         inside = file.relative_to(root)
-        if file.is_symlink() or file.parent.is_symlink() or any(part.startswith(".") for part in inside.parts):
+        if not _is_own(file) or file.parent.is_symlink() or any(part.startswith(".") for part in inside.parts):
             continue
         found.append((quote(str(inside), errors="surrogateescape"), str(inside), file.stat().st_mtime))
     found.sort(key=lambda item: (-item[2], item[1]))
     return found[:SHOWN], max(0, len(found) - SHOWN)
+
+
+def _is_own(file: Path) -> bool:
+    """A file that has this one name: nobody can say that another name of it is not outside of the folder."""
+    about = file.lstat()
+    return stat.S_ISREG(about.st_mode) and about.st_nlink == 1
 
 
 def _is_local(host: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.report.cells import TURNING
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel
@@ -141,6 +142,13 @@ def test_hostile_names_stay_text_everywhere(harmless: Any, name: str) -> None:
     for block in found.blocks:
         assert "</script" not in block and json.loads(block)
     assert "49" not in re.findall(r"\b49\b", "".join(found.words))
+
+
+def test_no_mark_in_a_name_turns_a_line_of_the_page_around() -> None:
+    """Neither as it is nor as JSON writes it, where the page's script would bring it back."""
+    page = render(hostile(f"abc{''.join(map(chr, TURNING))}gnp.exe"), generated_at=WHEN)
+    assert "abc\ufffd" in page
+    assert not [mark for mark in TURNING if chr(mark) in page or f"\\u{mark:04x}" in page.lower()]
 
 
 def hostile(name: str) -> list[Any]:

@@ -1,0 +1,78 @@
+"""What becomes of a store that was made and got no row, and which perfctl a newer store asks for."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from perfctl import __version__
+from perfctl.orchestrator.errors import StoreError
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
+
+
+def _write(path: Path, name: str = "a device") -> None:
+    with database.writing(path) as connection:
+        connection.execute("INSERT INTO device (name, kind) VALUES (?, 'gpu')", (name,))
+
+
+def _write_nothing(path: Path) -> None:
+    with database.writing(path, keep_empty=False):
+        pass
+
+
+def _names(path: Path) -> list[str]:
+    with database.reading(path) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM device")]
+
+
+def test_a_new_store_in_which_nothing_was_stored_goes_again(path: Path) -> None:
+    _write_nothing(path)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(path: Path) -> None:
+    first = database.writing(path, keep_empty=False)
+    first.__enter__()
+    with database.writing(path) as second:
+        first.__exit__(None, None, None)
+        second.execute("INSERT INTO store_info VALUES ('a', 'b')")
+    assert path.is_file()
+    _write_nothing(path)
+    assert path.is_file()
+
+
+def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path: Path) -> None:
+    with database.writing(path, keep_empty=False) as connection:
+        connection.execute("INSERT INTO device (name, kind) VALUES ('first', 'gpu')")
+    assert _names(path) == ["first"]
+    with database.reading(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there(path: Path) -> None:
+    for attempt in range(20):
+        with ThreadPoolExecutor(3) as threads:
+            jobs = [
+                threads.submit(_write_nothing, path),
+                threads.submit(_write, path),
+                threads.submit(_write_nothing, path),
+            ]
+            for job in jobs:
+                job.result()
+        assert _names(path) == ["a device"], attempt
+        path.unlink()
+
+
+@pytest.mark.parametrize("written_by", [__version__, "0.1.0", "x'; --", None])
+def test_a_newer_store_never_asks_for_a_version_that_cannot_read_it(path: Path, written_by: str | None) -> None:
+    """A version under development writes the next schema under the number that was released before it."""
+    with database.writing(path) as connection:
+        connection.execute("UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,))
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    wanted = re.escape(f"Install perfctl later than {__version__}")
+    with pytest.raises(StoreError, match=wanted), database.reading(path):
+        pass
