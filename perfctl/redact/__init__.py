@@ -15,8 +15,21 @@ from collections.abc import Iterable, Sequence
 from perfctl.redact.settings import is_secret, variables
 from perfctl.redact.shapes import BEFORE, REMOVED, Secret, logins, phrases, private_keys, tokens
 
-__all__ = ["BEFORE", "CHUNK", "REMOVED", "Secret", "is_clean", "is_secret", "masked", "masked_fact", "masked_line", "masked_words", "names_of",
-           "secrets_in", "without"]  # fmt: skip
+__all__ = [
+    *(
+        "BEFORE",
+        "CHUNK",
+        "REMOVED",
+        "REMOVED_TEXT",
+        "Secret",
+        "is_clean",
+        "is_secret",
+        "masked",
+        "masked_fact",
+        "masked_line",
+    ),
+    *("masked_words", "names_of", "secrets_in", "without"),
+]
 
 CHUNK = 1 << 20
 """Bytes after which a secret that goes on is named, though its end was not seen."""
@@ -38,11 +51,18 @@ def names_of(pieces: Iterable[bytes]) -> list[str]:
     return sorted(found.union(secret.name for secret in secrets_in(rest)))
 
 
-def secrets_in(text: bytes) -> list[Secret]:
-    """Find what looks like a secret, in order and without overlaps."""
+def secrets_in(text: bytes, more: Iterable[Secret] = ()) -> list[Secret]:
+    """Find what looks like a secret, and ``more`` that was found, in order and without overlaps."""
     small = text.lower()
     # a variable's name says more than its value's shape
-    found = [*variables(text, small), *tokens(text), *logins(text), *phrases(text, small), *private_keys(text, small)]
+    found = [
+        *variables(text, small),
+        *tokens(text),
+        *logins(text),
+        *phrases(text, small),
+        *private_keys(text, small),
+        *more,
+    ]
     if not found:
         return found
     found.sort(key=lambda secret: (secret.start, -secret.end))

@@ -29,7 +29,8 @@ _QUOTED = rb"[^\"'\\\n]{0,128}+(?:\\[^\"'\n][^\"'\\\n]{0,128}+){0,8}+"
 _BARE = rb"[^\s\"'\\]{0,128}+(?:\\(?![nrt\"'u])[^\s\"'\\]{0,128}+){0,8}+"
 _AFTER = re.compile(
     _NAME_END + rb"(?:"
-    rb"(?P<value_field>\\{0,3}[\"']?\s?,?\s{0,40}\\{0,3}[\"']?value\\{0,3}[\"']?\s?[:=]\s?(?=[\"'\\A-Za-z0-9]))"  # a list of name and value
+    # a list of name and value
+    rb"(?P<value_field>\\{0,3}[\"']?\s?,?\s{0,40}\\{0,3}[\"']?value\\{0,3}[\"']?\s?[:=]\s?(?=[\"'\\A-Za-z0-9]))"
     rb"|(?P<sign>(?:\\{0,3}[\"'])?\]?(?:[ \t]{0,8}(?:=>|:=|=(?!=)|%3[dD])[ \t]{0,8}|(?<=[\"'\]])\s{0,4}:\s{0,4}|:[ \t]{1,8}))"
     rb"|(?P<list>\\{0,3}[\"']\s{0,4},\s{0,40}(?=\\{0,3}[\"']))"  # "--token", "..." in a list of arguments, and cells of a CSV
     rb"|(?P<tag>>(?=[^<>\s]{1,256}</))"
@@ -43,7 +44,7 @@ _BARE_ON = re.compile(rb"(?:[^\s\"'\\]++|\\(?![nrt\"'u]))*+")
 """The rest of a value that counts as a secret, however long it is."""
 _REST = re.compile(_NAME_END)
 _HARMLESS = re.compile(
-    rb"(?:true|false|none|null|nil|yes|no|on|off|t|f|y|n|enabled?|disabled?|default|always|never|auto|void|undefined|\$.*|\*+|x+|\.+"
+    rb"(?:true|false|none|null|nil|yes|no|on|off|t|f|y|n|enabled?|disabled?|default|always|never|auto|void|undefined|\$.*|\*+|x{3,}|\.+"
     # Special tokens of a tokenizer: <pad>, </s>, <|endoftext|>, [MASK].
     rb"|</?[a-z_]{1,24}>|<\|[a-z0-9_ ]{1,40}\|>|\[[A-Z_]{1,12}\]|\{\{.*|%[A-Z_]+%|<[^<>]{1,60}>?"
     rb"|0x[0-9a-f]{1,16}|\d{0,7}(?:\.\d{0,7})?)[,;)\]}]*\Z",
@@ -149,7 +150,7 @@ def _before(text: bytes, place: int) -> bytes:
 
 def _is_found(text: bytes, start: int, name: bytes, match: re.Match[bytes]) -> bool:
     value, quoted = match["value"], match["open"] is not None
-    name = name.rpartition(b".")[2] if not name[-1:] == b"." else name
+    name = name.rpartition(b".")[2] if name[-1:] != b"." else name
     dashes = text[max(0, start - 4) : start]
     option = dashes.endswith(b"-") and dashes.rstrip(b"-")[-1:] in b" \t\n\r\"'[,;|("  # or at the beginning
     if match["blank"] is not None:

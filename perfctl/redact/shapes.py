@@ -272,7 +272,7 @@ _PHRASES = (
     (b"login", 0, _NETRC, "a password in a .netrc"),
     (b":5432:", 0, _PGPASS, "a password in a .pgpass"),
 )
-"""(what to look for, in lower case, where the pattern begins from there, pattern, what it is): to look for a text is many times faster"""
+"""(what to look for, in lower case, where the pattern begins, pattern, what it is): to look for a text is many times faster"""
 
 
 def phrases(text: bytes, small: bytes) -> Iterator[Secret]:
