@@ -87,6 +87,9 @@ _LOOKUPS = (
     *(b"mon", b"tur", b"don", b"hoc", b"jec", b"metric", b"counter", b"attention", b"query", b"pressed", b"function"),
 )
 """Beginnings before "key" that make it no secret: what something is found by; and monkey, turkey, donkey, hockey."""
+_DIGITS, _CAPITALS = b"0123456789", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MEASURED = re.compile(rb"[\d.,+-]{1,40}(?:e[+-]?\d{1,3})?\s?[a-z%]{0,3}\Z", re.I)
+_PASSES = (b"forward_pass", b"backward_pass", b"forward-pass", b"backward-pass", b"by_pass", b"by-pass")
 _FOLDERS = re.compile(rb"(?:~|\.{1,2})?/(?:[\w.@+ -]++/?)*+(?::.*)?\Z|[A-Za-z]:\\.*\Z")
 _PROSE = re.compile(
     rb"(?:is|to|and|or|for|must|should|can|may|will|from|with|of|in|on|at|by|the|a|an|option|if|when|as|not|was|has|are|be|used?"
@@ -189,7 +192,7 @@ def is_secret(name: bytes, value: bytes, *, quoted: bool, stated: bool = False, 
     is_known = small.endswith(_WORDS) or bare.endswith(_WORDS) or small == b"pass"
     if bare.endswith((b"key", b"key-data", b"key_data")) and not is_known:
         return _opens(bare) and _is_random(value)
-    if not is_known:
+    if not is_known or (small.endswith(b"pass") and (small.endswith(_PASSES) or _MEASURED.match(value))):
         return False
     if b"(" in value or (not quoted and _CODE.match(value)):
         return False
@@ -198,7 +201,7 @@ def is_secret(name: bytes, value: bytes, *, quoted: bool, stated: bool = False, 
         return worded or (len(value) >= 8 and not _FOLDERS.match(value))
     if len(value) < 8:
         return worded and quoted and len(value) > 7
-    digits = sum(48 <= byte < 58 for byte in value)
+    digits = _count(value, _DIGITS)
     return quoted or worded or digits > 2 or (stated and _is_random(value))
 
 
@@ -221,11 +224,15 @@ def _opens(name: bytes) -> bool:
     return bool(stem) and not stem.endswith(_LOOKUPS)
 
 
+def _count(value: bytes, among: bytes) -> int:
+    return len(value) - len(value.translate(None, among))
+
+
 def _is_random(value: bytes) -> bool:
     """Return whether it looks generated: no words, no path, no number."""
     if len(value) < 12 or _WORDLIKE.match(value) or _FOLDERS.match(value) or b"(" in value or b"::" in value:
         return False
     body = value.rstrip(b"=")
-    digits, upper = sum(48 <= byte < 58 for byte in body), sum(65 <= byte < 91 for byte in body)
+    digits, upper = _count(body, _DIGITS), _count(body, _CAPITALS)
     lower = len(body) - digits - upper
     return digits > 0 and digits < len(body) and (digits > 2 or (upper > 2 and lower > 2)) and entropy(body) >= 3

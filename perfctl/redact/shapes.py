@@ -240,11 +240,7 @@ def logins(text: bytes) -> Iterator[Secret]:
             )
             if match and not match[1].startswith((REMOVED, b"$", b"%s", b"{")):
                 yield Secret(*match.span(1), "a password in a URL")
-            elif (
-                user
-                and (len(user[1]) >= 16 or sum(48 <= byte < 58 for byte in user[1]) > 1)
-                and user[1][:1] not in b"$%{"
-            ):
+            elif user and (len(user[1]) >= 16 or len(_DIGIT.findall(user[1])) > 1) and user[1][:1] not in b"$%{":
                 yield Secret(*user.span(1), "a token in a URL")
         place = text.find(b"@", place + 1)
 
