@@ -16,8 +16,8 @@ from perfctl.redact.settings import is_secret, variables
 from perfctl.redact.shapes import BEFORE, REMOVED, Secret, logins, phrases, private_keys, tokens
 
 __all__ = [
-    "BEFORE", "CHUNK", "REMOVED", "REMOVED_TEXT", "Secret", "is_clean", "is_secret", "masked", "masked_fact", "masked_line", "masked_words",
-    "names_of", "secrets_in", "without",
+    "BEFORE", "CHUNK", "REMOVED", "REMOVED_TEXT", "Secret", "is_clean", "is_secret", "masked", "masked_fact", "masked_line",
+    "masked_words", "names_of", "secrets_in", "without",
 ]  # fmt: skip
 
 CHUNK = 1 << 20
