@@ -105,8 +105,9 @@ def test_each_rule_of_gitleaks_has_a_beginning_or_the_name_of_a_service() -> Non
         assert kind.split()[0] in ("a", "an") and len(start) > 2
     for words, name, value, _, _ in RULES["services"]:
         assert re.compile(value)
+        endings = ("", "_token", "in", "_ai", "_bird")
         spellings = [
-            spelled for word in words for spelled in (word, word.upper(), word.title(), f"{word}_token", f"{word}in")
+            spelled(word) + end for word in words for spelled in (str, str.upper, str.title) for end in endings
         ]
         assert any(re.search(name, spelled) for spelled in spellings), name
 
