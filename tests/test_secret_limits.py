@@ -121,7 +121,7 @@ def test_utf_16_of_either_order_is_looked_into(tmp_path: Path) -> None:
         ("--api-key=abcdef0123 train0123.py", "--api-key=(removed) train0123.py"),
         ("--name=--password train.py", "--name=--password train.py"),
         ("--passphrase x -v", "--passphrase (removed) -v"), ("--password -v", "--password -v"),
-        ("password hunter22", "password hunter22"), ("--pass secret12", "--pass secret12"),
+        ("password hunter22", "password hunter22"), ("--pass secret12", "--pass (removed)"),
         ("--bypass-token abcdefgh", "--bypass-token (removed)"), ("--token 12345", "--token 12345"),
         ("-- abcdefgh", "-- abcdefgh"), ("--Password=x", "--Password=(removed)"),
     ],

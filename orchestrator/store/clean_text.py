@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perfctl.redact import is_clean, masked, masked_fact
+from perfctl.redact import is_clean, masked, masked_fact, masked_words
 
 
 def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One row by column."""
-    return {name: masked(value) if isinstance(value, str) else value for name, value in row.items()}
+    """One row by column; JSON stays JSON."""
+    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _text(text: str) -> str:
+    clean = masked(text)
+    if clean == text or not text.startswith(("[", "{")):
+        return clean
+    try:
+        return json.dumps(_inside(json.loads(text)))
+    except (ValueError, RecursionError):
+        return clean
+
+
+def _inside(held: Any) -> Any:
+    """JSON with its texts masked: a list of texts is an argument list."""
+    if isinstance(held, str):
+        return masked(held)
+    if isinstance(held, dict):
+        return {
+            masked(key): masked_fact(key, value) if isinstance(value, str) else _inside(value)
+            for key, value in held.items()
+        }
+    if isinstance(held, list):
+        return (
+            list(masked_words(held))
+            if all(isinstance(value, str) for value in held)
+            else [_inside(value) for value in held]
+        )
+    return held
 
 
 def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.ingest.scan_file import scrubbed_name
+from tests.parsers.rocm.rocpd_builder import made
 
 VALUE = "correct-horse-battery"
 TRACE = (
@@ -88,6 +89,20 @@ def test_a_scrubbed_report_is_taken_in_without_a_warning(perfctl: Callable[..., 
     said = perfctl("ingest", "trace.scrubbed.json")
     assert said.code == 0
     assert "secrets" not in said.err
+
+
+def test_scrub_says_what_it_removed_of_a_rocpd_database_and_what_it_cannot_know(
+    perfctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    made(tmp_path / "r.db")
+    said = perfctl("scrub", "r.db")
+    assert said.code == 0
+    assert "1 row emptied (process environments)" in said.out
+    assert "1 row emptied (names of hosts)" in said.out
+    assert "Nothing looked like a secret" not in said.out
+    assert "Not known to perfctl: passwords that are ordinary words" in said.out
+    assert "secret0123" not in said.out
+    assert b"node17" not in (tmp_path / "r.scrubbed.db").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_text_of_a_few_bytes_is_copied_as_it_is(content: bytes, tmp_path: Path
     done = scrub(path, tmp_path / "copy")
     copy = done.path.read_bytes()
     assert (gzip.decompress(copy) == b"") if content.startswith(b"\x1f") else (copy == content)
-    assert (done.path, done.names, done.rows) == (tmp_path / "copy", (), {})
+    assert (done.path, done.names, done.rows, done.found) == (tmp_path / "copy", (), {}, {})
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
