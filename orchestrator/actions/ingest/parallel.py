@@ -49,6 +49,8 @@ class Setting:
     sweep: SweepFacts
     hints: UserHints
     again: bool
+    limit: int = 0
+    """Bytes of memory that a reader may take; 0 for no limit."""
     empty: Path = Path()
     """A store without runs, of which each report gets a copy."""
 
@@ -102,7 +104,7 @@ def setting_of(line: str) -> Setting:
 
     said = json.loads(line)
     sweep, hints = SweepFacts(**said["sweep"]), UserHints(**said["hints"])
-    return Setting(Path(said["store"]), sweep, hints, bool(said["again"]), Path(said["empty"]))
+    return Setting(Path(said["store"]), sweep, hints, bool(said["again"]), int(said["limit"]), Path(said["empty"]))
 
 
 def task_line(task: Task) -> str:
@@ -130,12 +132,12 @@ def task_of(line: str) -> Task:
 
 def answer_line(answer: Sequence[Read]) -> str:
     """A line of JSON."""
-    return json.dumps([(list(map(_told, read.events)), _told_error(read.error)) for read in answer])
+    return json.dumps([(list(map(_told, read.events)), told_error(read.error)) for read in answer])
 
 
 def answer_of(line: str) -> list[Read]:
     """What ``answer_line`` wrote. Raises ValueError for a part of it."""
-    return [Read(list(map(_heard, events)), _heard_error(error)) for events, error in json.loads(line)]
+    return [Read(list(map(_heard, events)), heard_error(error)) for events, error in json.loads(line)]
 
 
 def _told(event: Event) -> tuple[str, Any]:
@@ -158,17 +160,19 @@ def _heard(told: tuple[str, Any]) -> Event:
     return name, Written(**what) if name == "stored" else what
 
 
-def _told_error(error: Exception | None) -> tuple[str, str, str | None] | None:
+def told_error(error: Exception | None) -> tuple[str, str, str | None] | None:
+    """What ends an ingest, for JSON."""
     if isinstance(error, PerfctlError):
         return type(error).__name__, error.message, error.remedy
     return None if error is None else ("", f"{type(error).__name__}: {error}", None)
 
 
-def _heard_error(told: tuple[str, str, str | None] | None) -> Exception | None:
+def heard_error(told: Sequence[str | None] | None) -> Exception | None:
+    """What ``told_error`` made, as an exception again."""
     if told is None:
         return None
     name, message, remedy = told
-    return _ERRORS.get(name, PerfctlError)(message, remedy) if name else RuntimeError(message)
+    return _ERRORS.get(name, PerfctlError)(str(message), remedy) if name else RuntimeError(message)
 
 
 def number_of_jobs(asked: int | None, sources: Sequence[Source]) -> int:
