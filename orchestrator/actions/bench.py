@@ -23,6 +23,7 @@ from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall.runs import loaded
 from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
 from perfctl.orchestrator.analyse.predict.relations import FLOPS, MEMORY, TIME, Observation
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
@@ -326,7 +327,7 @@ def gather(runs: Path, store: Path, command_line: str = "") -> tuple[str, ...]:
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
     with database.reading(store) as connection:
-        return fastest(points_of(read.load(connection, read.bench_run_ids(connection))))
+        return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
 
 
 def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None) -> list[BenchPoint]:

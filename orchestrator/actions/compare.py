@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall.runs import loaded
+from perfctl.orchestrator.actions.wall.unexpected import whole
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -44,7 +48,14 @@ def compare(
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
     one, other = (side(given, Path(store), messages) for given in (a, b))
-    return comparing.compare(one, other, gate=gate, force=force)
+
+    def compared(some: Sequence[tuple[int, Run]]) -> Comparison:
+        of_sides = (tuple(run for number, run in some if number == side) for side in (0, 1))
+        a, b = (replace(side, runs=runs) for side, runs in zip((one, other), of_sides, strict=True))
+        return comparing.compare(a, b, gate=gate, force=force)
+
+    runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
+    return whole(runs, compared, lambda item: f"run {item[1].id} of {(one, other)[item[0]].label}")
 
 
 def side(given: Path | str | int, store: Path, messages: Messages = SILENT) -> Side:
@@ -83,7 +94,7 @@ def _of_store(path: Path) -> list[Run]:
     with database.reading(path) as connection:
         newest = read.run_ids(connection, latest_of_each=True)
         with_repeats = {one for run in newest for one in (run, *read.repeat_ids(connection, run))}
-        return read.load(connection, sorted(with_repeats))
+        return loaded(connection, sorted(with_repeats))
 
 
 def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
@@ -93,7 +104,7 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     kind, colon, number = named.partition(":")
     with database.reading(store) as connection:
         if named.isdecimal() or (kind == "run" and number.isdecimal()):
-            return f"run {number or named}", read.load(connection, [int(number or named)])
+            return f"run {number or named}", loaded(connection, [int(number or named)])
         sweeps = read.sweeps(connection)
         if kind == "sweep" and colon:
             chosen = [row for row in sweeps if str(row["id"]) == number]
@@ -101,7 +112,7 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
             chosen = [row for row in sweeps if row["name"] == named]
             chosen = chosen or [row for row in sweeps if named and row["name"].startswith(named)]
         if len(chosen) == 1:
-            return chosen[0]["name"], read.load(connection, read.run_ids(connection, sweep=chosen[0]["id"]))
+            return chosen[0]["name"], loaded(connection, read.run_ids(connection, sweep=chosen[0]["id"]))
     problem = f"'{named}' is neither a file nor a sweep or run of {store}"
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
@@ -139,4 +150,4 @@ def _of_reports(path: Path, messages: Messages) -> list[Run]:
                     if len(files) == 1:
                         raise
                     messages.warning(f"skipped: {error}")
-            return read.load(connection, read.run_ids(connection))
+            return loaded(connection, read.run_ids(connection))

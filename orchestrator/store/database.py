@@ -104,7 +104,7 @@ def is_damaged(connection: sqlite3.Connection) -> bool:
         (said,) = connection.execute("PRAGMA main.quick_check(1)").fetchone()
     except sqlite3.Error:
         return True
-    return said != "ok"
+    return str(said) != "ok"
 
 
 @contextmanager

@@ -8,15 +8,15 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest import in_child
+from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest.derived import derived_rows
 from perfctl.orchestrator.actions.ingest.in_child import Done
 from perfctl.orchestrator.actions.ingest.parallel import Made, Read, Setting, number_of_jobs, reading

@@ -15,6 +15,7 @@ from perfctl.orchestrator.actions.sweep.first_pass import PlainStep, plain_step,
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall.runs import loaded
 from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
@@ -199,7 +200,7 @@ def stored_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = Tru
         numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
         chosen = sorted(numbers[name] for name in names if name in numbers)
         ids = (read.run_ids(connection, sweep=number, latest_of_each=latest_of_each) for number in chosen)
-        return read.load(connection, chain.from_iterable(ids))
+        return loaded(connection, chain.from_iterable(ids))
 
 
 @dataclass(frozen=True, slots=True)

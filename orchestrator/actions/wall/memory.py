@@ -48,7 +48,9 @@ def bytes_of(text: str | int | None) -> int:
     said = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", str(text).strip(), re.IGNORECASE)
     size = int(float(said[1]) * (1 << _UNITS[said[2].upper()])) if said else -1
     if size < 0 or 0 < size < _SMALLEST or size >= 1 << 62:
-        raise UsageError(f"`memory_limit`: '{text}' is not a size of 16 MiB or more", "Write for instance 4G; 0 is none")
+        raise UsageError(
+            f"`memory_limit`: '{text}' is not a size of 16 MiB or more", "Write for instance 4G; 0 is none"
+        )
     return size
 
 
