@@ -1,7 +1,4 @@
-"""The largest values that a time or count can have. What is beyond is damage, and is not stored.
-
-They also keep sums of any number of rows that a report holds far from 64 bits.
-"""
+"""The largest values that a time or count can have. What is beyond is damage, and is not stored."""
 
 from __future__ import annotations
 
@@ -12,10 +9,8 @@ LONGEST_NS = 10 * 365 * 86_400 * 10**9
 MOST_OF_A_LAUNCH = 1 << 40
 """Of a grid, a block, registers and shared memory: CUDA's limits are 2^31 - 1 and less; of AMD's reports some give the
 product of the three sizes of a grid only."""
-MOST_BYTES = 1 << 56
-"""64 PiB."""
 MOST_COUNT = 2**63 - 1
-"""FLOPs and counts: what SQLite holds."""
+"""FLOPs, bytes and counts: what SQLite holds."""
 _LAUNCH = re.compile(r"(?:grid|block|cluster)_[xyz]|registers|(?:static|dynamic)_shared_bytes|occupancy")
 _MOMENT = re.compile(r"(?:19[7-9]\d|20\d\d)-\d\d-\d\d")
 
@@ -26,7 +21,7 @@ def most(column: str) -> int:
         return LONGEST_NS
     if _LAUNCH.fullmatch(column):
         return MOST_OF_A_LAUNCH
-    return MOST_BYTES if column == "bytes" or column.endswith("_bytes") else MOST_COUNT
+    return MOST_COUNT
 
 
 def is_moment(text: str) -> bool:

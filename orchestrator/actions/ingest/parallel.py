@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
+from perfctl.orchestrator.actions.wall.child import Ended
 from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts, Written
@@ -303,13 +304,31 @@ class _Readers:
                 if read is None:
                     status = self._end(process) if process else None
                     process = None
-                    read = _lost(self._tasks[number], status)
+                    read = self._one_by_one(self._tasks[number], status)
                 with self._changed:
                     self._results[number] = read
                     self._changed.notify_all()
         finally:
             if process is not None:
                 self._end(process)
+
+    def _one_by_one(self, task: Task, status: int | None) -> Sequence[Read]:
+        """What became of the reports that a process took with it: only those that end another one alone are lost."""
+        task.target.unlink(missing_ok=True)
+        lost: dict[int, Read] = {}
+        for at, report in enumerate(task.reports if len(task.reports) > 1 and status is not None else ()):
+            process = self._start()
+            if process is not None and self._ask(process, Task([report], task.target)) is None:
+                lost[at] = _lost(report[0], self._end(process))
+            elif process is not None:
+                self._end(process)
+            task.target.unlink(missing_ok=True)
+        rest = [report for at, report in enumerate(task.reports) if at not in lost]
+        process = self._start() if lost and rest else None
+        answers = iter((self._ask(process, Task(rest, task.target)) if process else None) or ())
+        if process is not None:
+            self._end(process)
+        return [lost.get(at) or next(answers, _lost(one, status)) for at, (one, _) in enumerate(task.reports)]
 
     def _number(self) -> int | None:
         with self._changed:
@@ -368,10 +387,7 @@ def _send(process: subprocess.Popen[str], line: str) -> None:
     process.stdin.flush()
 
 
-def _lost(task: Task, status: int | None) -> list[Read]:
-    """What is said of the reports that a process took with it."""
-    task.target.unlink(missing_ok=True)
-    how = f"by signal {-status}" if status is not None and status < 0 else f"with exit code {status}"
-    why = "no process could be started to read it" if status is None else f"the process that read it was ended {how}"
-    more = ", which is what the system does when memory runs out" if status == -9 else ""
-    return [Read([("fail", f"{source.shown}: {why}{more}. Read it with fewer --jobs")]) for source, _ in task.reports]
+def _lost(source: Source, status: int | None) -> Read:
+    """What is said of a report that a process took with it."""
+    why = "no process could be started to read it" if status is None else str(Ended(status))
+    return Read([("fail", f"{source.shown}: {why}. Read it with fewer --jobs")])

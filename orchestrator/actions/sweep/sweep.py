@@ -16,6 +16,7 @@ from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlac
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall.runs import loaded
+from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
@@ -172,9 +173,11 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 
         def finished(result: RunResult) -> None:
             again = request.again and not result.skipped
-            written = take_run(connection, result.folder, facts, store=store, again=again, made_here=not result.skipped)
-            if not written.new and not result.skipped:
-                listener.known(result, written.run_id)
+            made_here = not result.skipped
+            with alone(result.folder, passing=(OSError,)):
+                written = take_run(connection, result.folder, facts, store=store, again=again, made_here=made_here)
+                if not written.new and not result.skipped:
+                    listener.known(result, written.run_id)
             listener.finished(result)
 
         return Swept(request, store, tuple(sweeps.run(request, replace(listener, finished=finished))))
