@@ -6,14 +6,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-GOOD = """"ID","Process Name","Kernel Name","Metric Name","Metric Unit","Metric Value"
-"0","app","gemm","smsp__sass_thread_inst_executed_op_ffma_pred_on.sum","inst","{count}"
-"""
+from tests.cli.test_ingest import NCU
 
 
 def good(path: Path, count: int) -> Path:
     """An ncu report of one launch."""
-    path.write_text(GOOD.format(count=count))
+    path.write_text(NCU.format(count=count))
     return path
 
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from perfctl import __version__
 from perfctl.orchestrator.actions.files import user_folder
-from perfctl.orchestrator.errors import Lost, PerfctlError
+from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
 from perfctl.records.errors import ReportError
 from perfctl.redact import masked
 
@@ -141,7 +141,7 @@ def whole(
     """``work`` on all items; where that fails unexpectedly, on all but those that it fails on: each is said and left out.
 
     An item is to blame if ``work`` fails on it alone, else if the others do without it. Raises what ``work`` raises where no
-    item is.
+    item is, and PartlyDone where all are.
     """
     try:
         return work(items)
@@ -153,13 +153,13 @@ def whole(
             rest = {at: [one for other, one in enumerate(items) if other != at] for at in range(len(items))}
             good = next((at for at in rest if not _failing([items[at]], work, lambda _, at=at: rest[at])), None)  # type: ignore[misc]
             bad = {} if good is None else {good: error}
-        if not bad or len(bad) == len(items) == 1:
+        if not bad:
             raise
         for at, why in bad.items():
             failed(said_of(name(items[at]), why))
         left = [one for at, one in enumerate(items) if at not in bad]
         if not left:
-            raise
+            raise PartlyDone("nothing is left to show", "The lines above say why") from error
         return whole(left, work, name, failed)
 
 
