@@ -351,7 +351,7 @@ def _refuse_impossible(
         if not connection.execute(found).fetchone()[0]:
             continue
         for column, impossible in zip(checked, wrong, strict=True):
-            high = f"{column} > {most(column)} AND typeof({column}) IN ('integer', 'real')"
+            high = f"{column} > {most(column)} AND {column} < 9e999 AND typeof({column}) IN ('integer', 'real')"
             whys = {high: f"above {most(column):,}, more than there can be", impossible: "below 0 or not a number"}
             for condition, why in whys.items():
                 count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
