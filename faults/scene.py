@@ -26,6 +26,10 @@ LIMIT_S = 600.0
 """Time limit of one command of perfctl, even on a busy machine."""
 
 
+Run = tuple[str, int | None, str, int]
+"""Of a stored run: profiler, batch size, status, rows of its own."""
+
+
 class Broken(Exception):
     """A promise was not kept; the message says which, and what happened."""
 
@@ -187,8 +191,8 @@ def store_is_whole(store: Path) -> None:
         )
 
 
-def runs_of(store: Path) -> list[tuple[str, int | None, str, int]]:
-    """(profiler, batch size, status, rows of its own) of all runs, in order; empty where there is no store."""
+def runs_of(store: Path) -> list[Run]:
+    """All runs, in order; empty where there is no store."""
     if not store.exists():
         return []
     counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE run_id = run.id)" for table in COUNTED)
@@ -197,7 +201,7 @@ def runs_of(store: Path) -> list[tuple[str, int | None, str, int]]:
         return [tuple(row) for row in connection.execute(rows)]
 
 
-def expect_runs(store: Path, wanted: list[tuple[str, int | None, str, int]]) -> None:
+def expect_runs(store: Path, wanted: list[Run]) -> None:
     """Raises Broken unless the store is intact and has exactly these runs."""
     store_is_whole(store)
     if (there := runs_of(store)) != wanted:
