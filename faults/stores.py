@@ -33,6 +33,7 @@ TOGETHER = (
     ("replay", str(RECORDED / "nsys"), "--sweep-name", "two"),
     ("ingest", str(RECORDED / "torch" / "b16" / "workload.json"), str(RECORDED / "nsys" / "b32" / "workload.json")),
 )
+NOTHING_YET = ("no store here yet", "no runs", "there is no run", "not a store yet", "nothing on paper to compare with")
 READERS = (("runs",), ("show", "1"), ("ledger",), ("report", "--out", "page.html"))
 
 
@@ -63,7 +64,7 @@ def _once(scene: Scene) -> str:
 
 
 def _four_and_four(scene: Scene) -> None:
-    """Four ingests and four readers that start again and again: on no store at first, then on one that has runs."""
+    """Four ingests and four readers that start again and again: on a store that has runs, then on none."""
     many_writers_and_readers(scene, scene.fresh, max(scene.moments // 10, 2))
 
 
@@ -73,9 +74,14 @@ def many_writers_and_readers(scene: Scene, fresh: Callable[[], Path], times: int
         _reports(inputs / str(writer), writer)
     alone = scene.fresh("alone")
     expect(scene.perfctl("ingest", *(str(inputs / str(writer)) for writer in range(4)), cwd=alone), 0)
-    wanted = runs_of(alone / "perfctl.db")
+    new = runs_of(alone / "perfctl.db")
+    expect(scene.perfctl("ingest", str(RECORDED / "torch"), cwd=alone), 0)
+    both = runs_of(alone / "perfctl.db")
     for turn in range(times):
-        scene.attempt(partial(_writers_and_readers, scene, fresh(), inputs, wanted, has_store=turn % 2 > 0))
+        has_store = turn % 2 == 0
+        scene.attempt(
+            partial(_writers_and_readers, scene, fresh(), inputs, both if has_store else new, has_store=has_store)
+        )
 
 
 def _reports(folder: Path, writer: int) -> None:
@@ -93,7 +99,7 @@ def _reports(folder: Path, writer: int) -> None:
 def _writers_and_readers(scene: Scene, folder: Path, inputs: Path, wanted: list[Run], *, has_store: bool) -> str:
     store = folder / "perfctl.db"
     if has_store:
-        expect(scene.perfctl("ingest", str(inputs / "0"), cwd=folder), 0)
+        expect(scene.perfctl("ingest", str(RECORDED / "torch"), cwd=folder), 0)
     writers, readers = [], []
     for number in range(4):
         place = _made(folder / f"writer{number}")
@@ -129,9 +135,7 @@ def _read_whole(ended: Ended) -> int:
     no_traceback(ended)
     if "locked" in ended.out + ended.err:
         raise Broken(f"a reader was told: {ended.said}")
-    if ended.code and not any(
-        words in ended.said for words in ("no store here yet", "no runs", "there is no run", "not a store yet")
-    ):
+    if ended.code and not any(words in ended.said for words in NOTHING_YET):
         raise Broken(f"a reader ended with {ended.code}: {ended.said[:300]}")
     return int(ended.code == 0)
 
