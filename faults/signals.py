@@ -275,6 +275,8 @@ def _once(
     if sent:
         how[f"{number.name} ended with {ended.code}"] += 1
     try:
+        if sent and ended.code not in (-number, 128 + number, usual.code):
+            raise Broken(f"it ended with {ended.code}: {ended.said[:200]}")
         if number != signal.SIGINT or "orchestrator" in ended.err:  # Python itself can show one while it starts
             no_traceback(ended)
         scene.nothing_left()

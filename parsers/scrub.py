@@ -159,12 +159,27 @@ def _replace_in(connection: sqlite3.Connection, table: str, names: set[str]) -> 
 
 def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Callable[[bytes], bytes | None]) -> None:
     """Replace each text or blob by the result of ``change``; None leaves it. On bytes: not all texts are UTF-8."""
-    connection.create_function("changed", 1, change, deterministic=True)
+    raised: list[BaseException] = []
+
+    def changed(raw: bytes) -> bytes | None:
+        try:
+            return change(raw)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    connection.create_function("changed", 1, changed, deterministic=True)
     name = _quoted(column)
     raw = f"CAST({name} AS BLOB)"
     new = f"CASE typeof({name}) WHEN 'text' THEN CAST(changed({raw}) AS TEXT) ELSE changed({raw}) END"
     wordy = f"typeof({name}) IN ('text', 'blob') AND changed({raw}) IS NOT NULL"
-    connection.execute(f"UPDATE {_quoted(table)} SET {name} = {new} WHERE {wordy}")
+    try:
+        connection.execute(f"UPDATE {_quoted(table)} SET {name} = {new} WHERE {wordy}")
+    except sqlite3.OperationalError as error:
+        if "user-defined function" not in str(error):
+            raise
+        # SQLite keeps no exception: without one it was Ctrl-C between its call and ours
+        raise (raised or [KeyboardInterrupt()])[0] from None
 
 
 def _quoted(name: str) -> str:
