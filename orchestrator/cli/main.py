@@ -194,6 +194,11 @@ def run(arguments: Sequence[str]) -> int:
     except _expected_errors() as error:
         console.error(str(error))
         return _exit_code(error)
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        console.error("stopped")  # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
+        return 130
 
 
 def _bad_call(error: Any) -> int:
