@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scene import Broken, Ended, Fault, Scene, Skipped, no_traceback, store_is_whole
 
-SIZE = int(os.environ.get("FAULTS_BIG_GB", "10")) << 30
+SIZE = int(float(os.environ.get("FAULTS_BIG_GB", "10")) * (1 << 30))
 """Bytes; FAULTS_BIG_GB for another size."""
 LIMIT_MB = 500
 LIMIT_S = 1800.0

@@ -26,6 +26,10 @@ LIMIT_S = 600.0
 """Time limit of one command of perfctl, even on a busy machine."""
 
 
+Run = tuple[str, int | None, str, int]
+"""Of a stored run: profiler, batch size, status, rows of its own."""
+
+
 class Broken(Exception):
     """A promise was not kept; the message says which, and what happened."""
 
@@ -122,10 +126,10 @@ class Scene:
                 continue
         return [(pid, line) for pid, line in found if pid != os.getpid()]
 
-    def nothing_left(self) -> None:
-        """Raises Broken if a process is still running after five seconds."""
+    def nothing_left(self, but: str = "\0") -> None:
+        """Raises Broken if a process is still running after five seconds; ``but``: words of a command line that may."""
         until = time.monotonic() + GONE_WITHIN_S
-        while left := self.left():
+        while left := [line for line in self.left() if but not in line]:
             if time.monotonic() > until:
                 raise Broken(f"still running {GONE_WITHIN_S:.0f} s later: {left[0]}")
             time.sleep(0.1)
@@ -187,17 +191,19 @@ def store_is_whole(store: Path) -> None:
         )
 
 
-def runs_of(store: Path) -> list[tuple[str, int | None, str, int]]:
-    """(profiler, batch size, status, rows of its own) of all runs, in order; empty where there is no store."""
+def runs_of(store: Path) -> list[Run]:
+    """All runs, in order; empty where there is no store, or none of its tables yet."""
     if not store.exists():
         return []
     counts = " + ".join(f"(SELECT count(*) FROM {table} WHERE run_id = run.id)" for table in COUNTED)
     rows = f"SELECT profiler, batch_size, status, {counts} FROM run ORDER BY profiler, batch_size, id"
     with closing(sqlite3.connect(store)) as connection:
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return []
         return [tuple(row) for row in connection.execute(rows)]
 
 
-def expect_runs(store: Path, wanted: list[tuple[str, int | None, str, int]]) -> None:
+def expect_runs(store: Path, wanted: list[Run]) -> None:
     """Raises Broken unless the store is intact and has exactly these runs."""
     store_is_whole(store)
     if (there := runs_of(store)) != wanted:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from scene import RECORDED, ROOT, Broken, Fault, Scene, expect, no_traceback, runs_of, store_is_whole
+from scene import (
+    RECORDED,
+    ROOT,
+    Broken,
+    Ended,
+    Fault,
+    Run,
+    Scene,
+    expect,
+    no_traceback,
+    removed,
+    runs_of,
+    store_is_whole,
+)
 
 OLD = ROOT / "tests" / "data" / "stores"
 TOGETHER = (
@@ -16,6 +33,8 @@ TOGETHER = (
     ("replay", str(RECORDED / "nsys"), "--sweep-name", "two"),
     ("ingest", str(RECORDED / "torch" / "b16" / "workload.json"), str(RECORDED / "nsys" / "b32" / "workload.json")),
 )
+NOTHING_YET = ("no store here yet", "no runs", "there is no run", "not a store yet", "nothing on paper to compare with")
+READERS = (("runs",), ("show", "1"), ("ledger",), ("report", "--out", "page.html"))
 
 
 def _together(scene: Scene) -> None:
@@ -42,6 +61,98 @@ def _once(scene: Scene) -> str:
     if len(runs_of(store)) != 6:
         raise Broken(f"the store holds {runs_of(store)}, not six runs")
     return "six runs, each once"
+
+
+def _four_and_four(scene: Scene) -> None:
+    """Four ingests and four readers that start again and again: on a store that has runs, then on none."""
+    many_writers_and_readers(scene, scene.fresh, max(scene.moments // 10, 2))
+
+
+def many_writers_and_readers(scene: Scene, fresh: Callable[[], Path], times: int) -> None:
+    inputs = scene.fresh("inputs")
+    for writer in range(4):
+        _reports(inputs / str(writer), writer)
+    alone = scene.fresh("alone")
+    expect(scene.perfctl("ingest", *(str(inputs / str(writer)) for writer in range(4)), cwd=alone), 0)
+    new = runs_of(alone / "perfctl.db")
+    expect(scene.perfctl("ingest", str(RECORDED / "torch"), cwd=alone), 0)
+    both = runs_of(alone / "perfctl.db")
+    for turn in range(times):
+        has_store = turn % 2 == 0
+        scene.attempt(
+            partial(_writers_and_readers, scene, fresh(), inputs, both if has_store else new, has_store=has_store)
+        )
+
+
+def _reports(folder: Path, writer: int) -> None:
+    """Two traces of torch and an nsys database, of the same runs but not the same bytes as another writer's."""
+    folder.mkdir()
+    for batch in (16, 32):
+        trace = gzip.decompress((RECORDED / "torch" / f"b{batch}" / "report.pt.trace.json.gz").read_bytes())
+        (folder / f"b{batch}.pt.trace.json").write_bytes(trace + b"\n" * writer)
+    shutil.copy(RECORDED / "nsys" / "b16" / "report.sqlite", folder / "b16.sqlite")
+    with closing(sqlite3.connect(folder / "b16.sqlite")) as connection:
+        connection.execute(f"PRAGMA user_version = {writer + 7}")
+        connection.commit()
+
+
+def _writers_and_readers(scene: Scene, folder: Path, inputs: Path, wanted: list[Run], *, has_store: bool) -> str:
+    store = folder / "perfctl.db"
+    if has_store:
+        expect(scene.perfctl("ingest", str(RECORDED / "torch"), cwd=folder), 0)
+    writers, readers = [], []
+    for number in range(4):
+        place = _made(folder / f"writer{number}")
+        writers.append((place, scene.start("ingest", str(inputs / str(number)), "--store", str(store), cwd=place)))
+    read = looks = 0
+    while any(child.poll() is None for _, child in writers) or readers:
+        is_over = all(child.poll() is not None for _, child in writers)
+        for number, command in enumerate(() if is_over else READERS):
+            place = _made(folder / f"reader{number}")
+            if all(place != other for other, _ in readers):
+                readers.append((place, scene.start(*command, "--store", str(store), cwd=place)))
+        for place, child in [one for one in readers if one[1].poll() is not None]:
+            readers.remove((place, child))
+            read += _read_whole(scene.ended(child, place))
+        looks += _no_half_run(store, wanted)
+        time.sleep(0.05)
+    for place, child in writers:
+        expect(scene.ended(child, place), 0)
+    store_is_whole(store)
+    if Counter(there := runs_of(store)) != Counter(wanted):
+        raise Broken(f"the store holds {there}, not {wanted}")
+    removed(folder)
+    return (
+        f"{len(wanted)} runs, each once; {read} commands read while it was written, {looks} looks saw whole runs only"
+    )
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _read_whole(ended: Ended) -> int:
+    """A reader succeeds, or says that nothing is there yet."""
+    no_traceback(ended)
+    if "locked" in ended.out + ended.err:
+        raise Broken(f"a reader was told: {ended.said}")
+    if ended.code and not any(words in ended.said for words in NOTHING_YET):
+        raise Broken(f"a reader ended with {ended.code}: {ended.said[:300]}")
+    return int(ended.code == 0)
+
+
+def _no_half_run(store: Path, wanted: list[Run]) -> int:
+    """1, or 0 where there is no table yet. One SELECT sees one moment."""
+    try:
+        seen = runs_of(store)
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return 0
+        raise Broken(f"a look at the store: {error}") from None
+    if half := [run for run in seen if run not in wanted]:
+        raise Broken(f"half a run was seen: {half[0]}, of {wanted}")
+    return 1
 
 
 def _same_sweep(scene: Scene) -> None:
@@ -103,6 +214,7 @@ def _newer(scene: Scene) -> None:
 
 FAULTS = (
     Fault("together", "two sweeps and an ingest on one store at once", _together),
+    Fault("four-and-four", "four ingests and four readers on one store at once", _four_and_four),
     Fault("same-sweep", "the same sweep twice at once", _same_sweep),
     Fault("older-store", "a store of each earlier version", _older),
     Fault("newer-store", "a store of a newer version", _newer),

@@ -213,9 +213,14 @@ def _replace_in(connection: sqlite3.Connection, table: str, people: People, foun
 def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Callable[[bytes], bytes | None]) -> None:
     """Replace each text or blob by the result of ``change``, asked once each; None leaves it. On bytes: not all are UTF-8."""
     last: list[bytes | None] = [None]
+    raised: list[BaseException] = []
 
     def is_changed(raw: bytes) -> bool:
-        last[0] = change(raw)
+        try:
+            last[0] = change(raw)
+        except BaseException as error:
+            raised.append(error)
+            raise
         return last[0] is not None
 
     connection.create_function("is_changed", 1, is_changed)
@@ -223,7 +228,13 @@ def _rewrite(connection: sqlite3.Connection, table: str, column: str, change: Ca
     name = _quoted(column)
     key = "rowid" if _has_rowid(connection, table) else ""
     query = f"SELECT {key or name}, typeof({name}), changed() FROM {_quoted(table)} WHERE typeof({name}) IN ('text', 'blob')"
-    rows = connection.execute(f"{query} AND is_changed(CAST({name} AS BLOB))").fetchall()
+    try:
+        rows = connection.execute(f"{query} AND is_changed(CAST({name} AS BLOB))").fetchall()
+    except sqlite3.OperationalError as error:
+        if "user-defined function" not in str(error):
+            raise
+        # SQLite keeps no exception: without one it was Ctrl-C between its call and ours
+        raise (raised or [KeyboardInterrupt()])[0] from None
     for place, kind, new in rows:
         value = "CAST(? AS TEXT)" if kind == "text" else "?"
         connection.execute(f"UPDATE {_quoted(table)} SET {name} = {value} WHERE {key or name} = ?", (new, place))

@@ -295,7 +295,7 @@ const tableOf = (host, heads, onHead) => {
 const sorts = [...byId("sorts").children], SORTED_BY = { cost: "cost", time: "training" };
 const pressed = (key) => { for (const button of sorts) button.setAttribute("aria-pressed", String(button.dataset.sort === key)); };
 const gpus = tableOf(byId("gpus"), [
-  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["price of", "text", "the date of the price; more than a year old: check it before you rent"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch"], ["for", "text"], ["rests on", "text"],
+  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["price of", "text", "the date of the price; more than a year old: check it before you rent"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch", "", "at most: the allocator's own needs are not in it"], ["for", "text"], ["rests on", "text"],
 ], () => pressed(null));
 function showGpus(answers) {
   const able = (key) => answers.filter((a) => a.room?.fits !== false && a[key]), spans = (key) => able(key).map((a) => a[key].value), priced = able("cost").length;

@@ -2,62 +2,104 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
+_SCRATCH = ".tmp"
+
+
+@contextmanager
+def scratch(beside: Path, name: str) -> Iterator[Path]:
+    """A new private folder in the folder ``beside``, ``.NAME-RANDOM.tmp``, which is gone after the block. Raises OSError.
+
+    It is locked for as long as its process lives: what a killed process left under this name is removed first.
+    """
+    start = f".{os.fsdecode(os.fsencode(name)[:150])}-"
+    _remove_abandoned(beside, start)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=start, suffix=_SCRATCH, dir=beside))
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        if _is_ours(lock):
+            break
+        os.close(lock)  # another process took it for abandoned
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _is_ours(lock: int) -> bool:
+    """Lock the folder. False where another process is removing it, or has; without locks nobody removes any."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return os.fstat(lock).st_nlink > 0
+
+
+def _remove_abandoned(beside: Path, start: str) -> None:
+    """Remove folders of ``scratch`` that no process holds. Where the file system has no locks, they stay."""
+    with suppress(OSError), os.scandir(beside) as found:
+        left = [one.path for one in found if one.name.startswith(start) and one.name.endswith(_SCRATCH)]
+        for path in left:
+            with suppress(OSError):
+                lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    if os.fstat(lock).st_uid == os.geteuid():
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(path)
+                finally:
+                    os.close(lock)
+
 
 @contextmanager
 def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path]:
-    """A temporary name beside ``path``; it is renamed to ``path`` when the block ends well, and removed when it fails.
+    """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the block ends well.
 
     In a folder that exists already, only files of the same names are replaced. Raises UsageError before anything is
     written when ``path`` exists and ``force`` is false.
     """
     check_free(path, force=force, folder=folder)
-    partial = temporary_name(path)
     try:
-        if folder:
-            partial.mkdir()
-        else:
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
-        yield partial
-        if folder and path.is_dir():
-            for file in partial.iterdir():
-                file.replace(path / file.name)
-            partial.rmdir()
-        else:
-            partial.replace(path)
+        with scratch(path.parent, path.name) as place:
+            partial = place / path.name
+            if folder:
+                partial.mkdir()
+            else:
+                partial.touch()
+            yield partial
+            if folder and path.is_dir():
+                for file in partial.iterdir():
+                    file.replace(path / file.name)
+            else:
+                partial.replace(path)
     except OSError as error:
         raise _cannot_write(path, error) from error
-    finally:
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to a temporary file, then rename it over ``path``. Raises PerfctlError when that fails."""
-    partial = temporary_name(path)
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        with scratch(path.parent, path.name) as place:
+            partial = place / path.name
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise _cannot_write(path, error) from error
 
 
 def _cannot_write(path: Path, error: OSError) -> PerfctlError:
     return PerfctlError(f"{path}: cannot be written ({error.strerror})", "Choose another `out`")
-
-
-def temporary_name(path: Path) -> Path:
-    """A name beside ``path`` that nobody can guess, so that nobody can have put a link there."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
 
 
 def check_free(path: Path, *, force: bool, folder: bool = False) -> None:

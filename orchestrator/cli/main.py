@@ -206,6 +206,9 @@ def _run(arguments: Sequence[str]) -> int:
         console.error(str(error))
         return _exit_code(error)
     except Exception as error:
+        if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
+            console.error("stopped")  # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
+            return 130
         from perfctl.orchestrator.actions.wall.unexpected import said_of, short_of_memory
 
         name = f"perfctl {next(iter(arguments), '')}".strip()

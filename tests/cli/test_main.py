@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.cli import main as command_line
 from tests.cli.conftest import Said
 
 CTRL_C_WHILE_IT_LOADS = """
@@ -86,3 +87,15 @@ def test_what_analyses_nothing_loads_no_analysis(words: str, replayed: Path) -> 
     assert done.returncode == 0, done.stderr
     loaded = done.stderr.splitlines()[-1].split()
     assert loaded in ([], ["perfctl.orchestrator.analyse.figure"]), "numbers are written from figures"
+
+
+def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "application", lambda only: type("Made", (), {"field": Interrupted()}))
+    assert command_line.run(["runs"]) == 130
+    assert capsys.readouterr().err == "perfctl: stopped\n"

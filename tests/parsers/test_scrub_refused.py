@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import os
+import signal
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from perfctl import redact
 from perfctl.parsers import ReportError
 from perfctl.parsers.scrub import scrub
 
@@ -52,6 +57,20 @@ def test_utf_16_that_is_cut_off_is_damaged(content: bytes, tmp_path: Path) -> No
     ):
         scrub(path, tmp_path / "copy")
     assert [one.name for one in tmp_path.iterdir()] == ["r.csv"]
+
+
+def test_ctrl_c_while_a_text_is_searched_stays_ctrl_c_and_is_not_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "report.sqlite"
+    with closing(sqlite3.connect(report)) as connection:
+        connection.execute("CREATE TABLE log (line TEXT)")
+        connection.execute("INSERT INTO log VALUES ('a line')")
+        connection.commit()
+    monkeypatch.setattr(redact, "secrets_in", lambda raw: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        scrub(report, tmp_path / "copy.sqlite")
+    assert [path.name for path in tmp_path.iterdir()] == [report.name]
 
 
 def test_a_folder_a_missing_file_and_a_missing_target_folder_are_said(tmp_path: Path) -> None:

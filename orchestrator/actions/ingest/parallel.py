@@ -13,7 +13,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl import parsers
+from perfctl.orchestrator.actions.files import scratch
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
 from perfctl.orchestrator.actions.wall.child import Ended
 from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
@@ -205,7 +205,7 @@ def reading(
 
     No process is left after the block, whatever ended it.
     """
-    with tempfile.TemporaryDirectory(prefix=".perfctl-ingest-", dir=setting.store.absolute().parent) as folder:
+    with scratch(setting.store.absolute().parent, "perfctl-ingest") as folder:
         setting = replace(setting, empty=_empty_store(Path(folder, "empty.db")))
         tasks = [Task(some, Path(folder, f"{at}.db")) for at, some in enumerate(_chunks(sources, jobs))]
         readers = _Readers(tasks, jobs, setting)

@@ -19,10 +19,11 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.files import check_free
+from perfctl.orchestrator.actions.files import replacing
 from perfctl.orchestrator.errors import UsageError
 from perfctl.parsers.secret_scan import is_database, names_in
 
@@ -124,8 +125,8 @@ def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubb
         raise UsageError(f"{file}: there is no such file", "Check the path")
     if target.exists() and target.samefile(file):
         raise UsageError(f"`out`: {target} is the report itself", "Name another file")
-    check_free(target, force=force)
-    return write_copy(file, target)
+    with replacing(target, force=force) as partial:
+        return replace(write_copy(file, partial), path=target)
 
 
 def scrubbed_name(file: Path) -> Path:

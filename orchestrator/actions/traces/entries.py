@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.files import temporary_name
 from perfctl.records import codec
 
 OFF = "PERFCTL_NO_CACHE"
@@ -59,7 +58,7 @@ def write(folder: Path, key: str, kind: Any, value: Any) -> None:
     packed = packing.compress(text.encode()) + packing.flush()
     if len(packed) > LARGEST or len(text) > 16 * LARGEST:
         return
-    partial = temporary_name(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}.tmp")
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,12 +80,27 @@ def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Pat
     names = set()
     for _ in range(4):
         with files.replacing(tmp_path / "page.html", force=True) as partial:
-            names.add(partial.name)
+            names.add(partial.parent.name)
+            assert (partial.parent.parent, mode(partial.parent)) == (tmp_path, 0o700)
             assert stat.S_ISREG(partial.lstat().st_mode)
             partial.write_text("whole")
     assert len(names) == 4
-    assert all(len(name.split(".")[-2]) == 16 for name in names)
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    die = "import os, sys; from pathlib import Path; from perfctl.orchestrator.actions import files\n"
+    die += "with files.replacing(Path(sys.argv[1]), force=True) as partial: partial.write_text('half'); os._exit(9)"
+    subprocess.run([sys.executable, "-c", die, str(tmp_path / "page.html")], check=False)
+    assert [path.name.startswith(".page.html-") for path in tmp_path.iterdir()] == [True]
+    of_mine = tmp_path / ".page.html-notes.txt"
+    of_mine.touch()
+    with files.replacing(tmp_path / "page.html", force=True) as first:
+        files.write_text(tmp_path / "page.html", "second")
+        first.write_text("first")
+        assert len(list(tmp_path.iterdir())) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [of_mine.name, "page.html"]
+    assert (tmp_path / "page.html").read_text() == "first"
 
 
 def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(tmp_path: Path, victim: Path) -> None:

@@ -104,7 +104,7 @@ def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives
     largest = visit.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
         const fits = batch => page.answerOf({ ...choice, batch }).room.fits;
         let batch = 1; while (fits(batch + 1)) batch += 1; return batch; }""")
-    assert f"the largest batch that fits is {largest:,}." in said and "GB of its 16 GB are missing" in said
+    assert f"the largest batch that fits is at most {largest:,}." in said and "GB of its 16 GB are missing" in said
     assert "does not fit in memory" in visit.locator("#curve svg").text_content()
     row = visit.locator("#gpus tr", has=visit.get_by_role("button", name="T4", exact=True))
     assert row.locator("s").count() == 1 and row.locator("td.no").count() >= 3
@@ -155,7 +155,7 @@ def test_the_table_is_saved_with_its_full_values_and_units(visit: Any) -> None:
         visit.locator("#gpus").get_by_role("button", name="CSV").click()
     head, *rows = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
     assert head.startswith(
-        'device,training (s),cost (USD),"range (low end, s)",offer,precision,step (s),memory (B),largest batch,rests on'
+        'device,training (s),cost (USD),"range (low end, s)",price of,precision,step (s),memory (B),largest batch,for,rests on'
     )
     assert len(rows) == visit.locator("#c-device option").count() and "NaN" not in "".join(rows)
     t4 = next(row for row in csv.reader(rows) if row[0] == "T4")
