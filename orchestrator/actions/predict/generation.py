@@ -10,7 +10,7 @@ from perfctl.orchestrator.actions.estimate import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.predict import find_device
-from perfctl.orchestrator.actions.predict.prices import load
+from perfctl.orchestrator.actions.predict.prices import left_out, load
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.analyse.generation import Generation
 from perfctl.orchestrator.analyse.hardware.machines import Device
@@ -37,6 +37,8 @@ class GenerationQuestion:
     device: str | None = None
     device_spec: str | None = None
     prices: Path | None = None
+    undated: bool = False
+    """Use prices, too, whose date nobody knows, and promotional ones."""
 
     def check(self) -> None:
         """Raises UsageError for values that make no sense, with the field in backquotes."""
@@ -75,6 +77,7 @@ def predict_generation(
     device: str | None = None,
     device_spec: str | None = None,
     prices: Path | str | None = None,
+    undated: bool = False,
     messages: Messages = SILENT,
 ) -> GenerationAnswer:
     """Predict time to the first token, time for each token, memory and cost of ``model`` that generates text on ``device``.
@@ -84,6 +87,7 @@ def predict_generation(
     engine: "eager" (PyTorch, as generate() of transformers) or "tensorrt-llm" (fused kernels, CUDA graphs).
     precision: of weights and arithmetic: fp16, bf16, fp32 or tf32 (eager), fp8 (tensorrt-llm, on GPUs that have it).
     kv_cache: type of the cache: fp16, bf16, fp8 or int8 (tensorrt-llm); None: as the weights.
+    undated: use offers, too, whose price has no known date or is promotional.
 
     ``points[0].prefill.time`` (``value``, ``low``, ``high``) is the time to the first token in seconds.
 
@@ -92,7 +96,7 @@ def predict_generation(
     batches = (batch,) if isinstance(batch, int) else tuple(batch)
     table = Path(prices) if prices is not None else None
     question = GenerationQuestion(
-        model, batches, prompt, generate, engine, precision, kv_cache, device, device_spec, table
+        model, batches, prompt, generate, engine, precision, kv_cache, device, device_spec, table, undated
     )
     return answer(question, messages)
 
@@ -100,7 +104,8 @@ def predict_generation(
 def answer(question: GenerationQuestion, messages: Messages = SILENT) -> GenerationAnswer:
     """Raises UsageError before anything slow begins."""
     question.check()
-    prices = load(question.prices)
+    every = load(question.prices)
+    prices = every if question.undated else every.sure
     device = find_device(question.device, question.device_spec, DEFAULT, None, messages)
     _check_device(question, device)
     messages.note(f"tracing {question.model} without data")
@@ -112,7 +117,8 @@ def answer(question: GenerationQuestion, messages: Messages = SILENT) -> Generat
     offers = for_board(prices.prices, device.board) if device.board is not None else ()
     points = tuple(_point(question, one, device, offers) for one in found.values())
     first = found[question.batches[0]]
-    notes = tuple(filter(None, (device.note, *_notes(question, first))))
+    unused = left_out(every, prices, device.board, bool(offers))
+    notes = tuple(filter(None, (device.note, *_notes(question, first), *unused)))
     return GenerationAnswer(
         first.name, device, question.engine, question.precision, times.cache_words(first), question.prompt,
         question.generate, first.parameters, points, prices, notes,

@@ -24,7 +24,7 @@ from perfctl.orchestrator.actions.estimate import (
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
-from perfctl.orchestrator.actions.predict.prices import load
+from perfctl.orchestrator.actions.predict.prices import left_out, load
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.analyse import answer as answers
 from perfctl.orchestrator.analyse import cost
@@ -226,15 +226,13 @@ def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
 def _price_notes(every: PriceTable, prices: PriceTable, device: Device, point: AnswerPoint) -> Iterator[str]:
     if point.training.billed is None or device.board is None:
         return
-    left_out = len(for_board(every.prices, device.board)) - len(for_board(prices.prices, device.board))
-    if left_out:
-        none = "no cost: " if not point.training.rentals else ""
-        yield f"{none}offers whose price has no known date, or is promotional, are not used ({left_out} of them; `undated` takes them)"
+    unused = tuple(left_out(every, prices, device.board, bool(point.training.rentals)))
+    yield from unused
     unsure = unsure_for(prices.prices, device.board)
     if unsure:
         listed = f"'perfctl prices --gpu \"{device.board.name}\"' lists them"
         yield f"offers that may have this GPU but do not state its form are not used ({len(unsure)} of them; {listed})"
-    if not point.training.rentals and not left_out:
+    if not point.training.rentals and not unused:
         yield f"no cost: no offer of {prices.where} states that it has a {device.board.name}"
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from importlib import resources
 from pathlib import Path
 
 from perfctl.orchestrator.actions.files import user_folder, write_text
-from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, read_prices
+from perfctl.orchestrator.analyse.hardware.gpus import Board
+from perfctl.orchestrator.analyse.prices import Price, PriceTable, PriceTableError, for_board, read_prices
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 VARIABLE = "PERFCTL_PRICES"
@@ -44,6 +46,14 @@ def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
         near = f"Near it: {', '.join(close)}" if close else "'perfctl prices' lists all"
         raise UsageError(f"`gpu`: '{gpu}' is not in the table of devices", near)
     return replace(table, prices=tuple(price for price in table.prices if wanted & set(price.boards)))
+
+
+def left_out(every: PriceTable, used: PriceTable, board: Board | None, has_offer: bool) -> Iterator[str]:
+    """A sentence where offers of this board are not used for want of a date."""
+    count = len(for_board(every.prices, board)) - len(for_board(used.prices, board)) if board is not None else 0
+    if count:
+        none = "" if has_offer else "no cost: "
+        yield f"{none}offers whose price has no known date, or is promotional, are not used ({count} of them; `undated` takes them)"
 
 
 def update(file: Path) -> OwnTable:

@@ -102,14 +102,14 @@ def predict(
             "dataset_size": dataset_size, "epochs": epochs, "optimizer": optimizer, "gpus": gpus != 1, "overlap": overlap,
             "interconnect": interconnect, "efficiency": efficiency, "seq": seq, "tariff": tariff, "power": power,
             "threads": threads, "store": store, "inputs": inputs, "channels_last": channels_last, "explain": explain,
-            "frontier": frontier,
+            "frontier": frontier, "compiled": compiled,
         }  # fmt: skip
         if unused := [name for name, value in refused.items() if value]:
             raise UsageError(f"`{unused[0]}` does not go with `prompt`", f"Leave `{unused[0]}` out")
         _generation(
             as_json, model=model, batches=_batches(batch, batches) if batch or batches else (1,), prompt=prompt,
             generate=1 if generate is None else generate, engine=engine or "eager", precision=precision or "fp16",
-            kv_cache=kv_cache, device=device, device_spec=device_spec, prices=prices,
+            kv_cache=kv_cache, device=device, device_spec=device_spec, prices=prices, undated=undated,
         )  # fmt: skip
         return
     for name, value in (("generate", generate), ("kv_cache", kv_cache), ("engine", engine)):
