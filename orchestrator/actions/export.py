@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.tables import DEFAULT, rows_of_ledger
-from perfctl.orchestrator.actions.wall.runs import loaded, only_run
+from perfctl.orchestrator.actions.tables import DEFAULT, rows_of_store
+from perfctl.orchestrator.actions.wall.runs import only_run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database, query, read
 
@@ -125,7 +125,7 @@ def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None) ->
     if name == LEDGER:
         with no_collection():
             ids = runs if runs is not None else read.run_ids(connection, latest_of_each=True)
-            return ledger_table(rows_of_ledger(loaded(connection, ids)))
+            return ledger_table(rows_of_store(connection, ids))
     columns = (Column(one.name, kind, one.meaning, one.unit, one.null) for one, kind in query.columns_of(name))
     return Table(name, tuple(columns), query.table_rows(connection, name, runs))
 

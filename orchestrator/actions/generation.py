@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.estimate import Request, from_trace, names_of, need_torch, without_driver_warning
+from perfctl.orchestrator.actions.traces.kept import Kept
+from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.experts import assumption
 from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.analyse.generation import (
@@ -24,12 +26,12 @@ from perfctl.orchestrator.analyse.generation import (
 )
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from perfctl.records.paper import CacheTensor
     from perfctl.workloads.models.generation import Generator
-    from perfctl.workloads.tracing.generation import Stepper, StepTrace
 
 CACHE_TYPES: Mapping[str, str | None] = {
     "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8", "none": None,
@@ -46,18 +48,12 @@ def estimate_generation(request: Request, batches: Sequence[int] = (1,)) -> Mapp
     Raises UsageError for a request that makes no sense and a model that takes no cache, ToolMissing without torch, PerfctlError
     when the model's own code fails while it is built. One that fails later is a ``problem``.
     """
-    from perfctl.workloads.models.find import ModelError
-    from perfctl.workloads.models.generation import find_generator
-
     request.check()
     _check(request, batches)
     need_torch()
     with without_driver_warning():
-        try:
-            generator = find_generator(request.model, request.device, request.own, request.prompt or 1)
-        except ModelError as error:
-            raise (PerfctlError if error.raised else UsageError)(error.message, error.remedy) from error
-        return {batch: _generation(generator, request, batch) for batch in batches}
+        model = _Model(request)
+        return {batch: _generation(model, batch) for batch in batches}
 
 
 def part_of_model(found: Generation, layer: str) -> Generation:
@@ -86,22 +82,96 @@ def _check(request: Request, batches: Sequence[int]) -> None:
         raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is known of a model that generates, beside the model itself."""
+
+    name: str
+    kind: str
+    """Name of its class."""
+    cache: str | None
+    """Parameter that takes the cache."""
+    start: int
+    """Tokens that prefill puts into the decoder."""
+    notes: tuple[str, ...]
+    positions: int | None
+    latent: tuple[int, int] | None
+
+
+class _Model:
+    """The model of a request. It is built when a step is traced that no earlier call traced."""
+
+    def __init__(self, request: Request) -> None:
+        """Raises UsageError for a model that cannot generate, PerfctlError when its own code fails."""
+        self.request = request
+        self._kept: Kept | None = kept_traces(request)
+        self._built: Generator | None = None
+        found = self._kept.get(_Facts, "generator") if self._kept is not None else None
+        self.facts = found or self._facts()
+
+    def _facts(self) -> _Facts:
+        found, prompt = self._generator(), self.request.prompt or 1
+        facts = _Facts(
+            found.name, type(found.model).__name__, found.cache, found.start(prompt), found.notes, found.positions, found.latent
+        )  # fmt: skip
+        if self._kept is not None:
+            self._kept.put(_Facts, facts, "generator")
+        return facts
+
+    def _generator(self) -> Generator:
+        from perfctl.workloads.models.find import ModelError
+        from perfctl.workloads.models.generation import find_generator
+
+        if self._built is None:
+            request = self.request
+            try:
+                self._built = find_generator(request.model, request.device, request.own, request.prompt or 1)
+            except ModelError as error:
+                raise (PerfctlError if error.raised else UsageError)(error.message, error.remedy) from error
+            if self._kept is not None:
+                self._kept.made_from(self._built.files)
+        return self._built
+
+    def step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
+        """The step whose token is number ``context`` of the decoder; None: prefill."""
+        what = ("step", batch, context, cached)
+        found = self._kept.get(StepTrace, *what) if self._kept is not None else None
+        if found is None:
+            found = self._trace(batch, context, cached)
+            if self._kept is not None and found.traced.problem is None:
+                self._kept.put(StepTrace, found, *what)
+        return found
+
+    def _trace(self, batch: int, context: int | None, cached: bool) -> StepTrace:
+        from perfctl.workloads.tracing.generation import Stepper
+
+        request = self.request
+        stepper = Stepper(self._generator(), batch, request.prompt or 1, request.device, cached, request.precision)
+        return stepper.first() if context is None else stepper.at(context)
+
+
 class _Steps:
     """The traced steps of one model at one batch size, each traced once."""
 
-    def __init__(self, stepper: Stepper, probe: Sequence[CacheTensor], item_bytes: int | None) -> None:
-        self.stepper, self.probe, self.item_bytes = stepper, probe, item_bytes
+    def __init__(
+        self, model: _Model, batch: int, cached: bool, probe: Sequence[CacheTensor], item_bytes: int | None
+    ) -> None:
+        self.model, self.batch, self.cached, self.probe, self.item_bytes = model, batch, cached, probe, item_bytes
         self.known: dict[int, tuple[Estimate, Amounts, StepTrace]] = {}
+
+    def first(self) -> tuple[Estimate, Amounts, StepTrace]:
+        """Prefill."""
+        return self._read(self.model.step(self.batch, None, self.cached), True)
 
     def at(self, context: int) -> tuple[Estimate, Amounts, StepTrace]:
         if context not in self.known:
-            self.known[context] = self.read(self.stepper.at(context), False)
+            self.known[context] = self._read(self.model.step(self.batch, context, self.cached), False)
         return self.known[context]
 
     def amounts(self, context: int) -> Amounts:
         return self.at(context)[1]
 
-    def read(self, step: StepTrace, prefill: bool) -> tuple[Estimate, Amounts, StepTrace]:
+    def _read(self, step: StepTrace, prefill: bool) -> tuple[Estimate, Amounts, StepTrace]:
         """Raises _Stopped when the trace stopped early."""
         found = from_trace(step.traced)
         if found.problem is not None:
@@ -120,19 +190,18 @@ class _Stopped(Exception):
         self.found = found
 
 
-def _generation(generator: Generator, request: Request, batch: int) -> Generation:
-    from perfctl.workloads.tracing.generation import Stepper
-
+def _generation(model: _Model, batch: int) -> Generation:
+    request, facts = model.request, model.facts
     prompt, generate, cached = request.prompt or 1, request.generate or 0, request.kv_cache != "none"
     wanted = CACHE_TYPES[request.kv_cache] if request.kv_cache else None
     item_bytes = ITEM_BYTES[wanted] if wanted else None
-    start = generator.start(prompt)
+    start = facts.start
     end = start + generate
-    empty = Generation(generator.name, batch, prompt, generate, (), cached, None, _nothing(), ())
+    empty = Generation(facts.name, batch, prompt, generate, (), cached, None, _nothing(), ())
     try:
-        probe = _probe(generator, request, prompt) if cached else ()
-        steps = _Steps(Stepper(generator, batch, prompt, request.device, cached, request.precision), probe, item_bytes)
-        prefill, work, trace = steps.read(steps.stepper.first(), True)
+        probe = _probe(model) if cached else ()
+        steps = _Steps(model, batch, cached, probe, item_bytes)
+        prefill, work, trace = steps.first()
         modules = prefill.modules
         phases = [Phase("prefill", 1, start, start, start, layers_of(work, modules), 1)]
         if generate:
@@ -151,25 +220,23 @@ def _generation(generator: Generator, request: Request, batch: int) -> Generatio
             ]
     except _Stopped as error:
         return replace(empty, prefill=error.found, problem=error.found.problem)
-    cache = cache_of(probe, trace.cache, end, batch, wanted, generator.latent) if cached else None
+    cache = cache_of(probe, trace.cache, end, batch, wanted, facts.latent) if cached else None
     said = PRECISIONS[request.precision].said
-    taken = [note for note in generator.notes if not (said and note.startswith("weights: "))]
+    taken = [note for note in facts.notes if not (said and note.startswith("weights: "))]
     taken += [f"{request.precision}: {said}"] if said else []
-    notes = (*taken, *_notes(generator, prefill, cache, generate, end, len(steps.known)))
+    notes = (*taken, *_notes(facts, prefill, cache, generate, end, len(steps.known)))
     ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
     return replace(empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes, decode=ends)
 
 
-def _probe(generator: Generator, request: Request, prompt: int) -> tuple[CacheTensor, ...]:
+def _probe(model: _Model) -> tuple[CacheTensor, ...]:
     """The cache of one sequence after its second token, which shows how it grows and which layer reads what."""
-    from perfctl.workloads.tracing.generation import Stepper
-
-    found = Stepper(generator, 1, prompt, request.device, precision=request.precision).at(2)
+    found = model.step(1, 2, True)
     if found.traced.problem is not None:
         raise _Stopped(from_trace(found.traced))
     if not found.cache:
-        said = f"{type(generator.model).__name__} gives no {generator.cache} back"
-        raise UsageError(f"{request.model}: {said}", "`kv_cache` none runs all tokens again in each step")
+        said = f"{model.facts.kind} gives no {model.facts.cache} back"
+        raise UsageError(f"{model.request.model}: {said}", "`kv_cache` none runs all tokens again in each step")
     return found.cache
 
 
@@ -182,7 +249,7 @@ def _grown(probe: Sequence[CacheTensor], last: Sequence[CacheTensor]) -> list[tu
     return [(tensor, at) for tensor in last if (at := axes.get(tensor.name)) is not None]
 
 
-def _notes(generator: Generator, one: Estimate, cache: Cache | None, generate: int, end: int, traced: int) -> list[str]:
+def _notes(facts: _Facts, one: Estimate, cache: Cache | None, generate: int, end: int, traced: int) -> list[str]:
     notes = ["attention: the whole square of scores in prefill, masked or not; every key so far in decode"]
     if generate:
         how = "a line" if cache is not None else "a polynomial of degree 2"
@@ -199,6 +266,6 @@ def _notes(generator: Generator, one: Estimate, cache: Cache | None, generate: i
     if one.experts:
         notes.append(assumption(one.experts))
         notes.append("experts read in a step: as many different ones as its tokens x top_k can reach")
-    if generator.positions is not None and end > generator.positions:
-        notes.append(f"the model was made for {generator.positions:,} positions; {end:,} are asked for")
+    if facts.positions is not None and end > facts.positions:
+        notes.append(f"the model was made for {facts.positions:,} positions; {end:,} are asked for")
     return notes

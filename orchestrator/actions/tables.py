@@ -6,7 +6,8 @@ Columns and units are those of docs/schema.md. What is not known is missing (``p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,27 @@ def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
 
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """The rows of ``perfctl ledger --json``."""
+    from perfctl.orchestrator.analyse.ledger.studies import studies
+
+    return _rows(study.runs for study in studies(runs))
+
+
+def rows_of_store(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """The same of these runs of a store, of which those of one study are held at a time."""
+    from perfctl.orchestrator.actions.wall.runs import studies_of
+
+    return _rows(studies_of(connection, ids))
+
+
+def _rows(groups: Iterable[Sequence[Run]]) -> Iterator[dict[str, Any]]:
+    """``groups``: the runs of each study."""
     from perfctl.orchestrator.actions.wall.runs import analysed
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.ledger.studies import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
-    for study in studies(runs):
-        yield from analysed(study.runs, lambda some: list(ledger_rows([analyse(one) for one in studies(some)])))
+    for runs in groups:
+        yield from analysed(runs, lambda some: list(ledger_rows([analyse(one) for one in studies(some)])))
 
 
 def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:

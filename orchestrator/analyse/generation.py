@@ -222,13 +222,12 @@ def layers_of(found: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork,
     """A row for every layer that does something, in the model's order."""
     kinds = {module.path: module.kind for module in modules}
     places = {path: at for at, path in enumerate(kinds)}
+    not_counted: dict[str, list[tuple[str, int]]] = {}
+    for (path, name), count in sorted(item for item in found.items() if item[0][1][:1] == "?" and item[1]):
+        not_counted.setdefault(path, []).append((name[1:], count))
     rows = []
     for layer in sorted({layer for layer, _ in found}, key=lambda path: places.get(path, len(places))):
-        unknown = tuple(
-            (name[1:], count)
-            for (path, name), count in sorted(found.items())
-            if path == layer and name[:1] == "?" and count
-        )
+        unknown = tuple(not_counted.get(layer, ()))
         values = [found.get((layer, name), 0) for name in MEASURES]
         if any(values) or unknown:
             rows.append(layer_work(layer, kinds.get(layer, ""), values, unknown))

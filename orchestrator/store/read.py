@@ -131,7 +131,20 @@ def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     return [_load(connection, run_id) for run_id in ids]
 
 
-def _load(connection: sqlite3.Connection, run_id: int) -> Run:
+def outline(connection: sqlite3.Connection, run_id: int) -> Run:
+    """One run with its devices, and nothing else of its report: enough to tell which study it is of.
+
+    Raises StoreError when it is not there.
+    """
+    row = _row(connection, run_id)
+    report = records.Report(
+        tool=row["profiler"], path=Path(row["artifact"] or ""), form=row["form"] or "",
+        devices=_devices(connection, run_id, row["device_id"]),
+    )  # fmt: skip
+    return _run(row, report)
+
+
+def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     found = _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, sweep.command AS sweep_command,"
@@ -140,18 +153,29 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     )
     if not found:
         raise StoreError(f"there is no run {run_id} in this store", "See which there are with 'perfctl runs'")
-    row = found[0]
-    report = _report(connection, row)
-    families = connection.execute("SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+    return found[0]
+
+
+def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
     return Run(
         **{name: row[name] for name in _OF_RUN},
-        id=run_id,
+        id=row["id"],
         host=row["host"] or row["sweep_host"],
         device=report.devices[0] if report.devices else None,
         report=report,
+        command=tuple(json.loads(row["command"] or "[]")),
+        **more,
+    )
+
+
+def _load(connection: sqlite3.Connection, run_id: int) -> Run:
+    row = _row(connection, run_id)
+    families = connection.execute("SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+    return _run(
+        row,
+        _report(connection, row),
         layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
         families=tuple(family for (family,) in families),
-        command=tuple(json.loads(row["command"] or "[]")),
         code_counts=_code_counts(connection, run_id),
         repeats=tuple(
             tuple(_records(connection, records.Step, "step", other)) for other in repeat_ids(connection, run_id)

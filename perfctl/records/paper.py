@@ -263,3 +263,13 @@ class Traced:
     data_dependent: tuple[str, ...] = ()
     input_bytes: int = 0
     precision: str = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class StepTrace:
+    """One step of generation as it was traced: the whole prompt, or one more token."""
+
+    traced: Traced
+    traffic: tuple[Traffic, ...] = ()
+    cache: tuple[CacheTensor, ...] = ()
+    """As the step leaves it; () without a cache."""

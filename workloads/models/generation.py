@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import inputs, libraries
@@ -42,6 +43,8 @@ class Generator:
     """Positions that the model was made for."""
     latent: tuple[int, int] | None = None
     """Multi-head latent attention: values of one token in one layer, compressed and as keys and values of all heads."""
+    files: tuple[Path, ...] | None = ()
+    """Those that it is made from, beside the libraries'; None where they do not say everything."""
 
     def start(self, prompt: int) -> int:
         """Tokens that prefill puts into the decoder: one where the prompt is the encoder's."""
@@ -98,11 +101,13 @@ def find_generator(reference: str, device: str = "meta", own: Sequence[str] = ()
         raise ModelError(f"{reference}: its forward takes no past_key_values", remedy)
     _call_with_names(source.model)
     notes = tuple(note for note in source.notes if not note.startswith("inputs: "))
-    return Generator(source.model, reference, first, cache, frozenset(takes), (*notes, _logits(takes)))
+    return Generator(
+        source.model, reference, first, cache, frozenset(takes), (*notes, _logits(takes)), files=source.files
+    )
 
 
 def _of_transformers(name: str, settings: libraries.Settings, device: str, prompt: int) -> Generator:
-    model, said, notes, _ = libraries.transformers_model(name, settings, device, HEADS)
+    model, said, notes, files = libraries.transformers_model(name, settings, device, HEADS)
     takes = inspect.signature(type(model).forward).parameters
     config: Any = model.config
     found = inputs.of_transformers(model, prompt)
@@ -130,7 +135,7 @@ def _of_transformers(name: str, settings: libraries.Settings, device: str, promp
     text_config = getattr(config, "text_config", None) or config
     positions = inputs.size_in(text_config, "max_position_embeddings")
     return Generator(
-        model, said, ids, cache, frozenset(takes), (*notes, *more), encoder, positions, _latent(text_config)
+        model, said, ids, cache, frozenset(takes), (*notes, *more), encoder, positions, _latent(text_config), files
     )
 
 

@@ -9,23 +9,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfctl.records.paper import CacheTensor, Traffic
+from perfctl.records.paper import CacheTensor, StepTrace, Traced
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.models.generation import Generator
 from perfctl.workloads.tracing import composites, operations, recorder
-from perfctl.workloads.tracing.recorder import Traced
 from perfctl.workloads.tracing.traffic import Watch
-
-
-@dataclass(frozen=True, slots=True)
-class StepTrace:
-    """One recorded call of the model."""
-
-    traced: Traced
-    traffic: tuple[Traffic, ...] = ()
-    cache: tuple[CacheTensor, ...] = ()
-    """As the step leaves it; () without a cache."""
 
 
 @dataclass(frozen=True, slots=True)

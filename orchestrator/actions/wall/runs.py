@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from perfctl.orchestrator.actions.wall.unexpected import alone, whole
+from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.store import read
 from perfctl.records.run import Run
@@ -17,11 +18,22 @@ R = TypeVar("R")
 
 def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """Whole runs, in the order asked for, without those whose rows make no sense. Raises StoreError when one is not there."""
+    return _each(connection, ids, lambda run_id: read.load(connection, [run_id]))
+
+
+def studies_of(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[tuple[Run, ...]]:
+    """The runs of each study, whole, one study after the other: no more than one is held. Raises what :func:`loaded` raises."""
+    outlines = _each(connection, ids, lambda run_id: [read.outline(connection, run_id)])
+    for study in studies(outlines):
+        yield tuple(loaded(connection, [run.id for run in study.runs]))
+
+
+def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], list[Run]]) -> list[Run]:
     store = Path(connection.execute("PRAGMA database_list").fetchone()[2]).name
     found: list[Run] = []
     for run_id in ids:
         with alone(f"{store}: run {run_id}"):
-            found += read.load(connection, [run_id])
+            found += read_one(run_id)
     return found
 
 

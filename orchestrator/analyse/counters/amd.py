@@ -124,12 +124,15 @@ def matrix(values: Values, chip: str | None) -> tuple[Figure, tuple[tuple[str, F
     return Figure(total, "counted", reason, missing=lacking, rule=rule), types, integer
 
 
+_UNITS = ("TCC_EA0", "TCC_EA")
+
+
 def dram_bytes(values: Values) -> Figure | None:
     """Bytes between the GPU and its memory; None where nothing of it was counted."""
     fetched, written = values.get("FETCH_SIZE"), values.get("WRITE_SIZE")
     if fetched is not None and written is not None:
         return Figure(fetched + written, "counted", rule="FETCH_SIZE + WRITE_SIZE")
-    for unit in ("TCC_EA0", "TCC_EA"):
+    for unit in _UNITS if any(name.startswith(_UNITS) for name in values) else ():
         reads, short = read(values, f"{unit}_RDREQ_sum"), read(values, f"{unit}_RDREQ_32B_sum")
         writes, long = read(values, f"{unit}_WRREQ_sum"), read(values, f"{unit}_WRREQ_64B_sum")
         if reads is None or short is None or writes is None or long is None:

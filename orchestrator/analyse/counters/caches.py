@@ -39,6 +39,12 @@ _READINGS = {
     ),
 }  # fmt: skip
 """Level -> counters, the newest section's first: then the points are those that Nsight Compute draws."""
+_READ = frozenset(
+    f"{reading.counter}.sum{tail}"
+    for readings in _READINGS.values()
+    for reading in readings
+    for tail in ("", ".per_second")
+)
 
 
 def cache_bytes(values: Values) -> dict[str, Figure]:
@@ -46,7 +52,9 @@ def cache_bytes(values: Values) -> dict[str, Figure]:
 
     Levels without a counter are left out.
     """
-    found = {}
+    found: dict[str, Figure] = {}
+    if _READ.isdisjoint(values):
+        return found
     for level, readings in _READINGS.items():
         figures = (_bytes(values, reading) for reading in readings)
         if (figure := next((one for one in figures if one is not None), None)) is not None:

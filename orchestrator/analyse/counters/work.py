@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -43,29 +43,42 @@ ON_A_CPU = CountedWork(
 )  # fmt: skip
 
 
-def counted_work(
-    launches: Iterable[tuple[Kernel, K]], flops: Mapping[int, KernelFlops], values: Mapping[int, Values], *,
-    steps: int, capability: str | None, precision: str | None,
-) -> dict[K, CountedWork]:  # fmt: skip
-    """key -> work per step of the launches with that key.
+Parts = Sequence[tuple[str, Figure]]
 
-    ``flops`` and ``values`` are those of each launch, by ``Kernel.launch``. ``capability`` ("7.0") and ``precision``
-    ("fp32") name the type of tensor work that neither a counter nor the kernel's name says.
+
+def launch_parts(
+    kernel: Kernel, flops: KernelFlops | None, values: Values, *, capability: str | None, precision: str | None
+) -> Parts:
+    """("total", "dram", a path or a cache; its figure) of one launch.
+
+    ``capability`` ("7.0") and ``precision`` ("fp32") name the type of tensor work that neither a counter nor the kernel's
+    name says.
     """
-    figures: dict[K, dict[str, list[Figure]]] = defaultdict(lambda: defaultdict(list))
-    for kernel, key in launches:
-        found, mine = flops.get(kernel.launch), figures[key]
-        mine["total"].append(found.total if found else NOTHING.total)
-        mine["dram"].append(dram_bytes(values.get(kernel.launch, {})))
-        moved = cache_bytes(values.get(kernel.launch, {}))
-        for level in CACHES:
-            mine[level].append(moved.get(level, NOT_MOVED))
-        if found:
-            for path in PATHS:
-                mine[path].append(getattr(found, path))
-            types = [item for item in found.tensor_types if item[0] not in INTEGER]
-            for kind, figure in types or [(tensor_kind(kernel.name, capability, precision), found.tensor)]:
-                mine[f"tensor {kind}"].append(figure)
+    moved = cache_bytes(values)
+    parts = [
+        ("total", flops.total if flops else NOTHING.total),
+        ("dram", dram_bytes(values) if values else NO_BYTES),
+        *((level, moved.get(level, NOT_MOVED)) for level in CACHES),
+    ]
+    if flops:
+        parts += [(path, getattr(flops, path)) for path in PATHS]
+        types = [item for item in flops.tensor_types if item[0] not in INTEGER]
+        parts += [
+            (f"tensor {kind}", figure)
+            for kind, figure in types or [(tensor_kind(kernel.name, capability, precision), flops.tensor)]
+        ]
+    return parts
+
+
+def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, CountedWork]:
+    """key -> work per step of the launches with that key, from the parts of each."""
+    figures: dict[K, dict[str, list[Figure]]] = {}
+    for key, parts in launches:
+        mine = figures.get(key)
+        if mine is None:
+            mine = figures[key] = defaultdict(list)
+        for name, figure in parts:
+            mine[name].append(figure)
     work = {}
     for key, by_path in figures.items():
         count = len(by_path["total"])

@@ -14,7 +14,7 @@ from typing import TypeVar
 from perfctl.orchestrator.analyse.counters import flops as counters
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.counters.sums import instructions
-from perfctl.orchestrator.analyse.counters.work import CountedWork, counted_work
+from perfctl.orchestrator.analyse.counters.work import CountedWork, Parts, counted_work, launch_parts
 from perfctl.orchestrator.analyse.derived.partial import complete
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code
@@ -83,23 +83,32 @@ class PreparedRun:
     @cached_property
     def work_by_key(self) -> dict[Key | None, CountedWork]:
         """Counted work of a step by (layer, direction); None: of no layer."""
-        return self._work(self.launches)
+        return self._work(key for _, key in self.launches)
 
     @cached_property
     def work_by_name(self) -> dict[str, CountedWork]:
         """Counted work of a step by kernel name."""
-        return self._work([(kernel, kernel.name) for kernel, _ in self.launches])
+        return self._work(kernel.name for kernel, _ in self.launches)
 
     @cached_property
     def whole_work(self) -> CountedWork | None:
         """Counted work of a whole step; None without launches."""
-        return self._work([(kernel, 0) for kernel, _ in self.launches]).get(0)
+        return self._work(0 for _ in self.launches).get(0)
 
-    def _work(self, launches: Iterable[tuple[Kernel, K]]) -> dict[K, CountedWork]:
-        return counted_work(
-            launches, self.flops, self.values,
-            steps=self.steps or 1, capability=counters.compute_capability(self.run), precision=self.precision,
-        )  # fmt: skip
+    @cached_property
+    def _parts(self) -> list[Parts]:
+        """Of each launch of ``launches``."""
+        flops, values, capability = self.flops, self.values, counters.compute_capability(self.run)
+        return [
+            launch_parts(
+                kernel, flops.get(kernel.launch), values.get(kernel.launch, {}), capability=capability,
+                precision=self.precision,
+            )
+            for kernel, _ in self.launches
+        ]  # fmt: skip
+
+    def _work(self, keys: Iterable[K]) -> dict[K, CountedWork]:
+        return counted_work(zip(keys, self._parts, strict=True), steps=self.steps or 1)
 
     @cached_property
     def usage(self) -> RunUsage:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 from perfctl.orchestrator.report.numbers import DASH
@@ -254,21 +255,42 @@ def _import(name: str) -> Any:
         ) from error
 
 
+SPOOLED = 16 << 20
+"""Bytes of a ledger's rows that are held; more go to a temporary file."""
+
+
 def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
-    """The ledger's rows (see ledger_rows) as a table; lists in them become JSON."""
+    """The ledger's rows (see ledger_rows) as a table; lists in them become JSON.
+
+    The columns are known after the last row, so the rows are put aside until then.
+    """
     from perfctl.orchestrator.report.ledger.rows import column_facts
 
-    held, facts = list(rows), column_facts()
-    names = list(dict.fromkeys(name for row in held for name in row)) or list(facts)
+    aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115 - its reader closes it
+    kinds: dict[str, set[type]] = {}
+    for row in rows:
+        for name, value in row.items():
+            kinds.setdefault(name, set()).add(type(value))
+        aside.write(json.dumps(row, default=str) + "\n")
+    facts = column_facts()
+    names = tuple(kinds or facts)
     columns = []
     for name in names:
         unit, meaning = facts.get(name, ("-", ""))
-        columns.append(Column(name, _kind([row.get(name) for row in held]), meaning, unit, "not known"))
-    return Table("ledger", tuple(columns), [tuple(row.get(name) for name in names) for row in held])
+        columns.append(Column(name, _kind(kinds.get(name, set())), meaning, unit, "not known"))
+    return Table("ledger", tuple(columns), _put_aside(aside, names))
 
 
-def _kind(values: Sequence[Any]) -> str:
-    found = {type(value) for value in values if value is not None}
+def _put_aside(rows: IO[str], names: Sequence[str]) -> Iterator[Sequence[Any]]:
+    with rows:
+        rows.seek(0)
+        for line in rows:
+            row = json.loads(line)
+            yield tuple(row.get(name) for name in names)
+
+
+def _kind(types: set[type]) -> str:
+    found = types - {type(None)}
     if not found:
         return "TEXT"
     kinds = (("INTEGER", {int}), ("REAL", {int, float}), ("BOOLEAN", {bool}), ("TEXT", {str}))
