@@ -8,7 +8,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -115,6 +115,18 @@ def _remove_empty(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
         else:
             path.resolve().unlink()
+
+
+@contextmanager
+def no_empty(path: Path) -> Iterator[None]:
+    """A store that was made inside the block, by another process too, goes again behind it unless something was stored."""
+    existed = path.exists()
+    try:
+        yield
+    finally:
+        if not existed and path.is_file():
+            with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                _remove_empty(connection, path)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
