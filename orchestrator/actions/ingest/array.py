@@ -21,6 +21,7 @@ from perfctl.orchestrator.actions.ingest.batches import batches_in_names
 from perfctl.orchestrator.actions.ingest.run import relative
 from perfctl.orchestrator.actions.ingest.sources import collect, expanded
 from perfctl.orchestrator.actions.messages import Messages
+from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import script, status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
@@ -55,7 +56,7 @@ def render(
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` are for arrays of profilers", "Leave them out")
     with ExitStack() as stack:
-        found = collect([one for path in paths for one in expanded(path)], stack)
+        found = collect([one for path in paths for one in expanded(path)], stack, memory.bytes_of(None))
         for entry in found.entries:
             if isinstance(entry, str):
                 messages.warning(entry)

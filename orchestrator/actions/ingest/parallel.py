@@ -110,14 +110,11 @@ def setting_of(line: str) -> Setting:
 def task_line(task: Task) -> str:
     """A line of JSON, with what is known already of each file's format."""
     return json.dumps(
-        [str(task.target), [(str(one.path), str(one.shown), named, _kind(one.path)) for one, named in task.reports]]
+        [
+            str(task.target),
+            [(str(one.path), str(one.shown), named, parsers.known_kind(one.path)) for one, named in task.reports],
+        ]
     )
-
-
-def _kind(path: Path) -> tuple[parsers.Version, str] | None:
-    version = parsers.version_of(path)
-    parser = parsers.sniff(path) if version else None
-    return (version, parser.name) if version and parser else None
 
 
 def task_of(line: str) -> Task:
