@@ -156,7 +156,10 @@ def write_run(
     """
     sweep = _masked(sweep)
     run = replace(run, command=masked_words(run.command), reason=run.reason and masked(run.reason))
-    with _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection):
+    with (
+        _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection),
+        clean_text.counting_cuts() as cut,
+    ):  # fmt: skip
         if run.artifact_sha256 and not again and (known := find_artifact(connection, run.artifact_sha256)) is not None:
             return Written(known, new=False)
         sweep_id = sweep_number(connection, sweep)
@@ -168,6 +171,11 @@ def write_run(
             return Written(run_id, new=True, reason=run.reason)
         rows = _small_tables(connection, run_id, report, layer_calls)
         written = replace(_large_tables(connection, run_id, report, family, rows), reason=run.reason)
+        if cut:
+            texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
+            kept = f"the store keeps {clean_text.LONGEST:,} of each"
+            gap = Gap("text", "not_available", f"{texts} up to {max(cut):,} characters; {kept}")
+            _rows(connection, "gap", Gap._fields, run_id, [gap])
         if derive is not None and report.ops and written.kernels:
             write_derived(connection, run_id, derive(load(connection, [run_id])[0]))
         return written

@@ -199,7 +199,7 @@ def _folder(folder: Source, found: Found, temporary: Path, depth: int, room: Roo
     if not inside and not archives and not broken:
         what = "archive" if depth else "folder"
         found.entries.append(f"{folder.shown}: no report was found in this {what}. Name the report file itself")
-    if names := [file.name for file, said in why.items() if said is None]:
+    if names := [" ".join(file.name.splitlines()) for file, said in why.items() if said is None]:
         files = "1 file that is not a report" if len(names) == 1 else f"{len(names)} files that are not reports"
         more = ", ..." if len(names) > 5 else ""
         found.notes.append(f"{folder.shown}: skipped {files}: {', '.join(names[:5])}{more}")
