@@ -46,7 +46,7 @@ def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     from perfctl.orchestrator.analyse.ledger.studies import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
-    for study in studies(runs):
+    for study in analysed(list(runs), lambda some: list(studies(some))):
         yield from analysed(study.runs, lambda some: list(ledger_rows([analyse(one) for one in studies(some)])))
 
 

@@ -17,13 +17,13 @@ LONGEST_JSON = 1 << 22
 """Of a list or an object, which is worth nothing without its end: shapes of thousands of tensors."""
 _BEHIND = 1 << 12
 """Characters behind those that are searched with them, so that no beginning of a secret is kept."""
-_CUT: ContextVar[list[int] | None] = ContextVar("cut", default=None)
+_CUT: ContextVar[dict[int, int] | None] = ContextVar("cut", default=None)
 
 
 @contextmanager
-def counting_cuts() -> Iterator[list[int]]:
-    """The lengths of the texts that are cut inside the block."""
-    lengths: list[int] = []
+def counting_cuts() -> Iterator[dict[int, int]]:
+    """Hash -> length of each text that is cut inside the block."""
+    lengths: dict[int, int] = {}
     before = _CUT.set(lengths)
     try:
         yield lengths
@@ -38,7 +38,7 @@ def _is_long(text: str) -> bool:
 def _short(text: str) -> str:
     """The beginning of a long text, without its secrets."""
     if (lengths := _CUT.get()) is not None:
-        lengths.append(len(text))
+        lengths[hash(text)] = len(text)
     return f"{masked(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -166,9 +167,30 @@ def reading(path: Path, *, as_it_is: bool = False) -> Iterator[sqlite3.Connectio
                     pass
             if not as_it_is:
                 shape.stand_in(connection, path)
+            _read_texts(connection)
             yield connection
     finally:
         connection.close()
+
+
+REPLACING = partial(str, encoding="utf-8", errors="replace")
+"""How texts are read that are no UTF-8; it takes longer than SQLite's own way."""
+
+
+def is_no_utf8(error: sqlite3.Error) -> bool:
+    """Whether it says that a text cannot be decoded."""
+    return "Could not decode to UTF-8" in str(error)
+
+
+def _read_texts(connection: sqlite3.Connection) -> None:
+    """Have a damaged name of a sweep or run replaced: it would end every list of runs."""
+    try:
+        for table in ("sweep", "run", "device"):
+            connection.execute(f"SELECT * FROM {table}").fetchall()
+    except sqlite3.OperationalError as error:
+        if not is_no_utf8(error):
+            raise
+        connection.text_factory = REPLACING
 
 
 def is_damaged(connection: sqlite3.Connection) -> bool:

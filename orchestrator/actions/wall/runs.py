@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 
 from perfctl.orchestrator.actions.wall.unexpected import alone, whole
 from perfctl.orchestrator.errors import PartlyDone
-from perfctl.orchestrator.store import read
+from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
 
 R = TypeVar("R")
@@ -21,14 +21,24 @@ def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     found: list[Run] = []
     for run_id in ids:
         with alone(f"{store}: run {run_id}"):
-            found += read.load(connection, [run_id])
+            found += _load(connection, run_id)
     return found
+
+
+def _load(connection: sqlite3.Connection, run_id: int) -> list[Run]:
+    try:
+        return read.load(connection, [run_id])
+    except sqlite3.OperationalError as error:
+        if not database.is_no_utf8(error):
+            raise
+        connection.text_factory = database.REPLACING
+        return read.load(connection, [run_id])
 
 
 def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
     """One run. Raises StoreError where it is not there, PartlyDone where its rows make no sense."""
     with alone(f"run {run_id}", _nothing_left):
-        (found,) = read.load(connection, [run_id])
+        (found,) = _load(connection, run_id)
     return found
 
 
