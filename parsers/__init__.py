@@ -144,6 +144,13 @@ def remember(path: Path, version: Version, parser: Parser | str | None) -> None:
     _SNIFFED[path, version] = known
 
 
+def known_kind(path: Path) -> tuple[Version, str] | None:
+    """What ``remember`` takes in another process; None where no parser reads the file."""
+    version = version_of(path)
+    parser = sniff(path) if version else None
+    return (version, parser.name) if version and parser else None
+
+
 def _sniff(path: Path, head: bytes) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 

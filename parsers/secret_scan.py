@@ -22,6 +22,10 @@ SAMPLE = 1 << 18
 """Of the rest, this much of every EVERY bytes is searched, and the last CHUNK: searching everything would take more than half
 as long as parsing (13 of 20 ms per megabyte); this takes less than a tenth. ``scrub`` searches everything."""
 EVERY = 4 << 20
+BEGIN, END = 3 << 14, 1 << 14
+"""Of a text in a database that is longer than both, so many bytes at its beginning and its end are searched."""
+ALL_TEXTS = 64 << 20
+"""Bytes of a database's texts that are searched: several times what the largest real exports have."""
 WORDY_TABLES = {
     "StringIds": "value",
     "TARGET_INFO_SYSTEM_ENV": "name || '=' || value",
@@ -32,13 +36,14 @@ WORDY_TABLES = {
 PROCESS = "coalesce(command, '') || char(10) || coalesce(environment, '')"
 _PROCESSES = re.compile(rb"rocpd_info_process\w*")
 """Tables of rocprofv3 with command and environment of a process."""
+_SHORT = f"CASE WHEN length(t) > {BEGIN + END} THEN substr(t, 1, {BEGIN}) || x'0a' || substr(t, {-END}) ELSE t END AS s"
 _GAP = re.compile(rb"[\s\",;]")
 
 
 def names_in(path: Path, limit: int = LOOKED_AT) -> list[str]:
     """Names of what looks like a secret in a report, sorted; [] also for what cannot be read at all.
 
-    Of an nsys export all its strings, environments and messages; of anything else, gzipped or not, the first
+    Of an nsys export its strings, environments and messages (BEGIN, END, ALL_TEXTS); of anything else, gzipped or not, the first
     ``limit`` bytes, and samples of the rest (SAMPLE).
     """
     if path.is_dir():
@@ -115,7 +120,20 @@ def _database_texts(path: Path) -> Iterator[bytes]:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         wordy = {table: text for table, text in WORDY_TABLES.items() if table.encode() in tables}
         wordy |= {f'"{name.decode()}"': PROCESS for name in tables if _PROCESSES.fullmatch(name)}
+        left = ALL_TEXTS
         for table, text in wordy.items():
-            rows = connection.execute(f"SELECT CAST({text} AS BLOB) FROM {table} WHERE length({text}) > 8")
-            while batch := rows.fetchmany(4096):
-                yield b"\n".join(value for (value,) in batch) + b"\n"
+            rows = connection.execute(
+                f"SELECT {_SHORT} FROM (SELECT CAST({text} AS BLOB) AS t FROM {table}) WHERE length(t) > 8"
+            )
+            batch, size = list[bytes](), 0
+            for (value,) in rows:
+                batch.append(value)
+                size += len(value)
+                if size > CHUNK:
+                    yield b"\n".join([*batch, b""])
+                    left -= size
+                    batch, size = [], 0
+                    if left < 0:
+                        return
+            yield b"\n".join([*batch, b""])
+            left -= size

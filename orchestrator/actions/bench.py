@@ -7,6 +7,7 @@ import os
 import platform
 import random
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -18,13 +19,15 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.bench_file import Bench, Values
 from perfctl.orchestrator.actions.files import check_free, replacing
+from perfctl.orchestrator.actions.ingest.in_child import outcomes
 from perfctl.orchestrator.actions.ingest.run import take_run
+from perfctl.orchestrator.actions.messages import Messages
 from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
-from perfctl.orchestrator.actions.sweep.sweep import storing
+from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.runs import loaded
-from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
 from perfctl.orchestrator.analyse.predict.relations import FLOPS, MEMORY, TIME, Observation
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
@@ -34,9 +37,8 @@ from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.parsers.own.bench import as_json, read_points
-from perfctl.records.errors import ReportError
 from perfctl.workloads.models.families import NAME as WORKLOAD
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
@@ -301,30 +303,34 @@ def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
 
 
 def _into_store(request: BenchRequest, listener: Listener) -> Done:
-    with storing(request.store, "points") as connection:
+    limit = memory.bytes_of(None)
+    with storing(request.store, "points"):
 
         def finished(result: RunResult) -> None:
             facts = SweepFacts(result.folder.parent.name, "sweep", request.command_line, platform.node())
-            with alone(result.folder, passing=(OSError,)):
-                take_run(connection, result.folder, facts, store=request.store, again=False, features=features_of)
+            take_folder(result.folder, facts, limit, store=request.store, again=False, features=features_of)
             listener.finished(result)
 
         heard = replace(listener, finished=finished)
         return run(request.points, partial(sweep_of, request), Budget(request.budget), heard, unsteady(request))
 
 
-def gather(runs: Path, store: Path, command_line: str = "") -> tuple[str, ...]:
-    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why folders could not be read."""
-    problems: list[str] = []
-    with storing(store, "points") as connection:
-        for place in sorted(runs.rglob("run.json")):
-            facts = SweepFacts(place.parent.parent.name, "sweep", command_line, platform.node())
-            try:
-                with alone(place.parent, problems.append, passing=(OSError,)):
-                    take_run(connection, place.parent, facts, store=store, again=False, features=features_of)
-            except ReportError as error:
-                problems.append(str(error))
-    return tuple(problems)
+def gather(
+    runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
+) -> tuple[str, ...]:
+    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why folders could not be read.
+
+    ``memory_limit``: as in ``ingest``.
+    """
+
+    def taken(connection: sqlite3.Connection, folder: Path, messages: Messages) -> Written:
+        facts = SweepFacts(folder.parent.name, "sweep", command_line, platform.node())
+        return take_run(connection, folder, facts, store=store, again=False, features=features_of)
+
+    folders = [place.parent for place in sorted(runs.rglob("run.json"))]
+    with storing(store, "points"):
+        found = outcomes(folders, taken, store, memory.bytes_of(memory_limit), name=str)
+    return tuple(one.why for one in found if one.why is not None)
 
 
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:

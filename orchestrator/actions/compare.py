@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.runs import loaded
-from perfctl.orchestrator.actions.wall.unexpected import alone, whole
+from perfctl.orchestrator.actions.wall.unexpected import lost, whole
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -128,32 +129,34 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
 def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
     from perfctl.orchestrator.actions.ingest.batches import batch_in_name
+    from perfctl.orchestrator.actions.ingest.in_child import outcomes
     from perfctl.orchestrator.actions.ingest.ingest import Take, UserHints
     from perfctl.orchestrator.actions.ingest.run import take_run
     from perfctl.orchestrator.actions.ingest.scan_file import sha256
     from perfctl.orchestrator.actions.ingest.sources import Named, Source, sources
     from perfctl.orchestrator.launch.sweep.folders import read_run_record
     from perfctl.orchestrator.store.write import SweepFacts
-    from perfctl.parsers import ReportError
 
     files = sources(path) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path}: there is no report in this folder", "Give the report file itself")
     facts = SweepFacts(path.name, "ingest", None, None)
-    had = memory.shown(limit) if limit else None
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
-        with database.writing(store) as connection:
+
+        def taken(connection: sqlite3.Connection, file: Path, messages: Messages) -> None:
+            if file.is_dir() and read_run_record(file) is not None:
+                take_run(connection, file, facts, store=store, again=True)
+                return
             take = Take(connection, facts, UserHints(), store, again=True, messages=messages)
-            for file in files:
-                try:
-                    with memory.kept(limit), alone(file, limit=had, passing=(OSError,)):
-                        if file.is_dir() and read_run_record(file) is not None:
-                            take_run(connection, file, facts, store=store, again=True)
-                        else:
-                            list(take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file))))
-                except ReportError as error:
-                    if len(files) == 1:
-                        raise
-                    messages.warning(f"skipped: {error}")
+            list(take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file))))
+
+        for outcome in outcomes(files, taken, store, limit, name=str, messages=messages):
+            if outcome.why is not None and len(files) == 1:
+                raise PerfctlError(outcome.why)
+            if outcome.why is not None and outcome.is_expected:
+                messages.warning(f"skipped: {outcome.why}")
+            elif outcome.why is not None:
+                lost(outcome.why)
+        with database.reading(store) as connection:
             return loaded(connection, read.run_ids(connection))

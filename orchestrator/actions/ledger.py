@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
@@ -18,6 +18,9 @@ from perfctl.parsers import no_collection
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.analysis import Analysis
+    from perfctl.records.run import Run
+
+R = TypeVar("R")
 
 
 def ledger(
@@ -27,8 +30,10 @@ def ledger(
     batch: Collection[int] | None = None,
     peaks: str = "published",
     messages: Messages = SILENT,
-) -> list[Analysis]:
-    """One analysis for each study of the newest runs, with the rows that were asked for. FLOPs: 1 multiply-add = 2.
+    made: Callable[[list[Analysis]], R],
+) -> R:
+    """What ``made`` makes of the analyses, one for each study of the newest runs, with the rows that were asked for. FLOPs:
+    1 multiply-add = 2. A run that cannot be analysed or shown is said and left out.
 
     ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``peaks``: published or measured.
     Raises StoreError without a store, PerfctlError where no run has layers on paper, UsageError where no row is left.
@@ -36,7 +41,16 @@ def ledger(
     with no_collection():
         runs = newest_runs(store)
         known = roofs(peaks, store, runs, messages)
-        found = analysed(runs, lambda some: analyse_all((one for one in studies(some) if one.on_paper), known))
+
+        def work(some: Sequence[Run]) -> R:
+            found = list(analyse_all((one for one in studies(some) if one.on_paper), known))
+            return made(_asked(store, found, layer, batch))
+
+        return analysed(runs, work)
+
+
+def _asked(store: Path, found: list[Analysis], layer: str | None, batch: Collection[int] | None) -> list[Analysis]:
+    """The rows that were asked for. Raises PerfctlError and UsageError where there are none."""
     if not found:
         raise PerfctlError(
             f"{store}: no run has a workload and a batch size, and no report has shapes, so there is nothing on paper to compare with",

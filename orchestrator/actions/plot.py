@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import repeat
@@ -15,12 +16,14 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.speedup import ASKED, EVERY_WAY, Study, allowed_facts, named_arms, roofs_of
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+from perfctl.orchestrator.actions.wall.runs import analysed
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.speedup import Speedup
     from perfctl.orchestrator.report.charts.files import Drawn, Picture
+    from perfctl.records.run import Run
 
 _PARTS = ("work", "operations")
 """Charts of parts of a whole, which can be drawn as pies."""
@@ -189,23 +192,25 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     from perfctl.orchestrator.report.page.sections import page_view
     from perfctl.orchestrator.report.studies import flops as studies_flops
 
-    runs = newest_runs(source.store, source.sweep)
-    with charts_files.drawn(later=True) as found:
-        roofs = measured_peaks.roofs(source.peaks, source.store, runs, messages)
-        page_view(runs, generated_at="", title=None, peaks=roofs)
-    with charts_files.drawn(later=True) as across:
-        charts_study.across(runs)
-    with charts_files.drawn(later=True) as compared:
-        if networks := networks_of(runs):
-            studies_flops.draw(networks)
-    with charts_files.drawn(later=True) as answers:
-        all_charts(inference_points(runs))
-    joint = {chart.name for chart in answers}  # the page's part of all models has the same
-    found = [chart for chart in found if chart.name not in joint]
-    several = len({chart.name.partition("-")[0] for chart in found}) > 1
-    named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
-    named |= {chart.name: chart for chart in (*answers, *compared)}
-    return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
+    def draw(runs: Sequence[Run]) -> dict[str, Drawn]:
+        with charts_files.drawn(later=True) as found:
+            roofs = measured_peaks.roofs(source.peaks, source.store, runs, messages)
+            page_view(runs, generated_at="", title=None, peaks=roofs)
+        with charts_files.drawn(later=True) as across:
+            charts_study.across(runs)
+        with charts_files.drawn(later=True) as compared:
+            if networks := networks_of(runs):
+                studies_flops.draw(networks)
+        with charts_files.drawn(later=True) as answers:
+            all_charts(inference_points(runs))
+        joint = {chart.name for chart in answers}  # the page's part of all models has the same
+        found = [chart for chart in found if chart.name not in joint]
+        several = len({chart.name.partition("-")[0] for chart in found}) > 1
+        named = {chart.name.partition("-")[2]: chart for chart in across}  # all models in one drawing
+        named |= {chart.name: chart for chart in (*answers, *compared)}
+        return named | {chart.name if several else chart.name.partition("-")[2]: chart for chart in found}
+
+    return analysed(newest_runs(source.store, source.sweep), draw)
 
 
 def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Drawn]:

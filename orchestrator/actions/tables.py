@@ -42,9 +42,10 @@ def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
 
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """The rows of ``perfctl ledger --json``."""
+    from perfctl.orchestrator.actions.wall.runs import analysed
     from perfctl.orchestrator.analyse.ledger.studies import studies
 
-    return _rows(study.runs for study in studies(runs))
+    return _rows(study.runs for study in analysed(list(runs), lambda some: list(studies(some))))
 
 
 def rows_of_store(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[dict[str, Any]]:

@@ -69,7 +69,8 @@ MemoryLimit = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Memory that the reading of a report may take: 4G; 0 is no limit. Default: 2G, or a quarter of the machine's.",
+        help="Memory that the reading of a report may take: 4G; 0 is no limit. Default: PERFCTL_MEMORY_LIMIT, else 2G, or a "
+        "quarter of the machine's.",
     ),
 ]
 NoStore = Annotated[

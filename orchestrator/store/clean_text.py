@@ -1,12 +1,45 @@
-"""Text on its way into the store: what looks like a secret is masked."""
+"""Text on its way into the store: what looks like a secret is masked, and what is longer than any name is cut."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from perfctl.redact import is_clean, masked, masked_fact, masked_words
+
+LONGEST = 1 << 16
+"""Characters of a text that are kept: the longest names of kernels have some 20,000. All that is kept was searched for
+secrets."""
+LONGEST_JSON = 1 << 22
+"""Of a list or an object, which is worth nothing without its end: shapes of thousands of tensors."""
+_BEHIND = 1 << 12
+"""Characters behind those that are searched with them, so that no beginning of a secret is kept."""
+_CUT: ContextVar[dict[int, int] | None] = ContextVar("cut", default=None)
+
+
+@contextmanager
+def counting_cuts() -> Iterator[dict[int, int]]:
+    """Hash -> length of each text that is cut inside the block."""
+    lengths: dict[int, int] = {}
+    before = _CUT.set(lengths)
+    try:
+        yield lengths
+    finally:
+        _CUT.reset(before)
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > LONGEST and (len(text) > LONGEST_JSON or not text.startswith(("[", "{")))
+
+
+def _short(text: str) -> str:
+    """The beginning of a long text, without its secrets."""
+    if (lengths := _CUT.get()) is not None:
+        lengths[hash(text)] = len(text)
+    return f"{masked(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
 
 
 def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -15,6 +48,8 @@ def of_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
+    if _is_long(text):
+        return _short(text)
     clean = masked(text)
     if clean == text or not text.startswith(("[", "{")):
         return clean
@@ -27,7 +62,7 @@ def _text(text: str) -> str:
 def _inside(held: Any) -> Any:
     """JSON with its texts masked: a list of texts is an argument list."""
     if isinstance(held, str):
-        return masked(held)
+        return _short(held) if _is_long(held) else masked(held)
     if isinstance(held, dict):
         return {
             masked(key): masked_fact(key, value) if isinstance(value, str) else _inside(value)
@@ -44,7 +79,10 @@ def _inside(held: Any) -> Any:
 
 def of_facts(facts: Mapping[str, str]) -> list[tuple[str, str]]:
     """(key, value) of what is known of a run's software."""
-    return [(masked(key), masked_fact(key, str(value))) for key, value in facts.items() if value is not None]
+    known = {key: str(value) for key, value in facts.items() if value is not None}
+    return [
+        (masked(key), _short(value) if _is_long(value) else masked_fact(key, value)) for key, value in known.items()
+    ]
 
 
 def of_column(column: Sequence[Any]) -> Sequence[Any]:
@@ -52,9 +90,10 @@ def of_column(column: Sequence[Any]) -> Sequence[Any]:
     if not isinstance(next((value for value in column if value is not None), None), str):
         return column
     texts = {value for value in set(column) if isinstance(value, str)}
-    if is_clean(texts):
+    long = {text: _short(text) for text in texts if _is_long(text)}
+    if not long and is_clean(texts):
         return column
-    clean = {text: masked(text) for text in texts}
+    clean = {text: long.get(text) or masked(text) for text in texts}
     return [clean.get(value, value) if isinstance(value, str) else value for value in column]
 
 

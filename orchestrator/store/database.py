@@ -8,8 +8,9 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +118,18 @@ def _remove_empty(connection: sqlite3.Connection, path: Path) -> None:
             path.resolve().unlink()
 
 
+@contextmanager
+def no_empty(path: Path) -> Iterator[None]:
+    """A store that was made inside the block, by another process too, goes again behind it unless something was stored."""
+    existed = path.exists()
+    try:
+        yield
+    finally:
+        if not existed and path.is_file():
+            with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                _remove_empty(connection, path)
+
+
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Turn WAL mode on. While two processes create one file, SQLite refuses one of them at once instead of waiting."""
     until = time.monotonic() + WAIT_MS / 1000
@@ -154,9 +167,30 @@ def reading(path: Path, *, as_it_is: bool = False) -> Iterator[sqlite3.Connectio
                     pass
             if not as_it_is:
                 shape.stand_in(connection, path)
+            _read_texts(connection)
             yield connection
     finally:
         connection.close()
+
+
+REPLACING = partial(str, encoding="utf-8", errors="replace")
+"""How texts are read that are no UTF-8; it takes longer than SQLite's own way."""
+
+
+def is_no_utf8(error: sqlite3.Error) -> bool:
+    """Whether it says that a text cannot be decoded."""
+    return "Could not decode to UTF-8" in str(error)
+
+
+def _read_texts(connection: sqlite3.Connection) -> None:
+    """Have a damaged name of a sweep or run replaced: it would end every list of runs."""
+    try:
+        for table in ("sweep", "run", "device"):
+            connection.execute(f"SELECT * FROM {table}").fetchall()
+    except sqlite3.OperationalError as error:
+        if not is_no_utf8(error):
+            raise
+        connection.text_factory = REPLACING
 
 
 def is_damaged(connection: sqlite3.Connection) -> bool:

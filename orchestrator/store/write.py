@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.store import bulk, clean_text, shape
+from perfctl.orchestrator.store import bulk, checks, clean_text, shape
 from perfctl.orchestrator.store.database import now, transaction
 from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES, load
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.possible import is_moment, most
+from perfctl.records.possible import is_moment
 from perfctl.records.report import DerivedCount, Device, Gap, Report
 from perfctl.records.run import Run
 from perfctl.redact import masked, masked_line, masked_words
 
-_NEVER_NEGATIVE = {
-    "run": ("duration_ns", "rank", "world_size", "effective_batch"),
-    "range": ("duration_ns", "gpu_ns", "gpu_span_ns"),
-    "kernel_launch": (
-        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
-        *("registers", "static_shared_bytes", "dynamic_shared_bytes", "duration_ns"),
-        *("cluster_x", "cluster_y", "cluster_z", "occupancy"),
-    ),
-    "copy": ("bytes", "duration_ns"),
-    "operation": ("cpu_ns", "self_cpu_ns", "device_ns", "flops"),
-    "sample": (
-        *("memory_used_bytes", "memory_total_bytes", "sm_clock_hz", "memory_clock_hz", "host_memory_bytes"),
-        *("allocated_bytes", "reserved_bytes"),
-    ),
-    "memory": ("bytes",),
-    "step": ("duration_ns",),
-    "layer_call": ("macs", "flops", "parameters", "read_bytes", "write_bytes", "output_elements", "elementwise_flops"),
-    "api_call": ("calls", "total_ns", "min_ns", "max_ns"),
-    "op_instance": ("duration_ns", "device_ns"),
-    "collective": ("group_size", "bytes", "duration_ns", "exposed_ns"),
-    "compiled_kernel": ("calls", "device_ns"),
-    "derived_value": ("value",),
-    "source_counter": ("address", "inst_executed", "thread_inst_executed", "samples"),
-}
-"""Times, sizes and counts by table."""
 _SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
-_VIEWED = {"kernel_launch": "kernel", "op_instance": "op_call", "derived_value": "derived_count"}
-"""Table -> the view through which it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +129,10 @@ def write_run(
     """
     sweep = _masked(sweep)
     run = replace(run, command=masked_words(run.command), reason=run.reason and masked(run.reason))
-    with _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection):
+    with (
+        _fitting(run, report), bulk.attached(connection, report), unchecked(connection), transaction(connection),
+        clean_text.counting_cuts() as cut,
+    ):  # fmt: skip
         if run.artifact_sha256 and not again and (known := find_artifact(connection, run.artifact_sha256)) is not None:
             return Written(known, new=False)
         sweep_id = sweep_number(connection, sweep)
@@ -168,6 +144,11 @@ def write_run(
             return Written(run_id, new=True, reason=run.reason)
         rows = _small_tables(connection, run_id, report, layer_calls)
         written = replace(_large_tables(connection, run_id, report, family, rows), reason=run.reason)
+        if cut:
+            texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
+            kept = f"the store keeps {clean_text.LONGEST:,} of each"
+            gap = Gap("text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}")
+            _rows(connection, "gap", Gap._fields, run_id, [gap])
         if derive is not None and report.ops and written.kernels:
             write_derived(connection, run_id, derive(load(connection, [run_id])[0]))
         return written
@@ -222,7 +203,7 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
 
 
 def _device(connection: sqlite3.Connection, device: Device) -> int:
-    facts = clean_text.of_row(asdict(device))
+    facts = checks.of_device(clean_text.of_row(asdict(device)))
     del facts["index"]
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM device WHERE {same}", facts).fetchone()
@@ -285,16 +266,19 @@ def _large_tables(
     """
     rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
     rows["kernel_launch"], first_kernel = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
-    counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
+    first_counter = bulk.next_id(connection, "metric_value")
+    rows["metric_value"] = counters = bulk.write_counters(connection, run_id, report.counters, first_kernel)
     first_source = bulk.next_id(connection, "source_counter")
     rows["source_counter"] = bulk.write_source(connection, run_id, first_kernel, report.source_counters)
     rows["op_instance"] = bulk.write_op_calls(connection, run_id, report.op_calls)
     rows |= _tables_of_report(connection, run_id, report, COUNTED)
-    new_rows = {table: f"run_id = {run_id:d}" for table in _NEVER_NEGATIVE if rows.get(table)}
+    new_rows = {table: f"run_id = {run_id:d}" for table in checks.POSSIBLE if rows.get(table)}
     new_rows["run"] = f"id = {run_id:d}"
     firsts = {"range": first_range, "kernel_launch": first_kernel, "source_counter": first_source}
+    firsts["metric_value"] = first_counter
     new_rows |= {table: f"id >= {first}" for table, first in firsts.items() if rows[table]}
-    _refuse_impossible(connection, run_id, new_rows, bulk.doubtful_fields(report.kernels))
+    gaps = checks.refuse_impossible(connection, new_rows, bulk.doubtful_fields(report.kernels))
+    _rows(connection, "gap", Gap._fields, run_id, gaps)
     copies, operations, samples = (rows[TABLES[field][0]] for field in COUNTED)
     kernels, ranges, calls = (rows[table] for table in ("kernel_launch", "range", "op_instance"))
     return Written(run_id, True, kernels, counters, ranges, copies, operations, samples, calls)
@@ -326,39 +310,9 @@ def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[De
             " AND id IN (SELECT kernel_id FROM derived_value WHERE id >= ?)",
             (run_id, first),
         )
-        _refuse_impossible(connection, run_id, {"derived_value": f"id >= {first}"})
+        gaps = checks.refuse_impossible(connection, {"derived_value": f"id >= {first}"})
+        _rows(connection, "gap", Gap._fields, run_id, gaps)
     return written
-
-
-def _refuse_impossible(
-    connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str], of_kernels: Collection[str] = ()
-) -> None:
-    """Times and counts of this run that are below 0, more than there can be, or no numbers become NULL, each column with a gap
-    that says so.
-
-    ``new_rows``: table -> SQL that finds its new rows, without its index where there are many. ``of_kernels``: columns of
-    kernels that need a look. Starts (``start_ns``,
-    ``at_ns``) may be negative, as they lie on a report's own clock; so may the memory that an operation gave back.
-    """
-    for table, mine in new_rows.items():
-        candidates: Sequence[str] = _NEVER_NEGATIVE[table]
-        if table == "kernel_launch":
-            candidates = [column for column in candidates if column in of_kernels]
-        types = {row[1].lower(): row[2] for row in connection.execute(f"PRAGMA main.table_info({table})")}
-        checked = [column for column in candidates if shape.affinity(types[column]) != "TEXT"]
-        wrong = [f"{column} NOT BETWEEN 0 AND {most(column)}" for column in checked]  # text is larger than any number
-        found = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({' OR '.join(wrong) or 'FALSE'}))"
-        if not connection.execute(found).fetchone()[0]:
-            continue
-        for column, impossible in zip(checked, wrong, strict=True):
-            high = f"{column} > {most(column)} AND {column} < 9e999 AND typeof({column}) IN ('integer', 'real')"
-            whys = {high: f"above {most(column):,}, more than there can be", impossible: "below 0 or not a number"}
-            for condition, why in whys.items():
-                count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
-                if count:
-                    reason = f"{count} {'value is' if count == 1 else 'values are'} {why}"
-                    gap = Gap(f"{_VIEWED.get(table, table)}.{column}", "unreadable", reason)
-                    _rows(connection, "gap", Gap._fields, run_id, [gap])
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from perfctl.records.errors import ReportError
 CHUNK_BYTES = 1 << 20
 MAX_VALUE_CHARS = 64 << 20
 """Largest event or metadata value, in bytes; no profiler comes near it, so more means broken JSON."""
+MAX_REPAIR_CHARS = 32 << 20
+"""Of a longer value nothing is repaired: each backslash takes 0.2 us and 100 bytes."""
 MAX_EXPANSION = 200
 """Real traces shrink 15 to 40 times in gzip; more than this, past MIN_BOMB_BYTES, is refused."""
 MIN_BOMB_BYTES = 256 << 20
@@ -136,10 +138,15 @@ class JsonStream:
             except RecursionError:
                 raise self._broken("a value (it is nested too deeply)") from None
             unfinished = fault.startswith("Unterminated") or position >= len(self._text) - _NEAR_END
-            if unfinished and not self._ended and len(self._text) - self._at < MAX_VALUE_CHARS:
+            size = len(self._text) - self._at
+            if unfinished and not self._ended and size < MAX_VALUE_CHARS:
                 self._fill(want)
                 want *= 2
-            elif not self._repair():  # a second repair changes nothing unless more text was read
+            elif unfinished and size >= MAX_VALUE_CHARS:
+                raise self._broken(f"a value of less than {MAX_VALUE_CHARS >> 20} MiB")
+            elif (
+                size > MAX_REPAIR_CHARS or not self._repair()
+            ):  # a second repair changes nothing unless more text was read
                 raise self._cut() if unfinished and self._ended else self._broken(f"a value ({fault})")
 
     def _may_go_on(self, text: str, end: int) -> bool:
@@ -233,7 +240,7 @@ class JsonStream:
     def _broken(self, wanted: str) -> ReportError:
         if self._ended and self._at >= len(self._text):
             return self._cut()
-        byte = self._bytes - len(self._text[self._at :].encode("utf-8", "replace"))
+        byte = max(0, self._bytes - len(self._text[self._at :].encode("utf-8", "replace")))  # repairs make it longer
         return self._error(
             f"broken JSON after {self._elements} complete events, at byte {byte}: expected {wanted}", BROKEN
         )

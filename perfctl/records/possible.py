@@ -9,6 +9,13 @@ LONGEST_NS = 10 * 365 * 86_400 * 10**9
 MOST_OF_A_LAUNCH = 1 << 40
 """Of a grid, a block, registers and shared memory: CUDA's limits are 2^31 - 1 and less; of AMD's reports some give the
 product of the three sizes of a grid only."""
+LATEST_NS = 1 << 62
+"""Of a moment, counted from 1970: the year 2116."""
+MOST_WATTS = 1_000_000
+"""Of what one device draws; the largest draw some 2,000."""
+HOTTEST_C = 1_000
+FINITE = 1.7976931348623157e308
+"""The largest number that is not infinite."""
 MOST_COUNT = 2**63 - 1
 """FLOPs, bytes and counts: what SQLite holds."""
 _LAUNCH = re.compile(r"(?:grid|block|cluster)_[xyz]|registers|(?:static|dynamic)_shared_bytes|occupancy")

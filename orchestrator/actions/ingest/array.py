@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from perfctl import __version__
@@ -21,7 +22,9 @@ from perfctl.orchestrator.actions.ingest.batches import batches_in_names
 from perfctl.orchestrator.actions.ingest.run import relative
 from perfctl.orchestrator.actions.ingest.sources import collect, expanded
 from perfctl.orchestrator.actions.messages import Messages
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.actions.wall import memory
+from perfctl.orchestrator.actions.wall.unexpected import alone
+from perfctl.orchestrator.errors import StoreError, UsageError
 from perfctl.orchestrator.launch.cluster import script, status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
@@ -55,7 +58,7 @@ def render(
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` are for arrays of profilers", "Leave them out")
     with ExitStack() as stack:
-        found = collect([one for path in paths for one in expanded(path)], stack)
+        found = collect([one for path in paths for one in expanded(path)], stack, memory.bytes_of(None))
         for entry in found.entries:
             if isinstance(entry, str):
                 messages.warning(entry)
@@ -142,9 +145,14 @@ def merge_parts(connection: sqlite3.Connection, folder: Path, store: Path) -> tu
         if said != "0":
             some = "some of its reports could not be read" if said == "4" else f"it ended with exit code {said}"
             wrong.append(f"task {task}: {some}. See {log}")
-        with database.writing(part):  # of an older version, or not closed properly
-            pass
-        with merge.attached(connection, part):
+        try:
+            with database.writing(part):  # of an older version, or not closed properly
+                pass
+        except StoreError as error:
+            wrong.append(f"task {task}: {error}")
+            continue
+        damaged = partial(database.is_damaged, connection)
+        with alone(part, wrong.append, is_of_store=damaged), merge.attached(connection, part):
             for run in merge.run_numbers(connection):
                 _, is_new = merge.copy_run(
                     connection, run, sweep, beside=True, artifact=lambda name: relative(folder / name, store)

@@ -1,28 +1,32 @@
-"""Reports read and stored by a child process with a limit on memory; this one hears of it and says it.
+"""Reports read and stored by a child process with a limit on memory (``wall.items``).
 
-A report that ends the child (out of memory, a crash of a library) has cost itself: another child goes on behind it. The
-transaction that was open is gone with the child.
+The transaction that was open when a report ended the child is gone with it.
 """
 
 from __future__ import annotations
 
-import json
-import warnings
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perfctl.orchestrator.actions.ingest.parallel import heard_error, told_error
 from perfctl.orchestrator.actions.ingest.sources import Source
-from perfctl.orchestrator.actions.wall.child import Ended, Send, forked
-from perfctl.orchestrator.errors import PerfctlError, StoreNote
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.wall import child, memory
+from perfctl.orchestrator.actions.wall.child import Ended
+from perfctl.orchestrator.actions.wall.items import Tell, each
+from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import Written
+from perfctl.parsers import ReportError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest.ingest import IngestListener, Intake
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -46,81 +50,105 @@ def take(
 
     Raises what ends an ingest: StoreError, ToolMissing and their like.
     """
-    hear = _Hearer(listener, done)
-    first = 0
-    while True:
-        hear.at = first - 1
-        try:
-            with forked(partial(_take_from, first, entries, make, store), limit) as lines:
-                for line in lines:
-                    hear(*json.loads(line))
-            return
-        except Ended as end:
-            if hear.at < first:
-                raise PerfctlError(f"{store}: no report could be read: {end}") from None
-            entry = entries[hear.at]
-            why = f"{entry.shown if isinstance(entry, Source) else entry}: {end}. It was left out"
+
+    @contextmanager
+    def opened(tell: Tell) -> Iterator[Callable[[Source | str], None]]:
+        told = Done(
+            _Told(lambda one: tell("taken", str(one[0]), asdict(one[1]))),
+            _Told(lambda why: tell("failed", why)),
+            _Told(lambda path: tell("empty", str(path))),
+        )
+        with database.writing(store) as connection:
+            yield make(connection=connection, listener=_Teller(tell), done=told).take
+
+    def ended(entry: Source | str, end: Ended) -> None:
+        why = f"{entry.shown if isinstance(entry, Source) else entry}: {end}. It was left out"
+        done.failed.append(why)
+        listener.failed(why)
+        listener.end()
+
+    with database.no_empty(store):
+        each(entries, opened, partial(_hear, listener, done), ended, limit)
+
+
+def _hear(listener: IngestListener, done: Done, name: str, *said: Any) -> None:
+    match name, said:
+        case "taken", (path, written):
+            done.taken.append((Path(path), Written(**written)))
+        case "failed", (why,):
             done.failed.append(why)
-            listener.failed(why)
-            listener.end()
-            first = hear.at + 1
+        case "empty", (path,):
+            done.empty.append(Path(path))
+        case "say", ("begin", path, what):
+            listener.begin(Path(path), what)
+        case "say", (method, *arguments):
+            getattr(listener, method)(*arguments)
 
 
-class _Hearer:
-    """Does what the child says."""
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What became of one report or run folder."""
 
-    def __init__(self, listener: IngestListener, done: Done) -> None:
-        self._listener, self._done = listener, done
-        self.at = -1
-        """Entry that the child is reading."""
-
-    def __call__(self, name: str, *said: Any) -> None:
-        match name, said:
-            case "at", (number,):
-                self.at = number
-            case "taken", (path, written):
-                self._done.taken.append((Path(path), Written(**written)))
-            case "failed", (why,):
-                self._done.failed.append(why)
-            case "empty", (path,):
-                self._done.empty.append(Path(path))
-            case "warn", (is_note, text):
-                warnings.warn(StoreNote(text) if is_note else UserWarning(text), stacklevel=1)
-            case "error", (*error,):
-                found = heard_error(error)
-                assert found is not None
-                raise found
-            case "say", ("begin", path, what):
-                self._listener.begin(Path(path), what)
-            case "say", (method, *arguments):
-                getattr(self._listener, method)(*arguments)
+    item: T
+    written: Written | None
+    why: str | None = None
+    """Why it could not be read, in one line."""
+    is_expected: bool = True
+    """False where nobody expected that, and where memory was short."""
 
 
-def _take_from(
-    first: int, entries: Sequence[Source | str], make: Callable[..., Intake], store: Path, send: Send
-) -> None:
-    """In the child: take these entries and those behind them."""
+def outcomes(
+    items: Sequence[T],
+    take_one: Callable[[sqlite3.Connection, T, Messages], Written | None],
+    store: Path,
+    limit: int,
+    *,
+    name: Callable[[T], object],
+    messages: Messages = SILENT,
+) -> list[Outcome[T]]:
+    """What ``take_one`` makes of each item, in a child where one is possible, else in this process with the same limit.
 
-    def tell(*said: Any) -> None:
-        send(json.dumps(said))
+    No connection to ``store`` may be open here. An item that fails costs itself; raises StoreError where the store does.
+    """
+    had = memory.shown(limit) if limit and memory.is_kept() else None
+    found: list[Outcome[T]] = []
 
-    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
-        tell("warn", isinstance(message, StoreNote), str(message))
+    def outcome(connection: sqlite3.Connection, item: T, messages: Messages) -> Outcome[T]:
+        reasons: list[str] = []
+        try:
+            damaged = partial(database.is_damaged, connection)
+            with alone(name(item), reasons.append, limit=had, is_of_store=damaged, passing=(OSError,)):
+                return Outcome(item, take_one(connection, item, messages))
+        except (ReportError, OSError) as error:
+            return Outcome(item, None, str(error))
+        return Outcome(item, None, reasons[0], is_expected=False)
 
-    warnings.showwarning = warn
-    done = Done(
-        _Told(lambda one: tell("taken", str(one[0]), asdict(one[1]))),
-        _Told(lambda why: tell("failed", why)),
-        _Told(lambda path: tell("empty", str(path))),
-    )
-    try:
-        with database.writing(store, keep_empty=False) as connection:
-            intake = make(connection=connection, listener=_Teller(tell), done=done)
-            for number in range(first, len(entries)):
-                tell("at", number)
-                intake.take(entries[number])
-    except Exception as error:
-        tell("error", *(told_error(error) or ()))
+    if not (limit and memory.is_kept() and child.is_possible(store)):
+        with database.writing(store) as connection, memory.kept(limit):
+            return [outcome(connection, item, messages) for item in items]
+
+    @contextmanager
+    def opened(tell: Tell) -> Iterator[Callable[[T], None]]:
+        with database.writing(store) as connection:
+
+            def work(item: T) -> None:
+                one = outcome(connection, item, _Teller(tell))
+                tell("done", one.written and asdict(one.written), one.why, one.is_expected)
+
+            yield work
+
+    def hear(kind: str, *said: Any) -> None:
+        if kind == "done":
+            written, why, is_expected = said
+            found.append(Outcome(items[len(found)], written and Written(**written), why, is_expected))
+        elif kind == "say":
+            getattr(messages, said[0])(*said[1:])
+
+    def ended(item: T, end: Ended) -> None:
+        found.append(Outcome(item, None, f"{name(item)}: {end}. It was left out", is_expected=False))
+
+    each(items, opened, hear, ended, limit)
+    return found
 
 
 class _Told(list[Any]):
@@ -137,7 +165,7 @@ class _Told(list[Any]):
 class _Teller:
     """A listener that hands on what it hears."""
 
-    def __init__(self, tell: Callable[..., None]) -> None:
+    def __init__(self, tell: Tell) -> None:
         self._tell = tell
 
     def begin(self, path: Path, what: str = "reading") -> None:

@@ -176,7 +176,7 @@ def ingest(
     at = database.now()
     sweep = SweepFacts(f"ingest {at} {os.getpid()}{_again()}", "ingest", command_line, os.uname().nodename, at)
     with ExitStack() as stack:
-        found = collect([one for path in given for one in expanded(path)], stack)
+        found = collect([one for path in given for one in expanded(path)], stack, limit)
         listener.found(len(found.sources()))
         files = [source for source in found.sources() if source.path.name != OWN_RECORD and not _is_run(source.path)]
         named = [source.shown for source in files if hints.batch_size is None]

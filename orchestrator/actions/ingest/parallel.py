@@ -24,7 +24,8 @@ from perfctl import parsers
 from perfctl.orchestrator.actions.files import scratch
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
 from perfctl.orchestrator.actions.wall.child import Ended
-from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
+from perfctl.orchestrator.actions.wall.items import heard_error, told_error
+from perfctl.orchestrator.errors import StoreNote, UsageError
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts, Written
 
@@ -90,8 +91,6 @@ class Read:
 
 Result = tuple[Read, Mapping[int, tuple[int, bool]]]
 """With those of its runs that are copied already: number in its store -> number in the real one, whether it is new."""
-_ERRORS = {kind.__name__: kind for kind in (PerfctlError, UsageError, ToolMissing, StoreError)}
-"""What may end an ingest with a line of its own."""
 
 
 def setting_line(setting: Setting) -> str:
@@ -111,14 +110,11 @@ def setting_of(line: str) -> Setting:
 def task_line(task: Task) -> str:
     """A line of JSON, with what is known already of each file's format."""
     return json.dumps(
-        [str(task.target), [(str(one.path), str(one.shown), named, _kind(one.path)) for one, named in task.reports]]
+        [
+            str(task.target),
+            [(str(one.path), str(one.shown), named, parsers.known_kind(one.path)) for one, named in task.reports],
+        ]
     )
-
-
-def _kind(path: Path) -> tuple[parsers.Version, str] | None:
-    version = parsers.version_of(path)
-    parser = parsers.sniff(path) if version else None
-    return (version, parser.name) if version and parser else None
 
 
 def task_of(line: str) -> Task:
@@ -161,21 +157,6 @@ def _heard(told: tuple[str, Any]) -> Event:
     return name, Written(**what) if name == "stored" else what
 
 
-def told_error(error: Exception | None) -> tuple[str, str, str | None] | None:
-    """What ends an ingest, for JSON."""
-    if isinstance(error, PerfctlError):
-        return type(error).__name__, error.message, error.remedy
-    return None if error is None else ("", f"{type(error).__name__}: {error}", None)
-
-
-def heard_error(told: Sequence[str | None] | None) -> Exception | None:
-    """What ``told_error`` made, as an exception again."""
-    if told is None:
-        return None
-    name, message, remedy = told
-    return _ERRORS.get(name, PerfctlError)(str(message), remedy) if name else RuntimeError(message)
-
-
 def number_of_jobs(asked: int | None, sources: Sequence[Source]) -> int:
     """How many processes read: as many as asked for, else one a core where there is enough to read. Raises UsageError."""
     if asked is not None and asked < 1:
@@ -210,7 +191,8 @@ def reading(
         tasks = [Task(some, Path(folder, f"{at}.db")) for at, some in enumerate(_chunks(sources, jobs))]
         readers = _Readers(tasks, jobs, setting)
         results = _results(readers, connection, setting)
-        try:
+        try:  # before the first thread: Ctrl-C may arrive while they begin
+            readers.start()
             yield results
         finally:
             readers.stop()
@@ -272,6 +254,8 @@ class _Readers:
         self._stopped = False
         self._processes: set[subprocess.Popen[str]] = set()
         self._threads = [threading.Thread(target=self._hand_out, daemon=True) for _ in range(jobs)]
+
+    def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
@@ -293,7 +277,8 @@ class _Readers:
             for process in self._processes:
                 _kill(process)
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
 
     def _hand_out(self) -> None:
         process: subprocess.Popen[str] | None = None

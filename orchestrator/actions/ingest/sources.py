@@ -5,13 +5,26 @@ from __future__ import annotations
 import glob
 import tempfile
 from collections import Counter, defaultdict
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest.archives import is_archive, sha256_unpacked, unpack, unpacked_bytes
+from perfctl.orchestrator.actions.ingest.archives import (
+    Room,
+    is_archive,
+    may_be_archive,
+    sha256_unpacked,
+    unpack,
+    unpacked_bytes,
+)
+from perfctl.orchestrator.actions.wall import child
+from perfctl.orchestrator.actions.wall.child import Ended
+from perfctl.orchestrator.actions.wall.items import Tell, each
+from perfctl.orchestrator.actions.wall.unexpected import alone
+from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.parsers import ReportError
 
@@ -72,14 +85,55 @@ def expanded(path: Path) -> list[Path]:
     return sorted(one for one in found if not one.name.startswith(".")) or [path]
 
 
-def collect(given: list[Path], stack: ExitStack) -> Found:
-    """Everything to read at these paths. Archives are unpacked into folders that go with ``stack``."""
+def collect(given: list[Path], stack: ExitStack, limit: int = 0) -> Found:
+    """Everything to read at these paths. Archives are unpacked into folders that go with ``stack``.
+
+    Folders and archives are looked through in a child with ``limit`` bytes of memory, where one is possible.
+    """
+    if not any(path.is_dir() or may_be_archive(path) for path in given):
+        return _collected(given, Path())
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfctl-archive-")))
+    if not (limit and child.is_possible()):
+        return _collected(given, folder)
+    found = Found()
+
+    @contextmanager
+    def opened(tell: Tell) -> Iterator[Callable[[list[Path]], None]]:
+        def work(given: list[Path]) -> None:
+            for entry in (inside := _collected(given, folder)).entries:
+                if isinstance(entry, str):
+                    tell("bad", entry)
+                else:
+                    tell("source", str(entry.path), str(entry.shown), parsers.known_kind(entry.path))
+            for note in inside.notes:
+                tell("note", note)
+
+        yield work
+
+    def hear(what: str, *said: Any) -> None:
+        if what == "source":
+            path, shown, kind = said
+            found.entries.append(Source(Path(path), Path(shown)))
+            if kind is not None:
+                parsers.remember(Path(path), tuple(kind[0]), kind[1])
+        else:
+            (found.entries if what == "bad" else found.notes).append(*said)
+
+    def ended(given: list[Path], end: Ended) -> None:
+        remedy = "Name the report files themselves"
+        raise PerfctlError(f"{', '.join(map(str, given))}: looking for reports failed: {end}", remedy)
+
+    each([given], opened, hear, ended, limit)
+    return found
+
+
+def _collected(given: list[Path], folder: Path) -> Found:
     found = Found()
     for path in given:
         if path.is_dir():
-            _folder(Source(path, path), found, stack, 0)
+            _folder(Source(path, path), found, folder, 0, None)
         elif is_archive(path):
-            _archive(Source(path, path), found, stack, 0)
+            _archive(Source(path, path), found, folder, 0, None)
         else:
             found.entries.append(Source(path, path))
     if len(given) > 1:  # files that are one report together
@@ -120,7 +174,7 @@ def _leave_out_copies(found: Found) -> None:
         found.notes.append(f"{archive}: {said} in other files too, with the same content, and taken once")
 
 
-def _folder(folder: Source, found: Found, stack: ExitStack, depth: int) -> None:
+def _folder(folder: Source, found: Found, temporary: Path, depth: int, room: Room | None) -> None:
     inside = sources(folder.path)
     if inside == [folder.path]:
         found.entries.append(folder)
@@ -135,7 +189,7 @@ def _folder(folder: Source, found: Found, stack: ExitStack, depth: int) -> None:
     for path in sorted((*inside, *archives)):
         source = Source(path, folder.shown / path.relative_to(folder.path))
         if path in archives:
-            _archive(source, found, stack, depth + 1)
+            _archive(source, found, temporary, depth + 1, room)
         else:
             found.entries.append(source)
     left = (file for file in others if file not in archives)
@@ -145,31 +199,39 @@ def _folder(folder: Source, found: Found, stack: ExitStack, depth: int) -> None:
     if not inside and not archives and not broken:
         what = "archive" if depth else "folder"
         found.entries.append(f"{folder.shown}: no report was found in this {what}. Name the report file itself")
-    if names := [file.name for file, said in why.items() if said is None]:
+    if names := [" ".join(file.name.splitlines()) for file, said in why.items() if said is None]:
         files = "1 file that is not a report" if len(names) == 1 else f"{len(names)} files that are not reports"
         more = ", ..." if len(names) > 5 else ""
         found.notes.append(f"{folder.shown}: skipped {files}: {', '.join(names[:5])}{more}")
 
 
-def _archive(archive: Source, found: Found, stack: ExitStack, depth: int) -> None:
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfctl-archive-")))
-    try:
-        unpack(archive.path, folder)
-    except (ReportError, OSError) as error:
-        found.entries.append(archive.said(str(error)))
-        return
-    if own := [path for path in sources(folder) if path.is_dir() and read_run_record(path) is not None]:
-        remedy = "Unpack it and pass the folder, so that the store can refer to them"
-        found.entries.append(f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}")
-        return
-    _folder(Source(folder, archive.shown), found, stack, depth + 1)
+def _archive(archive: Source, found: Found, temporary: Path, depth: int, room: Room | None) -> None:
+    """``room``: of the archive around this one."""
+    with alone(archive.shown, found.entries.append):
+        folder = Path(tempfile.mkdtemp(dir=temporary))
+        room = room or Room(archive.path.stat().st_size)
+        try:
+            strange = unpack(archive.path, folder, room)
+        except (ReportError, OSError) as error:
+            found.entries.append(archive.said(str(error)))
+            return
+        if strange:
+            files = "1 file has a name" if strange == 1 else f"{strange} files have names"
+            found.notes.append(f"{archive.shown}: {files} that no file can have: left out")
+        if own := [path for path in sources(folder) if path.is_dir() and read_run_record(path) is not None]:
+            remedy = "Unpack it and pass the folder, so that the store can refer to them"
+            found.entries.append(f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}")
+            return
+        _folder(Source(folder, archive.shown), found, temporary, depth + 1, room)
 
 
 def _why_broken(path: Path) -> str | None:
     """What is wrong with a file that no parser knows although its name says that it is, or was, a report."""
+    said: list[str] = []
     try:
-        if path.name.endswith(_PROFILERS) or (path.name.endswith(_REPORTS) and parsers.is_stump(path)):
-            parsers.parse(path)
+        with alone(path, said.append, passing=(OSError,)):
+            if path.name.endswith(_PROFILERS) or (path.name.endswith(_REPORTS) and parsers.is_stump(path)):
+                parsers.parse(path)
     except (ReportError, OSError) as error:
         return str(error)
-    return None
+    return said[0] if said else None

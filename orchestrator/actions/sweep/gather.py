@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.ingest import array
+from perfctl.orchestrator.actions.ingest.in_child import outcomes
 from perfctl.orchestrator.actions.ingest.run import take_run
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.slurm import ask_queue
 from perfctl.orchestrator.actions.wall import memory
-from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
 from perfctl.orchestrator.store import clean_text, database
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
-from perfctl.parsers import ReportError
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
 
 _RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
 _SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
@@ -99,8 +98,10 @@ def gather(
             done.new += new
             done.known += known
             done.parts += wrong
-        for folder in sweeps:
-            _take_sweep(connection, folder, store, done, limit)
+    stand_ins = _take_runs([run for folder in sweeps for run in _runs(folder)], store, done, limit)
+    with database.writing(store) as connection:
+        for facts, failed in stand_ins:
+            _put_in_place_of(connection, facts, failed, done)
         for plan in plans:
             _name_missing(connection, plan, states[plan.folder], done)
     return done
@@ -137,31 +138,33 @@ def _runs(sweep: Path) -> list[Path]:
     return [path for _, path in sorted(kept, key=lambda one: (int(one[0][1]), bool(one[0][3]), int(one[0][2] or 1)))]
 
 
-def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done: Gathered, limit: int) -> None:
-    facts = _facts(folder)
-    for run in _runs(folder):
-        record = read_run_record(run) or {}
+def _take_runs(runs: Sequence[Path], store: Path, done: Gathered, limit: int) -> list[tuple[SweepFacts, RunFacts]]:
+    """Take runs into the store, in a child; a failed run to put in the place of each that cannot be read."""
+    records = {run: read_run_record(run) or {} for run in runs}
+
+    def taken(connection: sqlite3.Connection, run: Path, messages: Messages) -> Written | None:
+        facts, record = _facts(run.parent), records[run]
+        if record.get("status") != "ok" and _is_stored(connection, _KNOWN, facts, record):
+            return None
+        return take_run(connection, run, facts, store=store, again=False)
+
+    stand_ins: list[tuple[SweepFacts, RunFacts]] = []
+    for outcome in outcomes(runs, taken, store, limit, name=str):
+        record = records[outcome.item]
         label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
         if record.get("status") != "ok":
             done.wrong.append(f"{label} is {record.get('status')}: {record.get('reason')}")
-            if _is_stored(connection, _KNOWN, facts, record):
-                done.known += 1
-                continue
-        reasons: list[str] = []
-        written = None
-        had = memory.shown(limit) if limit else None
-        try:
-            with memory.kept(limit), alone(run, reasons.append, limit=had, passing=(OSError,)):
-                written = take_run(connection, run, facts, store=store, again=False)
-        except (ReportError, OSError) as error:
-            reasons.append(str(error))
-        if written is None:
-            done.wrong.append(f"{label}: {reasons[0]}")
-            known = {name: record[name] for name in ("profiler", "origin", "workload", "batch_size")}
-            _put_in_place_of(connection, facts, RunFacts(**known, status="failed", reason=reasons[0]), done)
+        if outcome.why is None:
+            is_new = outcome.written is not None and outcome.written.new
+            done.new += is_new
+            done.known += not is_new
             continue
-        done.new += written.new
-        done.known += not written.new
+        done.wrong.append(f"{label}: {outcome.why}")
+        profiler, origin = str(record.get("profiler") or "unknown"), str(record.get("origin") or "measured")
+        workload, batch = record.get("workload"), record.get("batch_size")
+        failed = RunFacts(profiler, "failed", origin, workload, batch, reason=outcome.why)
+        stand_ins.append((_facts(outcome.item.parent), failed))
+    return stand_ins
 
 
 def _facts(sweep: Path) -> SweepFacts:

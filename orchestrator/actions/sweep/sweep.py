@@ -8,15 +8,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.first_pass import PlainStep, plain_step, with_first_pass
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.runs import loaded
-from perfctl.orchestrator.actions.wall.unexpected import alone
+from perfctl.orchestrator.actions.wall.unexpected import lost
 from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
@@ -29,7 +30,7 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.orchestrator.store.write import SweepFacts, Written
 
 if TYPE_CHECKING:
     from perfctl.records.run import Run
@@ -158,8 +159,6 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 
     Raises ToolMissing before anything runs, Interrupted when asked to stop.
     """
-    from perfctl.orchestrator.actions.ingest.run import take_run
-
     request = check_ready(request)
     if request.profiler.name == "ncu":
         with listening(request) as listener:
@@ -169,29 +168,48 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
             return Swept(request, None, tuple(sweeps.run(request, listener)))
     store = store or request.out.parent / DEFAULT
     facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
-    with storing(store, "batch sizes") as connection, listening(request) as listener:
+    limit = memory.bytes_of(None)
+    with storing(store, "batch sizes"), listening(request) as listener:
 
         def finished(result: RunResult) -> None:
             again = request.again and not result.skipped
             made_here = not result.skipped
-            with alone(result.folder, passing=(OSError,)):
-                written = take_run(connection, result.folder, facts, store=store, again=again, made_here=made_here)
-                if not written.new and not result.skipped:
-                    listener.known(result, written.run_id)
+            written = take_folder(result.folder, facts, limit, store=store, again=again, made_here=made_here)
+            if written is not None and not written.new and not result.skipped:
+                listener.known(result, written.run_id)
             listener.finished(result)
 
         return Swept(request, store, tuple(sweeps.run(request, replace(listener, finished=finished))))
 
 
+def take_folder(folder: Path, facts: SweepFacts, limit: int, *, store: Path, **options: Any) -> Written | None:
+    """Take a run that has ended into the store, in a child with ``limit`` bytes of memory; ``options`` are ``take_run``'s.
+
+    None where its folder cannot be read: that is said, and costs this run alone.
+    """
+    from perfctl.orchestrator.actions.ingest.in_child import outcomes
+    from perfctl.orchestrator.actions.ingest.run import take_run
+
+    def taken(connection: sqlite3.Connection, folder: Path, messages: Messages) -> Written:
+        return take_run(connection, folder, facts, store=store, **options)
+
+    (outcome,) = outcomes([folder], taken, store, limit, name=str)
+    if outcome.why is not None:
+        lost(outcome.why)
+    return outcome.written
+
+
 @contextmanager
-def storing(store: Path, what: str) -> Iterator[sqlite3.Connection]:
-    """The store, to put each run into as soon as it is finished. ``what`` was whole is kept when a signal stops the block."""
-    with database.writing(store) as connection:
-        try:
-            yield connection
-        except Interrupted as stop:
-            said = f"stopped; the {what} that were whole are kept"
-            raise Interrupted(said, stop.signal_number, "The same command goes on from here") from stop
+def storing(store: Path, what: str) -> Iterator[None]:
+    """The store can be written to, so that each run may go into it as soon as it is finished. ``what`` was whole is kept when
+    a signal stops the block."""
+    with database.writing(store):
+        pass
+    try:
+        yield
+    except Interrupted as stop:
+        said = f"stopped; the {what} that were whole are kept"
+        raise Interrupted(said, stop.signal_number, "The same command goes on from here") from stop
 
 
 def stored_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:

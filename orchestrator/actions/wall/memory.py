@@ -21,6 +21,8 @@ MOST = 2 << 30
 LEAST = 512 << 20
 """The default on a machine with less than 2 GiB: reports of the documented sizes take up to 400 MB."""
 _SMALLEST = 16 << 20
+VARIABLE = "PERFCTL_MEMORY_LIMIT"
+"""Environment variable that says the limit where nothing else does."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -39,18 +41,20 @@ def default() -> int:
 
 
 def bytes_of(text: str | int | None) -> int:
-    """ "2GiB", "500M" or a number of bytes; 0 for no limit, None for ``default``. K, M, G are powers of 1,024.
+    """ "2GiB", "500M" or a number of bytes; 0 for no limit, None for what VARIABLE says, else ``default``. K, M, G are powers
+    of 1,024.
 
     Raises UsageError for anything else, and for less than 16 MiB.
     """
+    source = "`memory_limit`"
+    if text is None:
+        source, text = VARIABLE, os.environ.get(VARIABLE) or None
     if text is None:
         return default()
     said = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", str(text).strip(), re.IGNORECASE)
     size = int(float(said[1]) * (1 << _UNITS[said[2].upper()])) if said else -1
     if size < 0 or 0 < size < _SMALLEST or size >= 1 << 62:
-        raise UsageError(
-            f"`memory_limit`: '{text}' is not a size of 16 MiB or more", "Write for instance 4G; 0 is none"
-        )
+        raise UsageError(f"{source}: '{text}' is not a size of 16 MiB or more", "Write for instance 4G; 0 is none")
     return size
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 from perfctl.orchestrator.actions.wall.unexpected import alone, whole
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.errors import PartlyDone
-from perfctl.orchestrator.store import read
+from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
 
 R = TypeVar("R")
@@ -24,7 +24,7 @@ def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
 def studies_of(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[tuple[Run, ...]]:
     """The runs of each study, whole, one study after the other: no more than one is held. Raises what :func:`loaded` raises."""
     outlines = _each(connection, ids, lambda run_id: [read.outline(connection, run_id)])
-    for study in studies(outlines):
+    for study in analysed(outlines, lambda some: list(studies(some))):
         yield tuple(loaded(connection, [run.id for run in study.runs]))
 
 
@@ -33,14 +33,25 @@ def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable
     found: list[Run] = []
     for run_id in ids:
         with alone(f"{store}: run {run_id}"):
-            found += read_one(run_id)
+            found += _as_text(connection, lambda: read_one(run_id))  # noqa: B023 - called at once
     return found
+
+
+def _as_text(connection: sqlite3.Connection, reading: Callable[[], R]) -> R:
+    """What is no UTF-8 is shown with a replacement mark."""
+    try:
+        return reading()
+    except sqlite3.OperationalError as error:
+        if not database.is_no_utf8(error):
+            raise
+        connection.text_factory = database.REPLACING
+        return reading()
 
 
 def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
     """One run. Raises StoreError where it is not there, PartlyDone where its rows make no sense."""
     with alone(f"run {run_id}", _nothing_left):
-        (found,) = read.load(connection, [run_id])
+        (found,) = _as_text(connection, lambda: read.load(connection, [run_id]))
     return found
 
 

@@ -68,7 +68,8 @@ def alone(
     except (PerfctlError, ReportError):
         raise
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        whole_code = getattr(error, "sqlite_errorcode", 0)
+        code = whole_code & 0xFF if whole_code != sqlite3.SQLITE_CONSTRAINT_NOTNULL else 0  # a record lacks something
         if code in _OF_THE_STORE or (code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and is_of_store()):
             raise
         failed(said_of(name, error))

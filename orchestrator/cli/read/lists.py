@@ -87,24 +87,21 @@ def ledger(
 ) -> None:
     """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
     from perfctl.orchestrator.actions import ledger as actions
-    from perfctl.orchestrator.actions.wall.unexpected import whole
-    from perfctl.orchestrator.analyse.ledger.studies import heading
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
 
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
-    found = actions.ledger(store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
-    made = partial(whole, found, name=lambda one: heading(one.study))
+    asked = partial(actions.ledger, store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     if as_json:
         console.as_json(
-            made(lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)})
+            asked(made=lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)})
         )
         return
     if form:
-        console.document(form, made(lambda some: terminal.ledgers_document(some, whole=layer is None)))
+        console.document(form, asked(made=lambda some: terminal.ledgers_document(some, whole=layer is None)))
         return
-    for part in made(lambda some: terminal.ledgers(some, whole=layer is None)):
+    for part in asked(made=lambda some: list(terminal.ledgers(some, whole=layer is None))):
         console.show(part)
 
 

@@ -1,0 +1,50 @@
+"""Stores that an earlier perfctl, or somebody else, left with values that cannot be: no command prints a traceback."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DAMAGE = {
+    "an endless time": "UPDATE step SET duration_ns = 9e999 WHERE run_id = 1",
+    "a text for a time": "UPDATE step SET duration_ns = 'long' WHERE run_id = 1",
+    "a text for a batch size": "UPDATE run SET batch_size = 'many' WHERE id = 1",
+    "a blob for a name": "UPDATE layer_call SET layer = x'00ff' WHERE run_id = 1",
+}
+COMMANDS = (
+    ("runs",), ("show", "1"), ("ledger",), ("ledger", "--json"), ("export", "--out", "e.csv", "--force"),
+    ("compare", "1", "2"), ("plot", "--list"), ("trace", "1", "--out", "t.json", "--force"), ("query", "SELECT * FROM run"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_every_reading_command_names_the_run_or_copes(perfctl: Callable[..., Any], replayed: Path, damage: str) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute(DAMAGE[damage])
+        store.commit()
+    for words in COMMANDS:
+        said = perfctl(*words, "--store", "s.db")
+        assert "Traceback" not in said.err, words
+        if "did not expect" in said.err:
+            assert "run 1" in said.err, (words, said.err)
+            assert said.code == 4 or words[0] == "compare", (words, said.err)
+        else:
+            assert said.code in (0, 1), (words, said.err)
+
+
+def test_ledger_and_plot_still_show_the_other_run(perfctl: Callable[..., Any], replayed: Path) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute(DAMAGE["a blob for a name"])
+        store.commit()
+    said = perfctl("ledger", "--json", "--store", "s.db")
+    assert said.code == 4
+    assert {row["batch_size"] for row in said.json["rows"]} == {32}
+    assert "memory" in perfctl("plot", "--list", "--store", "s.db").out

@@ -1,0 +1,168 @@
+"""A report that fails costs its run alone in sweeps, gather, bench and compare; the store keeps the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.actions import bench
+from perfctl.orchestrator.actions.ingest import parallel
+from perfctl.orchestrator.actions.ingest.sources import Named, Source
+from tests.actions.wall_inputs import good, long_string
+from tests.wall.conftest import Break
+
+Perfctl = Callable[..., Any]
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fault() -> None:
+    raise IndexError("no such column")
+
+
+SAID = {fault: r"reference [0-9a-f]{8}\. To report it, send (\S+)", killed: "was ended by signal 9"}
+HOW = pytest.mark.parametrize("how", [fault, killed], ids=["fault", "killed"])
+
+
+def stored(path: str = "perfctl.db") -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as store:
+        return store.execute("SELECT batch_size, status FROM run ORDER BY batch_size").fetchall()
+
+
+def is_said(err: str, how: Callable[[], None]) -> None:
+    found = re.search(SAID[how], " ".join(err.split()))
+    assert found is not None, err
+    assert "Traceback" not in err
+    if how is fault:
+        assert "IndexError: no such column" in Path(found[1]).read_text()
+
+
+@HOW
+def test_a_sweep_keeps_its_other_runs(
+    perfctl: Perfctl, recorded: Path, break_parser: Break, how: Callable[[], None]
+) -> None:
+    break_parser("/b32", how)
+    said = perfctl("replay", recorded / "torch")
+    assert said.code == 4
+    assert "/b32" in said.err
+    is_said(said.err, how)
+    assert stored() == [(16, "ok")]
+
+
+@HOW
+def test_gather_says_it_in_a_failed_run_that_a_later_whole_one_replaces(
+    perfctl: Perfctl, recorded: Path, break_parser: Break, how: Callable[[], None]
+) -> None:
+    perfctl("replay", recorded / "torch", "--store", "other.db")
+    broken = [True]
+    break_parser("/b32", lambda: broken and how())
+    said = perfctl("slurm", "gather", "perfctl-runs")
+    assert said.code == 4
+    assert "torch at batch 32" in said.err
+    is_said(said.err, how)
+    assert stored() == [(16, "ok"), (32, "failed")]
+    broken.clear()
+    assert perfctl("slurm", "gather", "perfctl-runs").code == 0
+    assert stored() == [(16, "ok"), (32, "ok")]
+
+
+@HOW
+def test_a_bench_gathers_the_others(
+    perfctl: Perfctl, recorded: Path, break_parser: Break, how: Callable[[], None]
+) -> None:
+    perfctl("replay", recorded / "torch", "--store", "other.db")
+    break_parser("/b32", how)
+    (why,) = bench.gather(Path("perfctl-runs"), Path("perfctl.db"))
+    assert "/b32" in why
+    is_said(why, how)
+    assert stored() == [(16, "ok")]
+
+
+@HOW
+def test_compare_leaves_out_one_report_of_a_folder(
+    perfctl: Perfctl, break_parser: Break, how: Callable[[], None]
+) -> None:
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        good(Path(folder, "x_b1.csv"), 3)
+        good(Path(folder, "bad_b2.csv"), 4)
+    break_parser("b/bad", how)
+    said = perfctl("compare", "a", "b", "--force")
+    assert said.code == 4, said.err
+    assert "b/bad_b2.csv" in said.err
+    is_said(said.err, how)
+    alone = perfctl("compare", "a", "b/bad_b2.csv", "--force")
+    assert alone.code == 1
+    assert "Traceback" not in alone.err
+
+
+def test_no_empty_store_is_left_where_the_only_report_ends_its_process(perfctl: Perfctl, break_parser: Break) -> None:
+    good(Path("bad_b1.csv"), 1)
+    break_parser("bad", killed)
+    assert perfctl("ingest", "bad_b1.csv").code == 1
+    assert [path.name for path in Path().iterdir() if "perfctl" in path.name] == []
+
+
+def test_the_limit_of_every_command_is_an_environment_variable(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_string(Path("long_b1.json"), 24_000_000)
+    monkeypatch.setenv("PERFCTL_MEMORY_LIMIT", "48M")
+    said = perfctl("ingest", "long_b1.json")
+    assert said.code == 1
+    assert "long_b1.json: reading it takes more than 48 MiB of memory" in said.err
+    monkeypatch.setenv("PERFCTL_MEMORY_LIMIT", "much")
+    said = perfctl("ingest", "long_b1.json")
+    assert said.code == 2
+    assert "PERFCTL_MEMORY_LIMIT: 'much' is not a size" in said.err
+
+
+class Readers(parallel._Readers):
+    """Readers that end with every task in which there is a bad report."""
+
+    def _start(self) -> Any:
+        return object()
+
+    def _ask(self, process: object, task: parallel.Task) -> list[parallel.Read] | None:
+        names = [source.path.name for source, _ in task.reports]
+        return None if "bad" in " ".join(names) else [parallel.Read([("note", name)]) for name in names]
+
+    def _end(self, process: object) -> int:
+        return -11
+
+
+def test_of_reports_that_a_reader_took_with_it_only_the_one_that_ends_another_is_lost(tmp_path: Path) -> None:
+    names = ("a", "bad", "c", "d")
+    reports = [(Source(Path(name), Path(name)), Named()) for name in names]
+    setting: Any = None
+    readers = Readers([parallel.Task(reports, tmp_path / "0.db")], 1, setting)
+    readers.start()
+    ((answer, _),) = readers.answers()
+    readers.stop()
+    assert [read.events[0] for read in answer if read.events[0][0] == "note"] == [("note", one) for one in "acd"]
+    assert answer[1].events == [
+        ("fail", "bad: the process that read it was ended by signal 11. Read it with fewer --jobs")
+    ]
+
+
+def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(perfctl: Perfctl, replayed: Path) -> None:
+    shutil.copy(replayed, "perfctl.db")
+    with closing(sqlite3.connect("perfctl.db")) as store:
+        store.execute("UPDATE layer_call SET layer = CAST(x'fffe41' AS TEXT) WHERE run_id = 1")
+        store.execute("UPDATE run SET workload = CAST(x'fffe41' AS TEXT) WHERE id = 1")
+        store.commit()
+    for words in (("runs",), ("show", 1), ("ledger",), ("report", "--out", "p.html")):
+        said = perfctl(*words)
+        assert said.code == 0, said.err
+        assert "Traceback" not in said.err
