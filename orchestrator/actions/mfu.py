@@ -156,12 +156,13 @@ def peak_of(device: str | None, precision: str, peak_tflops: float | None) -> tu
 
 
 def _refuse_sparse(given: float, precision: str, path: str) -> None:
-    """A peak without a device that is twice the dense peak of one of NVIDIA's, and the dense peak of none."""
-    dense = {gpu.name: peak for gpu in gpus.GPUS if (peak := gpus.flops_per_second(gpu).get(path))}
+    """A peak without a device that is the sparse one of an NVIDIA data centre GPU, and the dense peak of none."""
+    dense = {gpu: peak for gpu in gpus.GPUS if (peak := gpus.flops_per_second(gpu).get(path))}
     if any(abs(given / peak - 1) < SPARSE for peak in dense.values()):
         return
-    for name, peak in dense.items():
-        _refuse_twice(given, peak, name, precision, f"Use `device` '{name}', or give its dense peak")
+    for gpu, peak in dense.items():
+        if gpus.class_of(gpu).startswith("data centre"):  # a consumer GPU's could be another accelerator's dense peak
+            _refuse_twice(given, peak, gpu.name, precision, f"Use `device` '{gpu.name}', or give its dense peak")
 
 
 def _refuse_twice(given: float, dense: float, name: str, precision: str, remedy: str) -> None:
@@ -280,7 +281,7 @@ def _lines(found: list[dict[str, int]], name: str) -> dict[str, tuple[int, int]]
         each = one - by * first
         if each + by * third != check or each.denominator != 1 or by.denominator != 1 or by < 0:
             raise PerfctlError(
-                f"{name}: {layer or 'the model'} for one token does not grow as a line of the sequence length, as MFU's formulas have it",
+                f"{name}: work of {layer or 'the model'} for one token is no line of the sequence length, as it is in MFU's formulas",
                 f"'perfctl estimate {name} --seq N' counts it at one length",
             )
         lines[layer] = (int(each), int(by))

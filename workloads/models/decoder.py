@@ -60,8 +60,9 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
     text_config = getattr(config, "text_config", None) or config
     windows, notes = _windows(text_config)
     return DecoderFacts(
-        tokens.weight.numel(), positions, head is not None and head.weight is tokens.weight, path,
-        *(size_in(text_config, key) for key in ("hidden_size", "num_attention_heads", "num_key_value_heads")), windows, notes,
+        embedding=tokens.weight.numel(), positions=positions, tied=head is not None and head.weight is tokens.weight, head=path,
+        hidden=size_in(text_config, "hidden_size"), heads=size_in(text_config, "num_attention_heads"),
+        kv_heads=size_in(text_config, "num_key_value_heads"), windows=windows, notes=notes,
     )  # fmt: skip
 
 

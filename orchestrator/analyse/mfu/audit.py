@@ -39,6 +39,8 @@ class Match:
     source: str
     value: float
     """What it gives, as a share of 1."""
+    rank: int
+    """0: a convention, 1: other FLOPs of a source, 2: HFU, 3: another peak or number of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Reported:
     value: float
     tolerance: float
     matches: tuple[Match, ...]
-    """The likelier first; all that fit."""
+    """All that fit, by rank, then the nearest first."""
     nearest: Match
 
 
@@ -120,7 +122,7 @@ def audit(
 
     found = None
     if reported is not None:
-        found = _explain(model, tokens_per_second, devices, peak, reported)
+        found = _explain(reported, list(_tried(model, tokens_per_second, devices, peak, recompute)))
     rows = tuple(row(one) for one in CONVENTIONS)
     return Audit(
         model, tokens_per_second, devices, peak, recompute, row(EXACT), row(CAUSAL), rows, found, (*model.notes, *notes)
@@ -172,44 +174,45 @@ def over(model: Decoder, terms: Mapping[str, float], mfu: float, devices: int) -
     return "check tokens/s, `device`, `precision` (FP8 doubles the peak) and `seq`"
 
 
-def _explain(
-    model: Decoder, tokens_per_second: float, devices: int, peak: Peak, reported: tuple[float, float]
-) -> Reported:
+def _explain(reported: tuple[float, float], tried: list[Match]) -> Reported:
     value, tolerance = reported
-    tried = list(_tried(model, tokens_per_second, devices, peak))
-    fits = tuple(one for one in tried if abs(one.value - value) <= tolerance)
-    return Reported(value, tolerance, fits, min(tried, key=lambda one: abs(one.value - value)))
+    fits = [one for one in tried if abs(one.value - value) <= tolerance]
+    fits.sort(key=lambda one: (one.rank, round(abs(one.value - value), 12)))
+    return Reported(value, tolerance, tuple(fits), min(tried, key=lambda one: abs(one.value - value)))
 
 
-def _tried(model: Decoder, tokens_per_second: float, devices: int, peak: Peak) -> Iterator[Match]:
-    """Conventions, then mistakes in FLOPs, then recomputed FLOPs counted (HFU), then a wrong peak or device count."""
-    seen: set[float] = set()
+def _tried(
+    model: Decoder, tokens_per_second: float, devices: int, peak: Peak, recompute: str | float
+) -> Iterator[Match]:
+    """Conventions, other FLOPs of their sources, recomputed FLOPs (HFU), another peak or number of devices."""
 
-    def match(said: str, source: str, flops: float, supply: float) -> Match:
-        return Match(said, source, tokens_per_second * flops / supply)
+    def match(said: str, source: str, flops: float, rank: int, supply: float = peak.flops * devices) -> Match:
+        return Match(said, source, tokens_per_second * flops / supply, rank)
 
     known = [(one, terms) for one in (*CONVENTIONS, EXACT, CAUSAL) if (terms := one.terms(model)) is not None]
     totals = [(one, sum(terms.values())) for one, terms in known]
-    right = peak.flops * devices
+    seen = {flops for _, flops in totals}
     for one, flops in totals:
-        seen.add(flops)
-        yield match(one.key, one.source, flops, right)
+        yield match(one.key, one.source, flops, 0)
     for one in VARIANTS:
-        terms = one.terms(model)
-        flops = sum(terms.values()) if terms is not None else None
-        if flops is not None and flops not in seen:
-            yield match(one.key, one.source, flops, right)
+        counted = one.terms(model)
+        if counted is not None and (flops := sum(counted.values())) not in seen:
+            yield match(one.key, one.source, flops, 1)
+    modes: list[tuple[str, str | float]] = [(mode, mode) for mode in RECOMPUTE[1:]]
+    modes += [(f"{recompute:.0%}", recompute)] if isinstance(recompute, float) else []
     for one, terms in known:
-        for mode in RECOMPUTE[1:]:
+        for said, mode in modes:
             flops = sum(terms.values()) + repeated(one, terms, mode)
-            yield match(f"{one.key} with {mode} recomputing: HFU, not MFU", one.source, flops, right)
+            yield match(f"{one.key} with {said} recomputing: HFU, not MFU", one.source, flops, 2)
     paper = next(one for one in VARIANTS if one.key == "megatron, paper")
-    terms = paper.terms(model) or {}
-    tripled = sum(terms.values()) + terms.get("attention", 0)
-    said = "megatron, paper's equation 8: HFU, which counts the recomputed attention three times"
-    yield match(said, "Megatron-LM, arXiv 2205.05198, equation 8", tripled, right)
+    of_paper = paper.terms(model) or {}
+    tripled = sum(of_paper.values()) + of_paper.get("attention", 0)
+    said = "megatron, paper's equation 8: HFU that counts recomputed attention three times"
+    yield match(said, "Megatron-LM, arXiv 2205.05198", tripled, 2)
     for one, flops in totals:
         for slip, wrong in peak.slips:
-            yield match(f"{one.key} over {slip}", one.source, flops, wrong * devices)
+            yield match(f"{one.key} over {slip}", one.source, flops, 3, wrong * devices)
         if devices > 1:
-            yield match(f"{one.key}, tokens/s of {devices} devices over the peak of one", one.source, flops, peak.flops)
+            yield match(
+                f"{one.key}, tokens/s of {devices} devices over the peak of one", one.source, flops, 3, peak.flops
+            )

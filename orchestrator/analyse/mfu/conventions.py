@@ -63,7 +63,7 @@ def narrow(model: Decoder) -> float | None:
     return None if pairs is None else 6 * pairs * model.seq
 
 
-PALM = "PaLM, arXiv 2204.02311, appendix B"
+PALM = "PaLM, arXiv 2204.02311, appendix B; torchtitan before pull request 280"
 TITAN = "torchtitan, get_nparams_and_active_nparams and quadratic_attention_flops_per_token"
 OLMO = "OLMo-core, num_flops_per_token since pull request 511"
 MAXTEXT = "MaxText, calculate_tflops_training_per_device since pull request 1988"
@@ -118,10 +118,6 @@ VARIANTS = (
     Convention(
         "megatron, paper", "72 B L s h^2 (1 + s / 6h + v / 12hL)", "Megatron-LM, arXiv 2205.05198, equation 7",
         lambda model: products(model, whole(model), router=False), "whole square", by_parameters=False,
-    ),
-    Convention(
-        "torchtitan, token embedding counted", "6 N + 12 L H Q T", "torchtitan before pull request 280 (docs/performance.md)",
-        lambda model: parameters(model, whole(model)), "whole square",
     ),
     Convention(
         "torchtitan, window ignored", "6 (N - token embedding) + 12 L H Q T", "torchtitan before pull request 4300",
