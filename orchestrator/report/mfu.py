@@ -71,7 +71,9 @@ def _signed(share: float) -> str:
 
 
 def _share(value: float | None) -> str:
-    return DASH if value is None else f"{value:.1%}"
+    if value is None:
+        return DASH
+    return f"{value:.1%}" if value >= SHOWN else f"{100 * value:.2g}%"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -86,6 +86,16 @@ def test_a_tied_head_and_learned_positions_are_seen(config: Path) -> None:
     assert "class=" not in model.name and "GPT2LMHeadModel" in " ".join(model.notes)
 
 
+def test_an_encoder_and_parameters_without_a_product_are_said(config: Path) -> None:
+    config.write_text(json.dumps({
+        "model_type": "bert", "hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": HEADS, "intermediate_size": FFN,
+        "vocab_size": VOCAB, "max_position_embeddings": 128, "architectures": ["BertForMaskedLM"],
+    }), encoding="utf-8")  # fmt: skip
+    notes = trace_decoder(str(config), 64).notes
+    assert any("no causal mask" in note for note in notes)
+    assert any("use no product of a text token" in note for note in notes), "biases of a model so small"
+
+
 def test_a_model_without_a_table_of_tokens_is_refused() -> None:
     with pytest.raises(UsageError, match="no table of tokens"):
         perfctl.mfu("mlp:depth=2,width=8", tokens_per_second=1, device="A100")

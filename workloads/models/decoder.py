@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from perfctl.records.decoder import DecoderFacts
@@ -59,11 +60,21 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
     config: Any = getattr(model, "config", None)
     text_config = getattr(config, "text_config", None) or config
     windows, notes = _windows(text_config)
+    if _is_encoder(config):
+        notes = (*notes, "an encoder: no causal mask leaves scores out, so that the causal rows do not hold for it")
     return DecoderFacts(
         embedding=tokens.weight.numel(), positions=positions, tied=head is not None and head.weight is tokens.weight, head=path,
         hidden=size_in(text_config, "hidden_size"), heads=size_in(text_config, "num_attention_heads"),
         kv_heads=size_in(text_config, "num_key_value_heads"), windows=windows, notes=notes,
     )  # fmt: skip
+
+
+def _is_encoder(config: Any) -> bool:
+    """Whether transformers has the model for masked words and it is not told to be a decoder."""
+    if config is None or getattr(config, "is_decoder", False):
+        return False
+    lists = getattr(sys.modules.get("transformers"), "AutoModelForMaskedLM", None)
+    return lists is not None and type(config) in lists._model_mapping
 
 
 def _given(model: Any, method: str) -> Any:

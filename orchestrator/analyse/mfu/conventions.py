@@ -91,7 +91,7 @@ CONVENTIONS = (
     ),
     Convention(
         "maxtext", "6 x multiply-adds of layers, router and LM head + 6 L H Q W", MAXTEXT,
-        lambda model: products(model, windowed(model) / 2, router=True), "halved (causal), only the window", by_parameters=False,
+        lambda model: products(model, windowed(model) / 2, router=True), "halved (causal, in the window)", by_parameters=False,
     ),
 )  # fmt: skip
 """In the order of the table. N: parameters that a token meets; idle experts are in none but nanogpt's."""

@@ -13,7 +13,7 @@ TERMS = {
     "unweighted": "products without weights",
     "embedding": "token embedding",
     "positions": "position embedding",
-    "others": "norms and biases",
+    "others": "parameters without a product",
     "idle": "idle experts",
 }
 """Term -> its name. The last four multiply nothing: a formula that counts parameters has them all the same."""
@@ -49,7 +49,7 @@ class Decoder:
     tied: bool
     """The LM head has the weights of the table of tokens."""
     others: int
-    """Parameters that a token meets and that multiply nothing (norms, biases). Negative: weights that are used more than once."""
+    """Parameters that no product of a token uses: norms, biases, parts for images. Negative: weights are used more than once."""
     idle: int = 0
     """Parameters of the experts that a token does not meet."""
     unweighted: float = 0
