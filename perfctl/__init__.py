@@ -11,6 +11,7 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
 ``predict_generation(model, prompt=..., generate=..., device=...)`` how long a language model takes to write;
 ``count(code, kernel, grid=..., block=...)`` counts a kernel's instructions from its machine code;
+``mfu(model, tokens_per_second=..., device=...)`` is the MFU of a training run by every published formula;
 ``ingest(paths, store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or program under
 a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does so from a recorded sweep.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.count.count import count
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
+    from perfctl.orchestrator.actions.mfu import mfu
     from perfctl.orchestrator.actions.plot import charts
     from perfctl.orchestrator.actions.predict.generation import predict_generation
     from perfctl.orchestrator.actions.predict.predict import predict
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "count",
-    "counters", "estimate", "ingest", "kernels", "layer_calls", "ledger", "parse", "predict",
+    "counters", "estimate", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
     "predict_generation", "replay", "report", "runs", "sniff",
     "sweep",
 ]  # fmt: skip
@@ -52,6 +54,7 @@ _HOME = {
     "count": f"{_ACTIONS}.count.count",
     "estimate": f"{_ACTIONS}.estimate",
     "ingest": f"{_ACTIONS}.ingest.ingest",
+    "mfu": f"{_ACTIONS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",
     "predict_generation": f"{_ACTIONS}.predict.generation",
     "report": f"{_ACTIONS}.report",
