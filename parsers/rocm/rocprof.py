@@ -33,6 +33,7 @@ from perfctl.parsers.rocm.tables import Cells, header_of, rows_of
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect, opened
+from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Device, Gap, Kernel, Operation, Report, Summary
 from perfctl.records.sqlite_header import is_sqlite
@@ -234,15 +235,22 @@ def _database(path: Path) -> Report:
         check_whole(path, ROCPROF, AGAIN)
     found = _Found()
     with opened(path, ROCPROF, AGAIN) as database:
+        columns = ("Name", "BeginNs", "EndNs", "dev-id", "stream-id", "Index")
+        always = {
+            "HIP": ("Name", "BeginNs", "EndNs", "Index", "args"),
+            "OPS": columns,
+            "COPY": ("Name", "BeginNs", "EndNs"),
+        }
+        damage = tuple(check(database, ("HIP", "OPS", "COPY"), always=always))
         for name, begin, end, number, arguments in _select(
             database, "HIP", "Name", "BeginNs", "EndNs", "Index", "args"
         ):
             found.call(str(name), begin, end, number, arguments)
-        columns = ("Name", "BeginNs", "EndNs", "dev-id", "stream-id", "Index")
         for table in ("OPS", "COPY"):
             for row in _select(database, table, *columns):
                 found.operation(dict(zip(columns, row, strict=True)), row[-1], table == "COPY")
-    return found.report(path, "rocprof database")
+    report = found.report(path, "rocprof database")
+    return replace(report, gaps=(*damage, *report.gaps))
 
 
 def _select(database: Database, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -24,6 +25,8 @@ _EXPANSION = 200
 _SMALL = 256 << 20
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 """What the libraries raise for a damaged archive, and for one with a password or an unknown method."""
+_NO_FILE = (errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+"""What the system says of names and places that no archive of reports has."""
 
 
 def is_archive(path: Path) -> bool:
@@ -85,7 +88,9 @@ def unpack(path: Path, folder: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as out:
                     shutil.copyfileobj(opened, out, 1 << 20)
-    except _BROKEN as error:
+    except (*_BROKEN, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None and error.errno not in _NO_FILE:
+            raise
         reason = f"the archive cannot be unpacked ({str(error) or type(error).__name__})"
         raise ReportError(path, "archive", reason, "Copy it again, or unpack it and pass the folder") from error
 
