@@ -245,7 +245,7 @@ def run(name: str, seconds: int, first: int, only: bool) -> None:
     number = first
     while time.monotonic() < until and not (only and number > first):
         random = Random(f"{name} {number}")
-        source = random.choices(samples, weights)[0]  # noqa: S311
+        (source,) = random.choices(samples, weights)
         if source not in known:
             try:
                 known[source] = read(source), (stores.said_of(source) if name != "archive" else frozenset())

@@ -186,6 +186,15 @@ _ALWAYS = {
 def _damage(part: Part) -> Iterator[Gap]:
     """Of the tables of one GUID; the gaps name them without it."""
     numbered, read, always = ({name + part.suffix: name for name in names} for names in (_NUMBERED, _READ, _ALWAYS))
+    symbols = part.table("rocpd_info_kernel_symbol")
+    query = (
+        f"SELECT count(*) FROM {part.table(DISPATCH)} k LEFT JOIN {symbols} s ON s.id = k.kernel_id WHERE s.id IS NULL"
+    )
+    if part.has(DISPATCH, "kernel_id") and (nameless := part.execute(query).fetchone()[0]):
+        yield Gap("kernel.name", "unreadable", f"{nameless:,} dispatches name a kernel that is not in the database")
+    for (extra,) in part.rows("rocpd_info_agent", "extdata"):
+        if isinstance(extra, str) and extra and _object(extra) is None:
+            yield Gap("device", "unreadable", "the facts about an agent (extdata) are no JSON object")
     for gap in check(part.database, [*numbered], [*read], {table: _ALWAYS[name] for table, name in always.items()}):
         yield gap._replace(quantity=gap.quantity.replace(part.suffix, ""), reason=gap.reason.replace(part.suffix, ""))
 
@@ -304,11 +313,8 @@ def _regions(part: Part, calls: Calls, ranges: list[Range]) -> int:
 
 def _message(text: object) -> str | None:
     """What the program gave to ``roctxRangePush``."""
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    message = found.get("message") if isinstance(found, dict) else None
+    found = _object(text)
+    message = found.get("message") if found else None
     return message if isinstance(message, str) and message else None
 
 
@@ -327,12 +333,16 @@ def _devices(parts: list[Part]) -> tuple[Device, ...]:
 
 
 def _device(index: int, name: object, product: object, extra: object) -> Device:
+    return device(index, name, product, _object(extra) or {})
+
+
+def _object(text: object) -> dict[str, Any] | None:
+    """A JSON object; None for any other text."""
     try:
-        said = json.loads(extra) if isinstance(extra, str) else {}
+        found = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        said = {}
-    facts: dict[str, Any] = said if isinstance(said, dict) else {}
-    return device(index, name, product, facts)
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _length(parts: list[Part]) -> int | None:

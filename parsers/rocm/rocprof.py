@@ -183,6 +183,10 @@ class _Found:
             gaps.append(Gap("kernel.registers", "not_available", reason))
         else:
             gaps.append(Gap("kernel", "not_collected", "the trace has no kernel"))
+        numbers = [number for *_, number, _ in self.work if number is not None]
+        if lost := sum(number not in self.arguments for number in numbers):
+            reason = f"{lost} of {len(self.work)} kernels and copies name a HIP call that is not in the file"
+            gaps.append(Gap("rocprof row", "unreadable", f"{reason}, which would tell their sizes"))
         if self.unread:
             gaps.append(Gap("rocprof row", "unreadable", f"{self.unread} rows have no name or no times"))
         if self.others:
@@ -249,8 +253,18 @@ def _database(path: Path) -> Report:
         for table in ("OPS", "COPY"):
             for row in _select(database, table, *columns):
                 found.operation(dict(zip(columns, row, strict=True)), row[-1], table == "COPY")
+        damage += tuple(gap for table in ("HIP", "OPS", "COPY") for gap in _other_durations(database, table))
     report = found.report(path, "rocprof database")
     return replace(report, gaps=(*damage, *report.gaps))
+
+
+def _other_durations(database: Database, table: str) -> Iterator[Gap]:
+    """A gap where the table's own durations are not from BeginNs to EndNs."""
+    if database.has(table, "DurationNs", "BeginNs", "EndNs"):
+        query = f"SELECT count(*) FROM {table} WHERE DurationNs <> EndNs - BeginNs"
+        if count := database.connection.execute(query).fetchone()[0]:
+            reason = f"{table}: in {count:,} rows DurationNs is not the time from BeginNs to EndNs, which was used"
+            yield Gap("duration", "ambiguous", reason)
 
 
 def _select(database: Database, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -24,6 +24,12 @@ _TYPES = (
     ("REAL", ("integer", "real")), ("FLOA", ("integer", "real")), ("DOUB", ("integer", "real")),
 )  # fmt: skip
 """Part of a column's declared type -> storage classes of its values (https://www.sqlite.org/datatype3.html, section 3.1)."""
+_STARTS = {"start", "BeginNs", "gpu_start", "api_start"}
+"""A table with one of these columns is of events."""
+_ANYTHING = {"value"}
+"""Columns of settings, which hold numbers and texts."""
+MOST_COMPARED = 200_000
+"""Rows of a table that are compared with each other."""
 _OF_VALUES = re.compile(
     r"(?:NULL|TEXT|NUMERIC) value in |CHECK constraint failed|non-unique entry|row \d+ missing from index"
 )
@@ -51,6 +57,7 @@ def check(
             yield from _of_rows(database, table, is_numbered=table in numbered)
             if is_small:
                 yield from _of_values(database, table)
+                yield from _twice(database, table)
     yield from _unreadable(database, {*numbered, *others})
     for table, columns in (always or {}).items():
         if table not in database.tables:
@@ -106,8 +113,12 @@ def _of_values(database: Database, table: str) -> Iterator[Gap]:
             shown = ", ".join(f"'{one}'" for one in (*classes, "null"))
             sums.append(f"sum(typeof({column}) NOT IN ({shown}))")
             whys.append((name, f"are not of the type {kind}"))
+        if not kind and name not in _ANYTHING:
+            others = f"sum(typeof({column}) NOT IN ('integer', 'null'))"
+            sums.append(f"min({others}, sum(typeof({column}) = 'integer'))")
+            whys.append((name, "are no integers, or are, where others are not"))
         if is_needed:
-            sums.append(f"sum({column} IS NULL)")
+            sums.append(f"sum(typeof({column}) = 'null')")  # SQLite takes "IS NULL" for false here
             whys.append((name, "are NULL, which the table does not allow"))
     for first in range(0, len(sums), 500):  # a statement has at most 2,000 columns
         some = sums[first : first + 500]
@@ -117,6 +128,22 @@ def _of_values(database: Database, table: str) -> Iterator[Gap]:
         for wrong, (name, why) in zip(found[1:], whys[first : first + 500], strict=True):
             if wrong:
                 yield Gap(f"table:{table}", "unreadable", f"{table}.{name}: {wrong:,} of {found[0]:,} values {why}")
+
+
+def _twice(database: Database, table: str) -> Iterator[Gap]:
+    """Rows of events that are there twice: no two events of a real report are the same in all columns."""
+    rows = database.connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    names = [name for _, name, *_, key in rows if not key]
+    if not _STARTS.intersection(names) or (count := database.count(table)) > MOST_COMPARED:
+        return
+    listed = ", ".join(map(quoted, names))
+    query = f"SELECT count(*) FROM (SELECT DISTINCT {listed} FROM {quoted(table)})"
+    if twice := count - database.connection.execute(query).fetchone()[0]:
+        yield Gap(
+            f"table:{table}",
+            "ambiguous",
+            f"{table}: {twice:,} of {count:,} rows repeat another one, and are counted again",
+        )
 
 
 def _unreadable(database: Database, wanted: Collection[str]) -> Iterator[Gap]:

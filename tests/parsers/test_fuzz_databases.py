@@ -1,0 +1,81 @@
+"""What fuzzing databases (``make fuzz``) once found, kept small."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.ingest import archives
+from perfctl.parsers import ReportError, parse
+from tests.parsers.nsys_builder import NsysBuilder, training_step
+from tests.parsers.rocm.rocpd_builder import GUID, made
+
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id FROM t"
+
+
+def nsys(folder: Path, *statements: str) -> Path:
+    path = training_step(NsysBuilder()).write(folder / "report.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        for statement in statements:
+            db.execute(statement)
+    return path
+
+
+@pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"])
+def test_a_column_called_rowid_hides_the_rows_numbers_and_the_table_is_named(table: str, tmp_path: Path) -> None:
+    """A ValueError with NVTX_EVENTS, a TypeError with kernels."""
+    path = nsys(tmp_path, f"ALTER TABLE {table} ADD COLUMN rowid")
+    report = parse(path)
+    assert any(gap.quantity == f"table:{table}" and gap.state == "unreadable" for gap in report.gaps)
+    assert list(report.kernels if table.endswith("KERNEL") else report.ranges) == []
+
+
+def test_a_text_in_a_column_of_numbers_is_null_with_a_gap_and_never_a_number(tmp_path: Path) -> None:
+    """ "12abc" counted as 12 where SQL reckoned with it, and as text where it went to the store (an OperationalError there)."""
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    path = nsys(tmp_path, f"UPDATE {table} SET end = '12abc', streamId = CAST(x'ff41' AS TEXT) WHERE rowid = 1")
+    report = parse(path)
+    first, *others = report.kernels
+    assert (first.duration_ns, first.stream) == (None, None)
+    assert all(isinstance(kernel.duration_ns, int) and isinstance(kernel.stream, int) for kernel in others)
+    reasons = {gap.reason.partition(":")[0] for gap in report.gaps if gap.quantity == f"table:{table}"}
+    assert reasons == {f"{table}.end", f"{table}.streamId"}
+
+
+def test_an_endless_view_in_the_place_of_the_kernels_names_ends_at_once(tmp_path: Path) -> None:
+    """rocprofv3's dispatches were joined with it: over 30 s inside SQLite."""
+    path = made(tmp_path / "r.db")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"DROP TABLE rocpd_info_kernel_symbol{GUID}")
+        db.execute(f"CREATE VIEW rocpd_info_kernel_symbol{GUID} AS {ENDLESS}")
+    report = parse(path)
+    assert [kernel.registers for kernel in report.kernels] == [None, None, None]
+    assert {gap.quantity for gap in report.gaps} >= {"kernel.name", "table:rocpd_info_kernel_symbol"}
+
+
+def test_a_roctx_range_without_a_start_is_left_out_with_a_gap(tmp_path: Path) -> None:
+    """The store refused the whole run: NOT NULL constraint failed."""
+    path = made(tmp_path / "r.db")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE rocpd_region{GUID} SET start = NULL WHERE id = 3")
+    report = parse(path)
+    assert list(report.ranges) == []
+    assert "1 ROCTx ranges have no start and were left out" in {gap.reason for gap in report.gaps}
+
+
+def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_path: Path) -> None:
+    """An OSError of the system, and a ValueError for a name with a NUL."""
+    import tarfile
+
+    for number, name in enumerate(("a" * 300 + ".json", "a/b.json")):
+        path = tmp_path / f"{number}.tar"
+        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+            for one in (name, *(["a"] if number else []))[::-1]:
+                archive.addfile(tarfile.TarInfo(one))
+        target = tmp_path / f"unpacked-{number}"
+        target.mkdir()
+        with pytest.raises(ReportError, match="cannot be unpacked"):
+            archives.unpack(path, target)
