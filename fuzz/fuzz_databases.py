@@ -6,7 +6,7 @@ Each format runs in its own process, for an equal share of FUZZ_SECONDS (600), f
 Each is read as a whole, and compared with the undamaged report: it is refused, or the same, or differs and says so (by a gap,
 a diagnostic or another form), or differs in silence. What the parser's records do not say the store may: a mutant that is
 silent is written into a store, whose gaps count. Findings are exceptions other than ReportError, the end of the process,
-10 s, and 1 GiB of memory: such a mutant is kept in build/fuzz/FORMAT/ and the exit code is 1.
+10 CPU s (30 s on the clock), and 1 GiB of memory: such a mutant is kept in build/fuzz/FORMAT/ and the exit code is 1.
 Silent mutants are counted by kind of damage and shown; not all of them can be noticed.
 """
 
@@ -189,7 +189,6 @@ def in_forks() -> None:
             code = 1
             try:
                 os.close(reading)
-                signal.alarm(0)
                 nowhere = os.open(os.devnull, os.O_RDWR)
                 for number in (1, 2):
                     os.dup2(nowhere, number)
@@ -240,11 +239,11 @@ def run(name: str, seconds: int, first: int, only: bool) -> None:
     known: dict[Path, tuple[Snapshot, frozenset[str]] | None] = {}
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY_BYTES, resource.RLIM_INFINITY))
-    signal.signal(signal.SIGALRM, _slow)
+    signal.signal(signal.SIGPROF, _slow)
     until = time.monotonic() + seconds
     number = first
     while time.monotonic() < until and not (only and number > first):
-        random = Random(f"{name} {number}")
+        random = Random(f"{name} {number}")  # noqa: S311  the same again for the same number
         (source,) = random.choices(samples, weights)
         if source not in known:
             try:
@@ -259,20 +258,20 @@ def run(name: str, seconds: int, first: int, only: bool) -> None:
             continue
         print(json.dumps(["begin", number, source.name, notes]), flush=True)
         verdict, detail = "same", ""
-        signal.alarm(SECONDS_PER_INPUT)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS_PER_INPUT)
         try:
             verdict, detail = _verdict(target, read, known[source], stores if name != "archive" else None)
         except ReportError as error:
             verdict = "refused"
             detail = error.reason[:120]
         except Slow:
-            verdict, detail = "finding", f"over {SECONDS_PER_INPUT} s"
+            verdict, detail = "finding", f"over {SECONDS_PER_INPUT} CPU s"
         except Exception as error:
             verdict, detail = "finding", _where(error)
             if only:
                 traceback.print_exc()
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         if verdict == "finding" or (only and verdict == "silent"):
             (KEPT / name).mkdir(parents=True, exist_ok=True)
             (KEPT / name / target.name).write_bytes(target.read_bytes())

@@ -146,6 +146,13 @@ NUMBERED = (READ | {"EXPORT_META_DATA", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_
 NAMING = (STRINGS, "MemcpyOperationStrings", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU", "TARGET_INFO_CUDA_DEVICE", "ThreadNames",
           "ANALYSIS_DETAILS", "TARGET_INFO_SESSION_START_TIME", "DIAGNOSTIC_EVENT")  # fmt: skip
 """Further tables that are read."""
+NAMED = [
+    (table, column, STRINGS)
+    for table, columns in {
+        KERNEL: ("demangledName", "shortName"), RUNTIME: ("nameId",), tables.NVTX: ("textId",), tables.OSRT: ("nameId",),
+    }.items() for column in columns
+]  # fmt: skip
+"""Columns with the id of a string."""
 BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
 BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
 """Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
@@ -195,7 +202,7 @@ def parse(path: Path) -> Report:
             reason = "the export failed: it holds no table but the strings"
             newer = "nsys refuses reports newer than itself: export again with an nsys at least as new as the report"
             raise ReportError(path, TOOL, reason, newer)
-        damage = tuple(check(database, NUMBERED, NAMING, always_there(database)))
+        damage = tuple(check(database, NUMBERED, NAMING, always_there(database), NAMED))
         version, schema = machine.versions(database)
         devices, device_gaps = machine.devices(database)
         ranges = nsys_ranges.load(database)

@@ -42,11 +42,13 @@ def check(
     numbered: Collection[str],
     others: Collection[str] = (),
     always: Mapping[str, Collection[str]] | None = None,
+    references: Collection[tuple[str, str, str]] = (),
 ) -> Iterator[Gap]:
     """Yield a gap for each kind of damage in the tables that are read.
 
     ``numbered``: tables whose rows the profiler numbers from 1 on, without holes; ``others``: tables that need not be.
-    ``always``: tables and columns that every such database has. Raises sqlite3.Error where the pages of the file do not
+    ``always``: tables and columns that every such database has; ``references``: (table, column, other table) of columns with
+    the id of a row of another table, where the database does not say so. Raises sqlite3.Error where the pages of the file do not
     fit together: what is read from them could be anything.
     """
     is_small = database.size() <= LARGEST
@@ -66,6 +68,8 @@ def check(
             yield Gap(f"table:{table}", "not_available", f"{table} has no column {', '.join(missing)}")
     if is_small:
         yield from _dangling(database, {*numbered, *others})
+        for reference in references:
+            yield from _lost(database, *reference)
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:
@@ -152,7 +156,7 @@ def _unreadable(database: Database, wanted: Collection[str]) -> Iterator[Gap]:
         "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
     ):
         if name in wanted and name not in database.tables:
-            what = "a view" if kind == "view" else "a virtual table, or has a column of its own that is called rowid"
+            what = "a view" if kind == "view" else "a virtual table, or has a column called rowid"
             yield Gap(f"table:{name}", "unreadable", f"{name} is {what}, which no profiler writes: it is not read")
 
 
@@ -165,14 +169,25 @@ def _dangling(database: Database, wanted: Collection[str]) -> Iterator[Gap]:
             rows: list[tuple[Any, ...]] = database.connection.execute(
                 f"SELECT parent, count(*) FROM pragma_foreign_key_check({_text(table)}) GROUP BY 1 ORDER BY 1"
             ).fetchall()
-        except sqlite3.OperationalError:  # "foreign key mismatch": the table that is referred to is another one
-            yield Gap(
-                f"table:{table}", "unreadable", f"{table} refers to a table that is missing or has another layout"
-            )
+        except sqlite3.OperationalError:  # "foreign key mismatch": some exports refer to columns that are no keys
             continue
         for parent, count in rows:
             yield Gap(
                 f"table:{table}", "unreadable", f"{table}: {count:,} references to rows of {parent} that are not there"
+            )
+
+
+def _lost(database: Database, table: str, column: str, parent: str) -> Iterator[Gap]:
+    """Rows of a table that name a row of another one which is not there."""
+    if database.has(table, column) and database.has(parent, "id"):
+        name = quoted(column)
+        known = f"SELECT id FROM {quoted(parent)} WHERE id IS NOT NULL"
+        query = f"SELECT count(*) FROM {quoted(table)} WHERE {name} IS NOT NULL AND {name} NOT IN ({known})"
+        if lost := database.connection.execute(query).fetchone()[0]:
+            yield Gap(
+                f"table:{table}",
+                "unreadable",
+                f"{table}.{column}: {lost:,} values name a row of {parent} that is not there",
             )
 
 

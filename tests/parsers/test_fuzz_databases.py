@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
+import tarfile
+import tracemalloc
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -68,8 +72,6 @@ def test_a_roctx_range_without_a_start_is_left_out_with_a_gap(tmp_path: Path) ->
 
 def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_path: Path) -> None:
     """An OSError of the system, and a ValueError for a name with a NUL."""
-    import tarfile
-
     for number, name in enumerate(("a" * 300 + ".json", "a/b.json")):
         path = tmp_path / f"{number}.tar"
         with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -79,3 +81,46 @@ def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_pat
         target.mkdir()
         with pytest.raises(ReportError, match="cannot be unpacked"):
             archives.unpack(path, target)
+
+
+@pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
+def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(name: str, tmp_path: Path) -> None:
+    """Asking tarfile whether it is an archive was an EOFError."""
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
+    with pytest.raises(ReportError, match=r"archive|gzip"):
+        parse(path)
+    if archives.is_archive(path):
+        with pytest.raises(ReportError, match="cannot be unpacked"):
+            archives.unpack(path, tmp_path)
+
+
+def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path: Path) -> None:
+    """An IndexError and an OSError of zipfile."""
+    path = tmp_path / "r.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/report.json", "{}")
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        for value in (0, 255):
+            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            target = tmp_path / f"{at}-{value}"
+            target.mkdir()
+            try:
+                archives.unpack(path, target)
+            except ReportError:
+                refused += 1
+    assert refused > 20
+
+
+def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.pickle"
+    path.write_bytes(b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReportError, match="damaged or cut off"):
+            parse(path)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -16,14 +17,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from perfctl.parsers import ReportError
+from perfctl.parsers import ReportError, is_tar
 from perfctl.parsers.text.json import GZIP_MAGIC
 
 _NAME = re.compile(r"\.(?:tar|tgz|tbz2?|txz|tar\.(?:gz|bz2|xz))\Z|\.zip\Z", re.IGNORECASE)
 _EXPANSION = 200
 """Profilers' texts shrink 15 to 40 times; an archive that grows more than this, past _SMALL, is refused."""
 _SMALL = 256 << 20
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
+           LookupError, struct.error)  # fmt: skip
 """What the libraries raise for a damaged archive, and for one with a password or an unknown method."""
 _NO_FILE = (errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 """What the system says of names and places that no archive of reports has."""
@@ -34,7 +36,7 @@ def is_archive(path: Path) -> bool:
     if _NAME.search(path.name) is None or not path.is_file():
         return False
     try:
-        return zipfile.is_zipfile(path) if path.suffix.lower() == ".zip" else tarfile.is_tarfile(path)
+        return zipfile.is_zipfile(path) if path.suffix.lower() == ".zip" else is_tar(path)
     except OSError:
         return False
 

@@ -51,7 +51,7 @@ def test_a_sound_database_says_nothing(tmp_path: Path) -> None:
         ("UPDATE child SET parent_id = 9 WHERE id IN (1, 2)", "child: 2 references to rows of parent that are not there"),
         ("ALTER TABLE child DROP COLUMN size", "child has no column size"),
         ("DROP TABLE child", "the database has no table child"),
-        ("ALTER TABLE child ADD COLUMN rowid", "child is a virtual table, or has a column of its own that is called rowid"),
+        ("ALTER TABLE child ADD COLUMN rowid", "child is a virtual table, or has a column called rowid"),
     ],
 )  # fmt: skip
 def test_each_damage_is_named_with_its_table_and_number_of_rows(statement: str, expected: str, tmp_path: Path) -> None:
