@@ -15,8 +15,8 @@ from typing import Any
 from perfctl.parsers.text.sqlite import Database, quoted
 from perfctl.records.report import Gap
 
-LARGEST = 64 << 20
-"""Bytes of a database whose pages and values are all looked at, which takes a second for each 100 MB; of a larger one only the
+LARGEST = 16 << 20
+"""Bytes of a database whose pages and values are all looked at, which takes some 3 s of processor time for each 100 MB; of a larger one only the
 numbers of rows are."""
 _TYPES = (
     ("INT", ("integer",)),
