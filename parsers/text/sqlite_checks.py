@@ -16,8 +16,8 @@ from perfctl.parsers.text.sqlite import Database, quoted
 from perfctl.records.report import Gap
 
 LARGEST = 16 << 20
-"""Bytes of a database whose pages and values are all looked at, which takes some 3 s of processor time for each 100 MB; of a larger one only the
-numbers of rows are."""
+"""Bytes of a database whose pages and values are all looked at, which takes some 3 s of processor time for each 100 MB; of a
+larger one only the numbers of rows are."""
 _TYPES = (
     ("INT", ("integer",)),
     ("CHAR", ("text",)), ("CLOB", ("text",)), ("TEXT", ("text",)),

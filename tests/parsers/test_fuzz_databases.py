@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sqlite3
 import tarfile
 import tracemalloc
@@ -124,3 +125,27 @@ def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, None),
+        ({"total_size": "1024"}, "1 of 2 segments have no total_size, so the sum is not known"),
+        ({"allocated_size": -1}, "1 of 2 segments have no allocated_size, so the sum is not known"),
+        ({"total_size": 2048}, "1 of 2 segments are not as large as their blocks together"),
+        ({"address": 4096}, "1 of 2 segments begin where another one does, and are counted again"),
+    ],
+)  # fmt: skip
+def test_a_memory_snapshot_is_compared_with_itself(
+    change: dict[str, object], reason: str | None, tmp_path: Path
+) -> None:
+    segment = {"device": 0, "address": 0, "total_size": 1024, "allocated_size": 512, "requested_size": 500, "active_size": 512,
+               "blocks": [{"size": 512, "state": "active_allocated"}, {"size": 512, "state": "inactive"}]}  # fmt: skip
+    path = tmp_path / "snapshot.json"
+    event = {"action": "alloc", "size": 512, "time_us": 1_700_000_000_000_000}
+    path.write_text(
+        json.dumps({"segments": [{**segment, "address": 4096}, segment | change], "device_traces": [[event]]})
+    )
+    doubts = [gap.reason for gap in parse(path).gaps if gap.state in ("unreadable", "ambiguous")]
+    assert doubts[:1] == ([] if reason is None else [reason])
