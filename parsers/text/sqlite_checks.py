@@ -86,13 +86,15 @@ def _of_rows(database: Database, table: str, *, is_numbered: bool) -> Iterator[G
     lost = []
     if is_numbered and count and (first != 1 or last - first + 1 != count):
         at = _holes(database, table, int(first)) if last - first < 10 * count + 1000 else ""
-        lost.append(f"{count:,} rows are there, which are numbered {first:,} to {last:,} and not from 1 on{at}")
+        lost.append(f"{count:,} rows are there, and their numbers go from {first:,} to {last:,}{at}")
     if "sqlite_sequence" in database.tables:
         row = database.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
         if row and isinstance(row[0], int) and row[0] > (last or 0):
             lost.append(f"rows up to number {row[0]:,} were written, and the last one there is {last or 0:,}")
     if lost:
-        yield Gap(f"table:{table}", "unreadable", f"rows of {table} are missing or were changed: {'; '.join(lost)}")
+        yield Gap(
+            f"table:{table}", "unreadable", f"rows of {table} are missing, or have other numbers: {'; '.join(lost)}"
+        )
 
 
 def _holes(database: Database, table: str, first: int) -> str:

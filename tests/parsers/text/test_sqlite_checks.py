@@ -40,11 +40,11 @@ def test_a_sound_database_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
-        ("DELETE FROM child WHERE id IN (17, 18, 19, 30)", "36 rows are there, which are numbered 1 to 40 and not from 1 on: "
+        ("DELETE FROM child WHERE id IN (17, 18, 19, 30)", "36 rows are there, and their numbers go from 1 to 40: "
          "missing are 17 to 19, 30"),
         ("DELETE FROM child WHERE id > 35", "rows up to number 40 were written, and the last one there is 35"),
-        ("DELETE FROM child WHERE id < 3", "38 rows are there, which are numbered 3 to 40 and not from 1 on: missing are 1 to 2"),
-        ("UPDATE child SET id = id + 4611686018427387904 WHERE id = 4", "40 rows are there, which are numbered 1 to 4,611,"),
+        ("DELETE FROM child WHERE id < 3", "38 rows are there, and their numbers go from 3 to 40: missing are 1 to 2"),
+        ("UPDATE child SET id = id + 4611686018427387904 WHERE id = 4", "40 rows are there, and their numbers go from 1 to 4,611,"),
         ("UPDATE child SET size = 'many' WHERE id < 4", "child.size: 3 of 40 values are not of the type BIGINT"),
         ("UPDATE child SET size = 1.5 WHERE id = 4", "child.size: 1 of 40 values are not of the type BIGINT"),
         ("UPDATE parent SET name = x'ff41' WHERE id = 1", "parent.name: 1 of 3 values are not of the type TEXT"),
