@@ -54,8 +54,10 @@ bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measure
 faults: $(VENV)/.test ## Kill, starve and confuse real processes: does perfctl keep its promises?
 	$(BIN)/python faults/run.py --moments $(or $(MOMENTS),50)
 
-fuzz: $(VENV)/.fuzz ## Feed damaged reports to every text parser for FUZZ_SECONDS (600) in all
-	$(BIN)/python fuzz/fuzz_parsers.py
+fuzz: $(VENV)/.fuzz ## Feed damaged reports to every parser: text for FUZZ_SECONDS (600) in all, then databases
+	@missed=; for kind in parsers databases; do \
+		$(BIN)/python fuzz/fuzz_$$kind.py || missed="$$missed $$kind"; \
+	done; test -z "$$missed"
 
 mutate: $(VENV)/.mutation ## Spoil SAMPLE (300) places of parsers and analyse one by one: do the tests notice?
 	$(BIN)/python mutation/mutate.py --sample $(or $(SAMPLE),300)

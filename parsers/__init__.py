@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from perfctl.records.report import Report
 
 __all__ = [
-    "PARSERS", "Parser", "Part", "ReportError", "find", "leader", "leaders", "no_collection", "parse", "reports", "sniff",
+    "PARSERS",
+    "Parser",
+    "Part",
+    "ReportError",
+    "find",
+    "is_tar",
+    "leader",
+    "leaders",
+    "no_collection",
+    "parse",
+    "reports",
+    "sniff",
 ]  # fmt: skip
 
 LFS = b"version https://git-lfs"
@@ -238,11 +249,22 @@ def is_stump(path: Path) -> bool:
     return not size or head.startswith(LFS) or size < stated_bytes(head)
 
 
+def is_tar(path: Path) -> bool:
+    """Whether it is a tar archive, compressed or not, also one that breaks off. Raises OSError where it cannot be read."""
+    import lzma
+    import tarfile
+    import zlib
+
+    try:
+        return tarfile.is_tarfile(path)
+    except (EOFError, zlib.error, lzma.LZMAError):  # its compression begins well
+        return path.name.lower().endswith((".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".tbz", ".tbz2"))
+
+
 def _why_unknown(path: Path) -> tuple[str, str]:
     """(reason, remedy) for something that no parser recognised."""
     if path.is_dir():
         return "no report was found in this folder", "Pass the report file itself, or the folder that holds it"
-    import tarfile
     import zipfile
 
     with path.open("rb") as file:
@@ -253,7 +275,7 @@ def _why_unknown(path: Path) -> tuple[str, str]:
         reason = f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are there"
         return reason, "Copy it again, or have the profiler export it again"
     begins_empty = not head.strip(b"\0")  # xz takes zeros for padding: tarfile would read all of them, for minutes
-    if (not begins_empty and tarfile.is_tarfile(path)) or zipfile.is_zipfile(path):
+    if (not begins_empty and is_tar(path)) or zipfile.is_zipfile(path):
         return "it is an archive", "Pass it to perfctl ingest, which reads the reports in it, or unpack it"
     if head.startswith(b"\x1f\x8b"):
         return "it is a gzip file, but not a gzipped Kineto trace", "Unpack it with gunzip and pass the unpacked file"

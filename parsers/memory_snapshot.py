@@ -71,7 +71,7 @@ def parse(path: Path) -> Report:
         samples=curves(readings),
         memory=_figures(devices, totals, readings),
         summaries=tuple(_summaries(segments, traces)),
-        gaps=tuple(_gaps(devices, traces, readings)),
+        gaps=(*_gaps(devices, traces, readings), *_damage(segments, traces)),
         diagnostics=tuple(_out_of_memory(traces)),
         started_at=None if begin is None else datetime.fromtimestamp(begin / 1e9, UTC).isoformat(timespec="seconds"),
         duration_ns=None if begin is None or end is None else end - begin,
@@ -154,6 +154,43 @@ def _gaps(devices: list[int], traces: list[list[Json]], readings: dict[int, list
         yield Gap("sample", "not_collected", reason)
     elif not any(readings.values()):
         yield Gap("sample", "not_available", "its events have no times (torch before 2.1)")
+
+
+def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
+    """What a snapshot says twice: torch adds up a segment from its blocks (``snapshot()`` of c10/cuda/CUDACachingAllocator.cpp)."""
+    for name in ("total_size", "allocated_size", "requested_size"):
+        states = [_count(segment.get(name)) for segment in segments]
+        if any(one is not None for one in states) and (lost := states.count(None)):
+            yield Gap(
+                "memory", "unreadable", f"{lost} of {len(segments)} segments have no {name}, so the sum is not known"
+            )
+    whole = [segment for segment in segments if isinstance(segment.get("blocks"), list)]
+    other = sum(segment.get("total_size") != sum(_sizes(segment)) for segment in whole if segment["blocks"])
+    if other:
+        yield Gap(
+            "memory", "ambiguous", f"{other} of {len(segments)} segments are not as large as their blocks together"
+        )
+    addresses = [one for one in map(_address, segments) if one is not None]
+    if twice := len(addresses) - len(set(addresses)):
+        yield Gap(
+            "memory",
+            "ambiguous",
+            f"{twice} of {len(segments)} segments begin where another one does, and are counted again",
+        )
+    events = [event for trace in traces for event in trace if event.get("action") in {*_REQUESTED, *_RESERVED}]
+    for name in ("time_us", "size"):
+        lost = sum(_count(event.get(name)) is None for event in events)
+        if lost and (lost < len(events) or name == "size"):
+            yield Gap("sample", "unreadable", f"{lost} of {len(events)} events have no {name}")
+
+
+def _sizes(segment: Json) -> list[int]:
+    return [_count(block.get("size")) or 0 for block in _dictionaries(segment["blocks"])]
+
+
+def _address(segment: Json) -> tuple[int, int] | None:
+    device, address = _count(segment.get("device")), _count(segment.get("address"))
+    return None if address is None else (device or 0, address)
 
 
 def _out_of_memory(traces: list[list[Json]]) -> Iterator[Diagnostic]:

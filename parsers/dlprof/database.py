@@ -19,7 +19,8 @@ from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import placed
 from perfctl.parsers.dlprof.tables import KNOWN, environment_of, figure, version_of
 from perfctl.parsers.text.cupti import COPY_KINDS
-from perfctl.parsers.text.sqlite import Database, check_whole, connect
+from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer
+from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Copy, Device, Gap, Kernel, Operation, Report, Step, Summary
 from perfctl.records.sqlite_header import is_sqlite
@@ -124,7 +125,7 @@ def _calls(database: Database) -> list[Summary]:
             continue
         rows = database.connection.execute(
             "SELECT coalesce((SELECT string FROM dictionary WHERE id = name_id), 'without a name'), count(*),"
-            f" sum(api_stop - api_start) FROM {table} GROUP BY name_id ORDER BY 1"
+            f" sum({integer('api_stop')} - {integer('api_start')}) FROM {table} GROUP BY name_id ORDER BY 1"
         )
         for name, count, time in rows:
             found += [figure(f"{word}: {name}: Calls", count, None), figure(f"{word}: {name}: CPU Time", time, "ns")]
@@ -152,7 +153,7 @@ def _devices(database: Database, config: dict[str, str]) -> tuple[tuple[Device, 
             kind="gpu",
             index=number if isinstance(number, int) else order,
             compute_capability=f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else None,
-            sm_count=count if isinstance(count, int) else None,
+            sm_count=count if isinstance(count, int) and count > 0 else None,
             memory_bytes=size,
             driver_version=config.get("gpu driver version"),
         )
@@ -168,6 +169,40 @@ MEMCPY = "read_only_memcpys"
 MEMSET = "read_only_memsets"
 OP = "read_only_ops"
 _MARKERS = {OP, KERNEL, "dictionary"}
+_READ = (
+    KERNEL, OP, MEMCPY, MEMSET, "dictionary", "read_only_grid_block", "read_only_gpu_infos", "kernel_iteration_node",
+    "iteration_list", "op_nodes", "node_time_metrics", "metric", "category_summary", "model_summary", "kernel_summary_metrics",
+    "memory_summary_metrics", "read_only_domains", "read_only_cuda_calls", "read_only_cuda_syncs", "gpu_memories",
+    "read_only_system_config", "read_only_model_config", "db_version", "expert_systems_feedback",
+)  # fmt: skip
+"""DLProf numbers the rows of each from 1 on."""
+_ALWAYS = {
+    KERNEL: (
+        "device_id",
+        "read_only_ops_id",
+        "name_id",
+        "long_name_id",
+        "gpu_start",
+        "gpu_stop",
+        "grid_id",
+        "block_id",
+    ),
+    OP: ("id", "op_id", "op_name", "op_type_id", "direction_id"),
+    "dictionary": ("id", "string"),
+    "read_only_grid_block": ("id", "x", "y", "z"),
+    MEMCPY: ("copy_kind", "num_bytes", "gpu_start", "gpu_stop", "device_id"),
+    MEMSET: ("num_bytes", "gpu_start", "gpu_stop", "device_id"),
+    "read_only_gpu_infos": (
+        "device_id",
+        "gpu_name",
+        "compute_capability_major",
+        "compute_capability_minor",
+        "sm_count",
+    ),
+    "kernel_iteration_node": ("aggr_id", "read_only_kernel_id", "iter_value"),
+    "iteration_list": ("aggr_id", "iter_value", "start_time", "stop_time"),
+}
+"""Tables and columns that are read; DLProf writes all of them, with rows or without."""
 _AGAIN = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"
 
 
@@ -186,6 +221,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or damaged, or lacks the tables that all others refer to."""
     with _opened(path) as database:
+        damage = tuple(check(database, _READ, always=_ALWAYS))
         facts = summary_facts(path, database)
         found = list(_kernels(database))
         return replace(
@@ -194,7 +230,7 @@ def parse(path: Path) -> Report:
             copies=list(_copies(database)),
             operations=list(_operations(database)),
             steps=tuple(_steps(database)),
-            gaps=(*facts.gaps, *_gaps(database, found)),
+            gaps=(*damage, *facts.gaps, *_gaps(database, found)),
             diagnostics=(*facts.diagnostics, *dlprof_records.of_database(database, facts.tool_version)),
         )
 

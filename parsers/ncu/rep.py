@@ -241,6 +241,8 @@ def _gaps(results: _Results, shape: Outline) -> Iterator[Gap]:
     lost = held - len(results.kernels)
     if lost:
         yield Gap("kernel", "unreadable", f"{lost} of {held} results in the report are damaged and could not be read")
+    if shape.known and shape.tool_version is None and shape.processes:
+        yield Gap("profiler_version", "not_available", "the report does not state the version of ncu")
     no_grid = "the report has only the total grid size (ncu before 2020)"
     times = next((name for name in KERNEL_FACTS["duration_ns"] if results.missing[name]), None)
     printed = {"duration_ns": (times, "no number")} if times else {}

@@ -43,13 +43,14 @@ class KernelCheck:
         last = database.ends(STRINGS)[1] if database.has(STRINGS, "id", "value") else None
         most = min(MOST_NAMES, last + 1 if isinstance(last, int) else 0)
         self._short = np.zeros(max(most, 0), np.int64)  # one more than the short name's number; 0: not seen
-        self._is_whole = True
+        self.is_whole = True
+        """Whether all of these columns were seen, and hold nothing but integers and NULL."""
 
     def add(self, columns: Sequence[Column], start: Column, end: Column, length: Integers) -> None:
         """Some rows: ``self.columns``, or none where they are not known; ``length``: negative where it is not known."""
         if len(columns) < len(self.columns):
-            self._is_whole = False
-        if not self._is_whole:
+            self.is_whole = False
+        if not self.is_whole:
             return
         found = dict(zip(self.columns, columns, strict=True))
         for name, column in found.items():
@@ -71,7 +72,7 @@ class KernelCheck:
 
     def never_negative(self) -> list[str]:
         """Fields of Kernel whose values are integers from 0 to what there can be in all rows, or NULL."""
-        if not self._is_whole:
+        if not self.is_whole:
             return []
         found = [field for field, column in COUNTS.items() if self._least.get(column, -1) >= 0]
         return [*found, "duration_ns"] if self._shortest >= 0 else found
@@ -80,7 +81,7 @@ class KernelCheck:
         """Number of each name -> that of its short name; None where this is not known."""
         import numpy as np
 
-        if not (self._is_whole and self._has_names):
+        if not (self.is_whole and self._has_names):
             return None
         names = np.flatnonzero(self._short)
         return dict(zip(names.tolist(), (self._short[names] - 1).tolist(), strict=True))

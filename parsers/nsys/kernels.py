@@ -13,7 +13,8 @@ from perfctl.parsers.nsys.kernel_check import NAMES, KernelCheck
 from perfctl.parsers.nsys.projection import GpuTime
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
 from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, opened
-from perfctl.parsers.text.sqlite import Database
+from perfctl.parsers.text.sqlite import Database, integer
+from perfctl.parsers.text.sqlite_checks import LARGEST
 from perfctl.records.bulk import AROUND, NO_NAME, Columns, SqlKernels
 from perfctl.records.report import Kernel
 
@@ -255,13 +256,13 @@ def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTab
     """All kernels in the order of their table."""
 
     found = launched.around
-    records = Columns(Kernel, partial(_columns, path, found, ranges))
+    records = Columns(Kernel, partial(_columns, path, launched, ranges))
     if KERNEL not in database.tables or not len(found.innermost):
         return ()
     first, last = database.ends(KERNEL)
     if last - first + 1 != len(found.innermost):  # rows were deleted, so a row's position does not follow from its id
         return records
-    name_columns, rest, more = _expressions(database, launched.process)
+    name_columns, rest, more = _expressions(database, launched.process, launched.check)
     around = ("layer", "step", "range_number")
     columns = [f"kernel.rowid - {first}", *name_columns, *(f"around.{name}" for name in around), *rest, *more.values()]
     rows = f"{AROUND} AS around CROSS JOIN report.{KERNEL} AS kernel NOT INDEXED"
@@ -309,16 +310,25 @@ def _used(numbers: Integers, which: Indices) -> list[int]:
     return list(map(int, np.unique(numbers[is_used[:-1]])))
 
 
-def _expressions(database: Database, process: int | None = None) -> tuple[list[str], list[str], dict[str, str]]:
+def _expressions(
+    database: Database, process: int | None = None, check: KernelCheck | None = None
+) -> tuple[list[str], list[str], dict[str, str]]:
     """SQL of the two names' ids, of Kernel's fields from device_index to duration_ns, and of the fields behind these; what
-    is not in this version's table is not among the last. ``process``: the only one, where that is known."""
-    names, columns = ([database.column(KERNEL, name) for name in some] for some in (NAMES, COLUMNS))
-    duration = f"{database.column(KERNEL, 'end')} - {database.column(KERNEL, 'start')}"
+    is not in this version's table is not among the last. ``process``: the only one, where that is known. Values that are no
+    integers are NULL; in a large report where ``check`` found none they are not looked for."""
+    is_plain = check is not None and check.is_whole and database.size() > LARGEST  # a small one costs nothing
+
+    def column(name: str) -> str:
+        is_there = database.has(KERNEL, name)
+        return name if is_plain and is_there else integer(name) if is_there else "NULL"
+
+    names, columns = ([column(name) for name in some] for some in (NAMES, COLUMNS))
+    duration = f"{column('end')} - {column('start')}"
     of_process = f"(globalPid >> 24) & {PROCESS_NUMBER}" if process is None else str(process >> 24 & PROCESS_NUMBER)
     more = {
-        "process": ("globalPid", of_process), "context": ("contextId", "contextId"),
-        "correlation": ("correlationId", "correlationId"),
-        **{field: (name, f"CASE WHEN {name} <> 0 THEN {name} END") for field, name in OFTEN_ZERO.items()},
+        "process": ("globalPid", of_process), "context": ("contextId", column("contextId")),
+        "correlation": ("correlationId", column("correlationId")),
+        **{field: (name, f"nullif({column(name)}, 0)") for field, name in OFTEN_ZERO.items()},
     }  # fmt: skip
     last = {field: more[field][1] for field in Kernel._fields if field in more and database.has(KERNEL, more[field][0])}
     return names, [*columns, duration], last
@@ -331,13 +341,14 @@ def _texts(path: Path, keys: Iterable[object]) -> Mapping[object, str | None]:
         return {key: strings[key] for key in wanted}
 
 
-def _columns(path: Path, found: Around, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
+def _columns(path: Path, launched: Launched, ranges: RangeTable) -> Iterator[Sequence[Sequence[Any]]]:
+    found = launched.around
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
     numbers = objects([*range(len(ranges.kind)), None])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        names, rest, last = _expressions(database)
+        names, rest, last = _expressions(database, None, launched.check)
         more = [last.get(field, "NULL") for field in _AFTER_DURATION]
         cursor = database.connection.execute(f"SELECT {', '.join([*names, *rest, *more])} FROM {KERNEL} NOT INDEXED")
         first = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,7 +114,9 @@ def load(database: Database) -> RangeTable:
     codes: defaultdict[str, int] = defaultdict()
     codes.default_factory = codes.__len__
     texts = database.texts(NVTX, _text(database), where=wanted)
-    name = np.fromiter(map(codes.__getitem__, texts), np.int64, len(columns[0]))
+    name = np.fromiter(map(codes.__getitem__, texts), np.int64)
+    if len(name) != len(columns[0]):  # its rows are not the same when they are read in another way
+        raise sqlite3.DatabaseError(f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts")
     order = np.lexsort((np.negative(columns[1]), columns[0]))
     start, end, kind, thread, domain, one_thread, name = (column[order] for column in (*columns, name))
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)

@@ -35,6 +35,7 @@ from perfctl.parsers.text.cupti import COPY_KINDS
 from perfctl.parsers.text.doubts import newer, not_understood, others, words
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect
+from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Diagnostic, Gap, Report
 from perfctl.records.sqlite_header import is_sqlite
@@ -137,6 +138,21 @@ READ = {
     *calls.OF_LIBRARIES, *calls.OF_MPI, *metrics.COUNTED, "MemcpyOperationStrings", "DomainStrings",
 }  # fmt: skip
 """Tables whose rows are in the report's records, one by one or summed."""
+NUMBERED = (READ | {"EXPORT_META_DATA", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV"}) - {
+    STRINGS,
+    "MemcpyOperationStrings",
+}
+"""Tables whose rows nsys numbers from 1 on."""
+NAMING = (STRINGS, "MemcpyOperationStrings", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU", "TARGET_INFO_CUDA_DEVICE", "ThreadNames",
+          "ANALYSIS_DETAILS", "TARGET_INFO_SESSION_START_TIME", "DIAGNOSTIC_EVENT")  # fmt: skip
+"""Further tables that are read."""
+NAMED = [
+    (table, column, STRINGS)
+    for table, columns in {
+        KERNEL: ("demangledName", "shortName"), RUNTIME: ("nameId",), tables.NVTX: ("textId",), tables.OSRT: ("nameId",),
+    }.items() for column in columns
+]  # fmt: skip
+"""Columns with the id of a string."""
 BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
 BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
 """Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
@@ -149,6 +165,15 @@ def unread(database: Database) -> Iterator[Gap]:
             continue
         rows = "1 row is" if count == 1 else f"{count:,} rows are"
         yield Gap(f"table:{table}", "not_available", f"{table}: {rows} not read")
+
+
+ALWAYS: dict[str, frozenset[str]] = {table: words(names) for table, names in KNOWN["sqlite"]["always"].items()}
+"""Table -> columns that it had in all exports that were seen (2020.3 to 2026.1)."""
+
+
+def always_there(database: Database) -> dict[str, frozenset[str]]:
+    """What must be there: columns of the tables that this export has, since nsys leaves out tables without rows."""
+    return {STRINGS: ALWAYS[STRINGS]} | {table: names for table, names in ALWAYS.items() if table in database.tables}
 
 
 MARKERS = {"ProcessStreams", "NVTX_EVENTS", "ThreadNames", "EXPORT_META_DATA", "META_DATA_EXPORT", "ANALYSIS_DETAILS"}
@@ -177,6 +202,7 @@ def parse(path: Path) -> Report:
             reason = "the export failed: it holds no table but the strings"
             newer = "nsys refuses reports newer than itself: export again with an nsys at least as new as the report"
             raise ReportError(path, TOOL, reason, newer)
+        damage = tuple(check(database, NUMBERED, NAMING, always_there(database), NAMED))
         version, schema = machine.versions(database)
         devices, device_gaps = machine.devices(database)
         ranges = nsys_ranges.load(database)
@@ -198,7 +224,7 @@ def parse(path: Path) -> Report:
             api_calls=calls.api_calls(database, work.api, ranges),
             threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
             ops=operators.ops,
-            gaps=(*device_gaps, *find_gaps(database, ranges, kernels), *unread(database), *operators.gaps),
+            gaps=(*damage, *device_gaps, *find_gaps(database, ranges, kernels), *unread(database), *operators.gaps),
             diagnostics=(*machine.diagnostics(database), *unknown(database)),
             started_at=machine.started_at(database),
             duration_ns=machine.duration_ns(database),
@@ -221,9 +247,9 @@ def _copies(path: Path, found: dict[str, Around], ranges: RangeTable) -> Iterato
             if table not in database.tables:
                 continue
             names = ("bytes", "start", "end", "deviceId", "streamId")
-            size, start, end, *place = (database.column(table, name) for name in names)
+            size, start, end, *place = (database.integers_of(table, name) for name in names)
             target = "dstKind" if table == MEMCPY else "memKind"
-            more = (database.column(table, name) for name in ("srcKind", target, "srcDeviceId", "dstDeviceId"))
+            more = (database.integers_of(table, name) for name in ("srcKind", target, "srcDeviceId", "dstDeviceId"))
             columns = [database.column(table, "copyKind", "'memset'"), size, start, f"{end} - {start}", *more, *place]
             rows = database.connection.execute(f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, found[table].layer.tolist(), strict=True):

@@ -29,9 +29,10 @@ from perfctl.parsers.rocm.records import (
     no_layers,
     registers,
 )
-from perfctl.parsers.text.doubts import newer, not_understood
+from perfctl.parsers.text.doubts import newer, not_understood, words
 from perfctl.parsers.text.lines import readable
-from perfctl.parsers.text.sqlite import Database, check_whole, connect, opened
+from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer, opened
+from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Range, Report
 from perfctl.records.sqlite_header import is_sqlite
 
@@ -70,10 +71,10 @@ def parse(path: Path) -> Report:
         check_whole(path, ROCPROFV3, AGAIN)
     with opened(path, ROCPROFV3, AGAIN) as database:
         parts = _parts(database)
+        damage = tuple(gap for part in parts for gap in _damage(part))
         counts = {table: sum(part.count(table) for part in parts) for table in (*_READ, *_LEFT_OUT)}
         calls, ranges = Calls(), list[Range]()
-        for part in parts:
-            _regions(part, calls, ranges)
+        unplaced = sum(_regions(part, calls, ranges) for part in parts)
         schema = next((text for part in parts if (text := _schema(part))), None)
         return Report(
             tool=ROCPROFV3,
@@ -86,7 +87,7 @@ def parse(path: Path) -> Report:
             copies=_Rows(path, _copies),
             ranges=ranges,
             operations=tuple(calls.operations()),
-            gaps=tuple(_gaps(counts, ranges)),
+            gaps=(*damage, *_gaps(counts, ranges, unplaced)),
             diagnostics=(
                 *([SERIAL] if counts["rocpd_pmc_event"] else ()),
                 *_unknown(database, parts),
@@ -96,6 +97,10 @@ def parse(path: Path) -> Report:
         )
 
 
+_NO_ROWS = "(SELECT NULL AS id, NULL AS category_id, NULL AS extdata, NULL AS tid WHERE 0)"
+"""In the place of a table that others refer to."""
+
+
 class Part:
     """The tables of one GUID, by their plain names."""
 
@@ -103,7 +108,9 @@ class Part:
         self.database, self.suffix = database, suffix
 
     def table(self, name: str) -> str:
-        """The table's whole name, quoted."""
+        """The table's whole name, quoted; SQL of a table without rows where there is none."""
+        if not self.has(name):
+            return _NO_ROWS
         doubled = f"{name}{self.suffix}".replace('"', '""')
         return f'"{doubled}"'
 
@@ -113,6 +120,14 @@ class Part:
     def column(self, alias: str, table: str, column: str) -> str:
         """SQL of a column; NULL where this version does not have it."""
         return f'{alias}."{column}"' if self.has(table, column) else "NULL"
+
+    def integer(self, alias: str, table: str, column: str) -> str:
+        """The same, with NULL for what is no integer."""
+        return integer(f'{alias}."{column}"') if self.has(table, column) else "NULL"
+
+    def length(self, alias: str, table: str) -> str:
+        """SQL of the ns from start to end; NULL where one of them is no integer."""
+        return f"({self.integer(alias, table, 'end')} - {self.integer(alias, table, 'start')})"
 
     def count(self, table: str) -> int:
         if not self.has(table):
@@ -139,6 +154,49 @@ def _parts(database: Database) -> list[Part]:
     suffixes = sorted(name.removeprefix(DISPATCH) for name in database.tables if name.startswith(DISPATCH))
     found = [Part(database, suffix) for suffix in suffixes]
     return [part for part in found if all(part.has(mark) for mark in _MARKS)]
+
+
+_NUMBERED = (
+    DISPATCH,
+    "rocpd_string",
+    "rocpd_event",
+    "rocpd_region",
+    "rocpd_memory_copy",
+    "rocpd_pmc_event",
+    "rocpd_metadata",
+)
+"""Tables whose rows rocprofv3 numbers from 1 on."""
+_ALWAYS = {
+    DISPATCH: words("id agent_id kernel_id stream_id start end workgroup_size_x workgroup_size_y workgroup_size_z grid_size_x"
+                    " grid_size_y grid_size_z event_id group_segment_size"),
+    "rocpd_info_agent": words("id type type_index name product_name extdata"),
+    "rocpd_string": words("id string"),
+    "rocpd_info_kernel_symbol": words("id kernel_name display_name group_segment_size arch_vgpr_count accum_vgpr_count"),
+    "rocpd_region": words("id tid start end name_id event_id"),
+    "rocpd_memory_copy": words("id start end name_id dst_agent_id src_agent_id size stream_id"),
+    "rocpd_event": words("id category_id extdata"),
+    "rocpd_pmc_event": words("id event_id pmc_id value"),
+    "rocpd_info_pmc": words("id name"),
+    "rocpd_info_process": words("id start end"),
+    "rocpd_info_thread": words("id tid"),
+}  # fmt: skip
+"""Table -> columns that are read; rocprofv3 writes all of its tables, with rows or without."""
+
+
+def _damage(part: Part) -> Iterator[Gap]:
+    """Of the tables of one GUID; the gaps name them without it."""
+    numbered, read, always = ({name + part.suffix: name for name in names} for names in (_NUMBERED, _READ, _ALWAYS))
+    symbols = part.table("rocpd_info_kernel_symbol")
+    query = (
+        f"SELECT count(*) FROM {part.table(DISPATCH)} k LEFT JOIN {symbols} s ON s.id = k.kernel_id WHERE s.id IS NULL"
+    )
+    if part.has(DISPATCH, "kernel_id") and (nameless := part.execute(query).fetchone()[0]):
+        yield Gap("kernel.name", "unreadable", f"{nameless:,} dispatches name a kernel that is not in the database")
+    for (extra,) in part.rows("rocpd_info_agent", "extdata"):
+        if isinstance(extra, str) and extra and _object(extra) is None:
+            yield Gap("device", "unreadable", "the facts about an agent (extdata) are no JSON object")
+    for gap in check(part.database, [*numbered], [*read], {table: _ALWAYS[name] for table, name in always.items()}):
+        yield gap._replace(quantity=gap.quantity.replace(part.suffix, ""), reason=gap.reason.replace(part.suffix, ""))
 
 
 class _Rows:
@@ -170,12 +228,15 @@ def _ordinals(part: Part) -> dict[int, int]:
 def _kernels(part: Part, first: int) -> Iterator[Kernel]:
     ordinals = _ordinals(part)
     symbols = "rocpd_info_kernel_symbol"
-    of_symbol = [part.column("s", symbols, name) for name in (
-        "display_name", "kernel_name", "arch_vgpr_count", "accum_vgpr_count", "group_segment_size")]  # fmt: skip
-    sizes = [f"k.{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
-    columns = [*of_symbol, "k.agent_id", "k.stream_id", *sizes, part.column("k", DISPATCH, "group_segment_size")]
+    names = [part.column("s", symbols, name) for name in ("display_name", "kernel_name")]
+    counts = [
+        part.integer("s", symbols, name) for name in ("arch_vgpr_count", "accum_vgpr_count", "group_segment_size")
+    ]
+    sizes = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
+    of_launch = ("agent_id", "stream_id", *sizes, "group_segment_size", "start")
+    columns = [*names, *counts, *(part.integer("k", DISPATCH, name) for name in of_launch)]
     rows = part.execute(
-        f'SELECT {", ".join(columns)}, k.start, k."end" - k.start FROM {part.table(DISPATCH)} k'
+        f"SELECT {', '.join(columns)}, {part.length('k', DISPATCH)} FROM {part.table(DISPATCH)} k"
         f" LEFT JOIN {part.table(symbols)} s ON s.id = k.kernel_id ORDER BY k.id"
     )
     for launch, row in enumerate(rows, first):
@@ -206,9 +267,12 @@ def _copies(part: Part, first: int) -> Iterator[Copy]:
     if not part.has("rocpd_memory_copy", "name_id", "start", "end", "size"):
         return
     ordinals = _ordinals(part)
-    columns = [part.column("c", "rocpd_memory_copy", name) for name in ("dst_agent_id", "src_agent_id", "stream_id")]
+    table = "rocpd_memory_copy"
+    size, start, *columns = (
+        part.integer("c", table, name) for name in ("size", "start", "dst_agent_id", "src_agent_id", "stream_id")
+    )
     rows = part.execute(
-        f'SELECT {part.word("c.name_id")}, c.size, c.start, c."end" - c.start, {", ".join(columns)}'
+        f"SELECT {part.word('c.name_id')}, {size}, {start}, {part.length('c', table)}, {', '.join(columns)}"
         f" FROM {part.table('rocpd_memory_copy')} c ORDER BY c.id"
     )
     for name, size, start, length, target, source, stream in rows:
@@ -216,39 +280,41 @@ def _copies(part: Part, first: int) -> Iterator[Copy]:
         yield Copy(copy_kind(str(name)), size, start, length, None, place, stream)
 
 
-def _regions(part: Part, calls: Calls, ranges: list[Range]) -> None:
-    """API calls into sums; ROCTx ranges, whose text is in ``extdata``, into ranges."""
+def _regions(part: Part, calls: Calls, ranges: list[Range]) -> int:
+    """API calls into sums; ROCTx ranges, whose text is in ``extdata``, into ranges. How many of these have no start."""
     if not part.has("rocpd_region", "name_id", "event_id", "start", "end"):
-        return
+        return 0
     category = f"(SELECT {part.word('e.category_id')} FROM {part.table('rocpd_event')} e WHERE e.id = r.event_id)"
     extra = f"(SELECT e.extdata FROM {part.table('rocpd_event')} e WHERE e.id = r.event_id)"
     grouped = part.execute(
-        f'SELECT {category} AS c, {part.word("r.name_id")} AS n, count(*), sum(r."end" - r.start), min(r.id)'
+        f"SELECT {category} AS c, {part.word('r.name_id')} AS n, count(*), sum({part.length('r', 'rocpd_region')}), min(r.id)"
         f" FROM {part.table('rocpd_region')} r GROUP BY c, n ORDER BY 5"
     )
-    marked = False
+    marked, unplaced = False, 0
     for kind, name, count, total, _ in grouped:
         if "MARKER" in str(kind).upper():
             marked = True
         else:
-            calls.add_sum(api_domain(str(kind or "api")), str(name), count, total)
+            calls.add_sum(api_domain(str(kind or "api")), str(name), count, total or 0)
     if not marked:
-        return
+        return 0
     rows = part.execute(
-        f'SELECT {part.word("r.name_id")}, {extra}, r.start, r."end" - r.start, t.tid FROM {part.table("rocpd_region")} r'
+        f"SELECT {part.word('r.name_id')}, {extra}, {part.integer('r', 'rocpd_region', 'start')}, {part.length('r', 'rocpd_region')},"
+        f" {part.integer('t', 'rocpd_info_thread', 'tid')} FROM {part.table('rocpd_region')} r"
         f" LEFT JOIN {part.table('rocpd_info_thread')} t ON t.id = r.tid WHERE {category} LIKE '%MARKER%' ORDER BY r.start, r.id"
     )
     for name, text, start, length, thread in rows:
-        ranges.append(Range(len(ranges), _message(text) or str(name), "roctx", start, length, thread, None, None))
+        if start is None:
+            unplaced += 1
+        else:
+            ranges.append(Range(len(ranges), _message(text) or str(name), "roctx", start, length, thread, None, None))
+    return unplaced
 
 
 def _message(text: object) -> str | None:
     """What the program gave to ``roctxRangePush``."""
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    message = found.get("message") if isinstance(found, dict) else None
+    found = _object(text)
+    message = found.get("message") if found else None
     return message if isinstance(message, str) and message else None
 
 
@@ -267,12 +333,16 @@ def _devices(parts: list[Part]) -> tuple[Device, ...]:
 
 
 def _device(index: int, name: object, product: object, extra: object) -> Device:
+    return device(index, name, product, _object(extra) or {})
+
+
+def _object(text: object) -> dict[str, Any] | None:
+    """A JSON object; None for any other text."""
     try:
-        said = json.loads(extra) if isinstance(extra, str) else {}
+        found = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        said = {}
-    facts: dict[str, Any] = said if isinstance(said, dict) else {}
-    return device(index, name, product, facts)
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _length(parts: list[Part]) -> int | None:
@@ -282,7 +352,9 @@ def _length(parts: list[Part]) -> int | None:
     return max(end for _, end in known) - min(start for start, _ in known) if known else None
 
 
-def _gaps(counts: dict[str, int], ranges: list[Range]) -> Iterator[Gap]:
+def _gaps(counts: dict[str, int], ranges: list[Range], unplaced: int) -> Iterator[Gap]:
+    if unplaced:
+        yield Gap("range", "unreadable", f"{unplaced:,} ROCTx ranges have no start and were left out")
     if not counts[DISPATCH]:
         yield Gap("kernel", "not_collected", "no kernel was dispatched, or rocprofv3 ran without --kernel-trace")
     else:

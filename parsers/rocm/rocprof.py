@@ -33,6 +33,7 @@ from perfctl.parsers.rocm.tables import Cells, header_of, rows_of
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect, opened
+from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Device, Gap, Kernel, Operation, Report, Summary
 from perfctl.records.sqlite_header import is_sqlite
@@ -182,6 +183,10 @@ class _Found:
             gaps.append(Gap("kernel.registers", "not_available", reason))
         else:
             gaps.append(Gap("kernel", "not_collected", "the trace has no kernel"))
+        numbers = [number for *_, number, _ in self.work if number is not None]
+        if lost := sum(number not in self.arguments for number in numbers):
+            reason = f"{lost} of {len(self.work)} kernels and copies name a HIP call that is not in the file"
+            gaps.append(Gap("rocprof row", "unreadable", f"{reason}, which would tell their sizes"))
         if self.unread:
             gaps.append(Gap("rocprof row", "unreadable", f"{self.unread} rows have no name or no times"))
         if self.others:
@@ -234,15 +239,32 @@ def _database(path: Path) -> Report:
         check_whole(path, ROCPROF, AGAIN)
     found = _Found()
     with opened(path, ROCPROF, AGAIN) as database:
+        columns = ("Name", "BeginNs", "EndNs", "dev-id", "stream-id", "Index")
+        always = {
+            "HIP": ("Name", "BeginNs", "EndNs", "Index", "args"),
+            "OPS": columns,
+            "COPY": ("Name", "BeginNs", "EndNs"),
+        }
+        damage = tuple(check(database, ("HIP", "OPS", "COPY"), always=always))
         for name, begin, end, number, arguments in _select(
             database, "HIP", "Name", "BeginNs", "EndNs", "Index", "args"
         ):
             found.call(str(name), begin, end, number, arguments)
-        columns = ("Name", "BeginNs", "EndNs", "dev-id", "stream-id", "Index")
         for table in ("OPS", "COPY"):
             for row in _select(database, table, *columns):
                 found.operation(dict(zip(columns, row, strict=True)), row[-1], table == "COPY")
-    return found.report(path, "rocprof database")
+        damage += tuple(gap for table in ("HIP", "OPS", "COPY") for gap in _other_durations(database, table))
+    report = found.report(path, "rocprof database")
+    return replace(report, gaps=(*damage, *report.gaps))
+
+
+def _other_durations(database: Database, table: str) -> Iterator[Gap]:
+    """A gap where the table's own durations are not from BeginNs to EndNs."""
+    if database.has(table, "DurationNs", "BeginNs", "EndNs"):
+        query = f"SELECT count(*) FROM {table} WHERE DurationNs <> EndNs - BeginNs"
+        if count := database.connection.execute(query).fetchone()[0]:
+            reason = f"{table}: in {count:,} rows DurationNs is not the time from BeginNs to EndNs, which was used"
+            yield Gap("duration", "ambiguous", reason)
 
 
 def _select(database: Database, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -52,7 +52,10 @@ class Database:
         columns = defaultdict[str, set[str]](set)
         for table, column in connection.execute(_COLUMNS):
             columns[table].add(column)
-        self.tables = {table: frozenset(names) for table, names in columns.items()}
+        # a column called rowid hides the number of a row, by which tables are read
+        self.tables = {
+            table: frozenset(names) for table, names in columns.items() if "rowid" not in map(str.lower, names)
+        }
 
     def has(self, table: str, *columns: str) -> bool:
         """Return whether there is such a table, with all of these columns."""
@@ -64,16 +67,25 @@ class Database:
 
     def holds(self, table: str, *columns: str) -> bool:
         """Return whether the table, of any name, has a row, or one of the columns a value."""
-        where = f" WHERE {' OR '.join(f'{_quoted(column)} IS NOT NULL' for column in columns)}" if columns else ""
-        return self.connection.execute(f"SELECT 1 FROM {_quoted(table)}{where} LIMIT 1").fetchone() is not None
+        where = f" WHERE {' OR '.join(f'{quoted(column)} IS NOT NULL' for column in columns)}" if columns else ""
+        return self.connection.execute(f"SELECT 1 FROM {quoted(table)}{where} LIMIT 1").fetchone() is not None
+
+    def size(self) -> int:
+        """Bytes of the database by the number of its pages."""
+        pages, page = (self.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages * page)
 
     def count(self, table: str) -> int:
         """How many rows the table, of any name, has."""
-        return int(self.connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
+        return int(self.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()[0])
 
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """The column for use in SQL, or ``default`` where this version does not have it."""
         return name if self.has(table, name) else default
+
+    def integers_of(self, table: str, name: str) -> str:
+        """The same, with NULL for what is no integer."""
+        return integer(name) if self.has(table, name) else "NULL"
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """All rows of a small table in its order, None in the place of a missing column; [] without the table."""
@@ -162,9 +174,10 @@ class Database:
                 return
         except sqlite_pages.Unplain:
             pass
-        given = [f"coalesce({name}, 0)" for name in names]
-        often = {f"coalesce({name}, 0)" for name in few if name in names}
-        for pieces in self.pieces(table, *given, *(f"{name} IS NOT NULL" for name in names), few=often):
+        is_number = {name: f"typeof({name}) = 'integer'" for name in names}  # what is none counts as NULL
+        given = {name: f"CASE WHEN {is_number[name]} THEN {name} ELSE 0 END" for name in names}
+        often = {given[name] for name in few if name in names}
+        for pieces in self.pieces(table, *given.values(), *is_number.values(), few=often):
             skipped = min(done, len(pieces[0]))
             done -= skipped
             values, known = pieces[: len(names)], pieces[len(names) :]
@@ -175,7 +188,7 @@ class Database:
 
     def _place(self, table: str, names: Sequence[str]) -> tuple[int, list[int]] | None:
         """The table's first page, and where its records hold these columns; None where SQL has to find out."""
-        rows = self.connection.execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
+        rows = self.connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
         if any(hidden or (key and kind.upper() == "INTEGER") for _, _, kind, _, _, key, hidden in rows):
             return None  # computed, or another name of the rowid
         order = [row[1] for row in rows]
@@ -241,12 +254,18 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
 
 def connect(path: Path) -> sqlite3.Connection:
     """Read-only; ``immutable`` keeps SQLite from making -shm, -wal or -journal files. The file's schema may call only
-    harmless functions, and no value can fill the memory."""
+    harmless functions, none of its views is read, and no value can fill the memory."""
     address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     connection = sqlite3.connect(address, uri=True, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.set_authorizer(_no_view)
     return connection
+
+
+def _no_view(action: int, one: str | None, other: str | None, schema: str | None, within: str | None) -> int:
+    """Nothing is read through a view or a trigger, which is a program and may have no end."""
+    return sqlite3.SQLITE_OK if within is None else sqlite3.SQLITE_DENY
 
 
 def check_whole(path: Path, tool: str, remedy: str) -> None:
@@ -268,7 +287,13 @@ def check_whole(path: Path, tool: str, remedy: str) -> None:
                 raise ReportError(path, tool, reason, f"Wait until the program that writes it has ended. {remedy}")
 
 
-def _quoted(name: str) -> str:
+def integer(column: str) -> str:
+    """SQL of a column's integers; NULL for values of other types."""
+    return f"CASE WHEN typeof({column}) = 'integer' THEN {column} END"
+
+
+def quoted(name: str) -> str:
+    """A name for use in SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
+import lzma
 import os
 import re
 import shutil
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -31,8 +34,12 @@ _DEEPEST_NAME = 64
 _LONGEST_NAME = 255
 _LONGEST_HEADER = 1 << 20
 """Bytes of a member's header, which tarfile takes into memory whole; a long name has some hundred."""
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_CUT = (EOFError, zlib.error, lzma.LZMAError)
+"""What they raise where the compression begins well and is cut or damaged."""
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, RuntimeError, LookupError, struct.error, *_CUT)
 """What the libraries raise for a damaged archive, and for one with a password or an unknown method."""
+_NO_FILE = (errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+"""What the system says of names and places that no archive of reports has."""
 
 
 def is_archive(path: Path) -> bool:
@@ -44,6 +51,8 @@ def is_archive(path: Path) -> bool:
             return zipfile.is_zipfile(path)
         with tarfile.open(path, tarinfo=_Member):
             return True
+    except _CUT:
+        return True
     except (OSError, *_BROKEN):
         return False
 
@@ -129,7 +138,9 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as out:
                         shutil.copyfileobj(content, out, 1 << 20)
-    except _BROKEN as error:
+    except (*_BROKEN, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None and error.errno not in _NO_FILE:
+            raise
         reason = f"the archive cannot be unpacked ({str(error) or type(error).__name__})"
         raise ReportError(path, "archive", reason, "Copy it again, or unpack it and pass the folder") from error
     return strange

@@ -50,6 +50,9 @@ def test_start_end_ranges_and_marks_alone_hold_no_launch(kind: int, end: int | N
     assert gap(report, "step") == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
 
 
+MEMSET = "start end deviceId streamId correlationId bytes"
+
+
 @pytest.mark.parametrize(
     ("filled", "expected"),
     [
@@ -69,7 +72,7 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(
     builder = NsysBuilder()
     fill = {
         "call": lambda: builder.call(1, 0, 5), "copy": lambda: builder.memcpy(1, 1, 64), "kernel": lambda: builder.kernel(1),
-        "memset": lambda: builder.row("CUPTI_ACTIVITY_KIND_MEMSET", "start end bytes", start=1, end=2, bytes=8),
+        "memset": lambda: builder.row("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, start=1, end=2, bytes=8),
         "graph": lambda: builder.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", start=1, end=2),
     }  # fmt: skip
     for part in filled:

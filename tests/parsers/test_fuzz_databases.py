@@ -1,0 +1,151 @@
+"""What fuzzing databases (``make fuzz``) once found, kept small."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import tarfile
+import tracemalloc
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.ingest import archives
+from perfctl.parsers import ReportError, parse
+from tests.parsers.nsys_builder import NsysBuilder, training_step
+from tests.parsers.rocm.rocpd_builder import GUID, made
+
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id FROM t"
+
+
+def nsys(folder: Path, *statements: str) -> Path:
+    path = training_step(NsysBuilder()).write(folder / "report.sqlite")
+    with closing(sqlite3.connect(path)) as db, db:
+        for statement in statements:
+            db.execute(statement)
+    return path
+
+
+@pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"])
+def test_a_column_called_rowid_hides_the_rows_numbers_and_the_table_is_named(table: str, tmp_path: Path) -> None:
+    """A ValueError with NVTX_EVENTS, a TypeError with kernels."""
+    path = nsys(tmp_path, f"ALTER TABLE {table} ADD COLUMN rowid")
+    report = parse(path)
+    assert any(gap.quantity == f"table:{table}" and gap.state == "unreadable" for gap in report.gaps)
+    assert list(report.kernels if table.endswith("KERNEL") else report.ranges) == []
+
+
+def test_a_text_in_a_column_of_numbers_is_null_with_a_gap_and_never_a_number(tmp_path: Path) -> None:
+    """ "12abc" counted as 12 where SQL reckoned with it, and as text where it went to the store (an OperationalError there)."""
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    path = nsys(tmp_path, f"UPDATE {table} SET end = '12abc', streamId = CAST(x'ff41' AS TEXT) WHERE rowid = 1")
+    report = parse(path)
+    first, *others = report.kernels
+    assert (first.duration_ns, first.stream) == (None, None)
+    assert all(isinstance(kernel.duration_ns, int) and isinstance(kernel.stream, int) for kernel in others)
+    reasons = {gap.reason.partition(":")[0] for gap in report.gaps if gap.quantity == f"table:{table}"}
+    assert reasons == {f"{table}.end", f"{table}.streamId"}
+
+
+def test_an_endless_view_in_the_place_of_the_kernels_names_ends_at_once(tmp_path: Path) -> None:
+    """rocprofv3's dispatches were joined with it: over 30 s inside SQLite."""
+    path = made(tmp_path / "r.db")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"DROP TABLE rocpd_info_kernel_symbol{GUID}")
+        db.execute(f"CREATE VIEW rocpd_info_kernel_symbol{GUID} AS {ENDLESS}")
+    report = parse(path)
+    assert [kernel.registers for kernel in report.kernels] == [None, None, None]
+    assert {gap.quantity for gap in report.gaps} >= {"kernel.name", "table:rocpd_info_kernel_symbol"}
+
+
+def test_a_roctx_range_without_a_start_is_left_out_with_a_gap(tmp_path: Path) -> None:
+    """The store refused the whole run: NOT NULL constraint failed."""
+    path = made(tmp_path / "r.db")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE rocpd_region{GUID} SET start = NULL WHERE id = 3")
+    report = parse(path)
+    assert list(report.ranges) == []
+    assert "1 ROCTx ranges have no start and were left out" in {gap.reason for gap in report.gaps}
+
+
+def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_path: Path) -> None:
+    """An OSError of the system, and a ValueError for a name with a NUL."""
+    for number, name in enumerate(("a" * 300 + ".json", "a/b.json")):
+        path = tmp_path / f"{number}.tar"
+        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+            for one in (name, *(["a"] if number else []))[::-1]:
+                archive.addfile(tarfile.TarInfo(one))
+        target = tmp_path / f"unpacked-{number}"
+        target.mkdir()
+        with pytest.raises(ReportError, match="cannot be unpacked"):
+            archives.unpack(path, target)
+
+
+@pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
+def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(name: str, tmp_path: Path) -> None:
+    """Asking tarfile whether it is an archive was an EOFError."""
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
+    with pytest.raises(ReportError, match=r"archive|gzip"):
+        parse(path)
+    if archives.is_archive(path):
+        with pytest.raises(ReportError, match="cannot be unpacked"):
+            archives.unpack(path, tmp_path)
+
+
+def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path: Path) -> None:
+    """An IndexError and an OSError of zipfile."""
+    path = tmp_path / "r.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/report.json", "{}")
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        for value in (0, 255):
+            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            target = tmp_path / f"{at}-{value}"
+            target.mkdir()
+            try:
+                archives.unpack(path, target)
+            except ReportError:
+                refused += 1
+    assert refused > 20
+
+
+def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.pickle"
+    path.write_bytes(b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReportError, match="damaged or cut off"):
+            parse(path)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, None),
+        ({"total_size": "1024"}, "1 of 2 segments have no total_size, so the sum is not known"),
+        ({"allocated_size": -1}, "1 of 2 segments have no allocated_size, so the sum is not known"),
+        ({"total_size": 2048}, "1 of 2 segments are not as large as their blocks together"),
+        ({"address": 4096}, "1 of 2 segments begin where another one does, and are counted again"),
+    ],
+)  # fmt: skip
+def test_a_memory_snapshot_is_compared_with_itself(
+    change: dict[str, object], reason: str | None, tmp_path: Path
+) -> None:
+    segment = {"device": 0, "address": 0, "total_size": 1024, "allocated_size": 512, "requested_size": 500, "active_size": 512,
+               "blocks": [{"size": 512, "state": "active_allocated"}, {"size": 512, "state": "inactive"}]}  # fmt: skip
+    path = tmp_path / "snapshot.json"
+    event = {"action": "alloc", "size": 512, "time_us": 1_700_000_000_000_000}
+    path.write_text(
+        json.dumps({"segments": [{**segment, "address": 4096}, segment | change], "device_traces": [[event]]})
+    )
+    doubts = [gap.reason for gap in parse(path).gaps if gap.state in ("unreadable", "ambiguous")]
+    assert doubts[:1] == ([] if reason is None else [reason])
