@@ -66,6 +66,11 @@ class StoreNote(UserWarning):
     """A warning, not an error: what the store's user changed in it, and how perfctl copes. The command line prints it once."""
 
 
+class Lost(UserWarning):
+    """A warning: a run or file that perfctl had to leave out, because of an error that it did not expect. The rest is done;
+    the command line prints it and ends with exit code 4."""
+
+
 class PartlyDone(PerfctlError):
     """Some parts of the work failed; what succeeded has been kept."""
 

@@ -23,6 +23,8 @@ from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall.runs import loaded
+from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.analyse.predict.bench import fastest, points_of
 from perfctl.orchestrator.analyse.predict.relations import FLOPS, MEMORY, TIME, Observation
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
@@ -303,7 +305,8 @@ def _into_store(request: BenchRequest, listener: Listener) -> Done:
 
         def finished(result: RunResult) -> None:
             facts = SweepFacts(result.folder.parent.name, "sweep", request.command_line, platform.node())
-            take_run(connection, result.folder, facts, store=request.store, again=False, features=features_of)
+            with alone(result.folder, passing=(OSError,)):
+                take_run(connection, result.folder, facts, store=request.store, again=False, features=features_of)
             listener.finished(result)
 
         heard = replace(listener, finished=finished)
@@ -312,12 +315,13 @@ def _into_store(request: BenchRequest, listener: Listener) -> Done:
 
 def gather(runs: Path, store: Path, command_line: str = "") -> tuple[str, ...]:
     """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why folders could not be read."""
-    problems = []
+    problems: list[str] = []
     with storing(store, "points") as connection:
         for place in sorted(runs.rglob("run.json")):
             facts = SweepFacts(place.parent.parent.name, "sweep", command_line, platform.node())
             try:
-                take_run(connection, place.parent, facts, store=store, again=False, features=features_of)
+                with alone(place.parent, problems.append, passing=(OSError,)):
+                    take_run(connection, place.parent, facts, store=store, again=False, features=features_of)
             except ReportError as error:
                 problems.append(str(error))
     return tuple(problems)
@@ -326,7 +330,7 @@ def gather(runs: Path, store: Path, command_line: str = "") -> tuple[str, ...]:
 def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
     with database.reading(store) as connection:
-        return fastest(points_of(read.load(connection, read.bench_run_ids(connection))))
+        return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
 
 
 def bench_points(store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None) -> list[BenchPoint]:

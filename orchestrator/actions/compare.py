@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall import memory
+from perfctl.orchestrator.actions.wall.runs import loaded
+from perfctl.orchestrator.actions.wall.unexpected import alone, whole
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -27,6 +32,7 @@ def compare(
     force: bool = False,
     store: Path | str = DEFAULT,
     messages: Messages = SILENT,
+    memory_limit: str | int | None = None,
 ) -> Comparison:
     """Compare B with A: what became slower, what faster, which kernels are new or gone.
 
@@ -34,6 +40,7 @@ def compare(
     "sweep:3"); or a run of it (its number, or "run:12").
     gate: a change up to this share does not count; 0.05 is 5 %.
     force: compare what is not comparable, too; every page then says so.
+    memory_limit: how much memory the reading of a report may take ("2GiB"), as in :func:`ingest`.
 
     Nothing is raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and ``failed``. Raises
     UsageError for a side that does not exist or a gate that is not a share, PerfctlError for a side without a whole run,
@@ -43,11 +50,19 @@ def compare(
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
-    one, other = (side(given, Path(store), messages) for given in (a, b))
-    return comparing.compare(one, other, gate=gate, force=force)
+    limit = memory.bytes_of(memory_limit)
+    one, other = (side(given, Path(store), messages, limit) for given in (a, b))
+
+    def compared(some: Sequence[tuple[int, Run]]) -> Comparison:
+        of_sides = (tuple(run for number, run in some if number == side) for side in (0, 1))
+        a, b = (replace(side, runs=runs) for side, runs in zip((one, other), of_sides, strict=True))
+        return comparing.compare(a, b, gate=gate, force=force)
+
+    runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
+    return whole(runs, compared, lambda item: f"run {item[1].id} of {(one, other)[item[0]].label}")
 
 
-def side(given: Path | str | int, store: Path, messages: Messages = SILENT) -> Side:
+def side(given: Path | str | int, store: Path, messages: Messages = SILENT, limit: int = 0) -> Side:
     """The runs of one side. Raises UsageError when nothing has that name, PerfctlError, ReportError, StoreError.
 
     A file or folder of that name comes first, then a sweep of ``store`` (its name, the beginning of it, or sweep:3),
@@ -61,7 +76,7 @@ def side(given: Path | str | int, store: Path, messages: Messages = SILENT) -> S
         label = path.name or str(path.resolve())
         if path.name == DEFAULT.name:  # the folder's name tells two of them apart
             label = f"{path.resolve().parent.name}/{path.name}"
-        runs = _of_store(path) if _is_store(path) else _of_reports(path, messages)
+        runs = _of_store(path) if _is_store(path) else _of_reports(path, messages, limit)
     else:
         label, runs = _in_store(named, store)
     if not any(run.status == "ok" for run in runs):
@@ -83,7 +98,7 @@ def _of_store(path: Path) -> list[Run]:
     with database.reading(path) as connection:
         newest = read.run_ids(connection, latest_of_each=True)
         with_repeats = {one for run in newest for one in (run, *read.repeat_ids(connection, run))}
-        return read.load(connection, sorted(with_repeats))
+        return loaded(connection, sorted(with_repeats))
 
 
 def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
@@ -93,7 +108,7 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     kind, colon, number = named.partition(":")
     with database.reading(store) as connection:
         if named.isdecimal() or (kind == "run" and number.isdecimal()):
-            return f"run {number or named}", read.load(connection, [int(number or named)])
+            return f"run {number or named}", loaded(connection, [int(number or named)])
         sweeps = read.sweeps(connection)
         if kind == "sweep" and colon:
             chosen = [row for row in sweeps if str(row["id"]) == number]
@@ -101,7 +116,7 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
             chosen = [row for row in sweeps if row["name"] == named]
             chosen = chosen or [row for row in sweeps if named and row["name"].startswith(named)]
         if len(chosen) == 1:
-            return chosen[0]["name"], read.load(connection, read.run_ids(connection, sweep=chosen[0]["id"]))
+            return chosen[0]["name"], loaded(connection, read.run_ids(connection, sweep=chosen[0]["id"]))
     problem = f"'{named}' is neither a file nor a sweep or run of {store}"
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
@@ -110,7 +125,7 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     raise UsageError(problem, f"Known: {known}" if known else other)
 
 
-def _of_reports(path: Path, messages: Messages) -> list[Run]:
+def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
     from perfctl.orchestrator.actions.ingest.batches import batch_in_name
     from perfctl.orchestrator.actions.ingest.ingest import Take, UserHints
@@ -125,18 +140,20 @@ def _of_reports(path: Path, messages: Messages) -> list[Run]:
     if not files:
         raise UsageError(f"{path}: there is no report in this folder", "Give the report file itself")
     facts = SweepFacts(path.name, "ingest", None, None)
+    had = memory.shown(limit) if limit else None
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
         with database.writing(store) as connection:
             take = Take(connection, facts, UserHints(), store, again=True, messages=messages)
             for file in files:
                 try:
-                    if file.is_dir() and read_run_record(file) is not None:
-                        take_run(connection, file, facts, store=store, again=True)
-                    else:
-                        list(take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file))))
+                    with memory.kept(limit), alone(file, limit=had, passing=(OSError,)):
+                        if file.is_dir() and read_run_record(file) is not None:
+                            take_run(connection, file, facts, store=store, again=True)
+                        else:
+                            list(take.reports(Source(file, file), partial(sha256, file), Named(batch_in_name(file))))
                 except ReportError as error:
                     if len(files) == 1:
                         raise
                     messages.warning(f"skipped: {error}")
-            return read.load(connection, read.run_ids(connection))
+            return loaded(connection, read.run_ids(connection))

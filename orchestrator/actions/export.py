@@ -14,6 +14,7 @@ from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.tables import DEFAULT, rows_of_ledger
+from perfctl.orchestrator.actions.wall.runs import loaded, only_run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database, query, read
 
@@ -124,7 +125,7 @@ def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None) ->
     if name == LEDGER:
         with no_collection():
             ids = runs if runs is not None else read.run_ids(connection, latest_of_each=True)
-            return ledger_table(rows_of_ledger(read.load(connection, ids)))
+            return ledger_table(rows_of_ledger(loaded(connection, ids)))
     columns = (Column(one.name, kind, one.meaning, one.unit, one.null) for one, kind in query.columns_of(name))
     return Table(name, tuple(columns), query.table_rows(connection, name, runs))
 
@@ -186,7 +187,7 @@ def trace(
         raise UsageError(f"`out`: '{target}' does not end with .json or .json.gz", "Perfetto opens these")
     check_free(target, force=force)
     with database.reading(store) as connection:
-        (found,) = read.load(connection, [run])
+        found = only_run(connection, run)
         known = files_trace.steps(found)
         if step is None and not whole:
             step = known[-1] if known else None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+from perfctl.orchestrator.actions.wall.runs import analysed
 from perfctl.orchestrator.analyse.analysis import analyse_all
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -35,7 +36,7 @@ def ledger(
     with no_collection():
         runs = newest_runs(store)
         known = roofs(peaks, store, runs, messages)
-        found = analyse_all((study for study in studies(runs) if study.on_paper), known)
+        found = analysed(runs, lambda some: analyse_all((one for one in studies(some) if one.on_paper), known))
     if not found:
         raise PerfctlError(
             f"{store}: no run has a workload and a batch size, and no report has shapes, so there is nothing on paper to compare with",

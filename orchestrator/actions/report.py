@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress, no_progress
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall.runs import analysed, loaded
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
+
+if TYPE_CHECKING:
+    from perfctl.records.run import Run
 
 STUDIES = 12
 """Studies on a page by default: more than a reader goes through, and several MB already."""
@@ -66,11 +71,13 @@ def report(
                 ids = sorted({*ids, *fastest} - {*slower})
             kept, others = read.newest_studies(connection, ids, studies)
         progress("reading the store", 0, 0)
-        chosen = read.load(connection, kept)
+        chosen = loaded(connection, kept)
         last_change = read.last_change(connection)
-    if not chosen and sweep is not None:
+    if not kept and sweep is not None:
         remedy = "'perfctl runs --json' has the sweep_id of each"
         raise PerfctlError(f"{store}: it holds no run of a sweep {sweep}", remedy)
+    if not chosen and kept:
+        raise PerfctlError(f"{store}: nothing to report: none of its runs can be read", "The lines above say why")
     if not chosen:
         raise PerfctlError(f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'")
     left_out = _left_out(others, len(ids) - len(kept), studies) if others else None
@@ -79,9 +86,13 @@ def report(
     def drawing(what: str, done: int, total: int) -> None:
         progress(f"drawing {what}", done + 1, total + 1)  # reading was the first part
 
-    text = page.render(chosen, generated_at=last_change, title=title, peaks=roofs, left_out=left_out, begun=drawing)
+    def drawn(some: Sequence[Run]) -> tuple[str, Sequence[Run]]:
+        said: dict[str, Any] = {"title": title, "peaks": roofs, "left_out": left_out, "begun": drawing}
+        return page.render(some, generated_at=last_change, **said), some
+
+    text, on_page = analysed(chosen, drawn)
     write_text(out, text)
-    return Page(out, out.stat().st_size, tuple(run.id for run in chosen), left_out)
+    return Page(out, out.stat().st_size, tuple(run.id for run in on_page), left_out)
 
 
 def _left_out(studies: int, runs: int, most: int) -> str:

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.actions.wall.unexpected import whole
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.report.numbers import time
@@ -51,7 +52,9 @@ def _answers(store: Path) -> Answers:
 def listing(folder: Path) -> str:
     """HTML of the pages in the folder and of the state of its sweeps."""
     found, left = pages(folder)
-    sweeps = [_sweep(state) for state in parallel.sweeps(folder)]
+    sweeps = whole(
+        list(parallel.sweeps(folder)), lambda states: list(map(_sweep, states)), lambda one: f"sweep {one.name}"
+    )
     return page.listing(
         {
             "folder": folder.resolve().name or "/",

@@ -31,20 +31,23 @@ def newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
 
 
 def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
+    from perfctl.orchestrator.actions.wall.runs import loaded
     from perfctl.orchestrator.store import database, read
     from perfctl.parsers import no_collection
 
     with database.reading(store) as connection, no_collection():
-        return read.load(connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each))
+        return loaded(connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each))
 
 
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """The rows of ``perfctl ledger --json``."""
+    from perfctl.orchestrator.actions.wall.runs import analysed
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.ledger.studies import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
-    return ledger_rows([analyse(study) for study in studies(runs)])
+    for study in studies(runs):
+        yield from analysed(study.runs, lambda some: list(ledger_rows([analyse(one) for one in studies(some)])))
 
 
 def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:

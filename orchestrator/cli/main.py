@@ -22,7 +22,7 @@ import typer
 
 from perfctl import __version__
 from perfctl.orchestrator.cli import commands, completion, console, flags
-from perfctl.orchestrator.errors import Interrupted, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
+from perfctl.orchestrator.errors import Interrupted, Lost, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -142,8 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _store_notes() -> Iterator[None]:
-    """What the store says of its user's own changes is printed like any other note, each once a command."""
+def _warnings() -> Iterator[list[str]]:
+    """What the store says of its user's own changes is printed like any other note, each once a command; what had to be left
+    out is printed as an error, and is what the block gets."""
+    lost: list[str] = []
     with warnings.catch_warnings():
         others = warnings.showwarning
 
@@ -155,19 +157,28 @@ def _store_notes() -> Iterator[None]:
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
-            if issubclass(category, StoreNote):
+            if issubclass(category, Lost):
+                console.error(str(message))
+                lost.append(str(message))
+            elif issubclass(category, StoreNote):
                 console.note(f"note: {message}")
             else:
                 others(message, category, filename, lineno, file, line)
 
         warnings.simplefilter("default", StoreNote)
+        warnings.simplefilter("always", Lost)
         warnings.showwarning = show
-        yield
+        yield lost
 
 
-@_store_notes()
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. Nothing but a bug in perfctl leaves here as an exception."""
+    """Run one command; its exit code. No exception leaves here."""
+    with _warnings() as lost:
+        code = _run(arguments)
+    return 4 if lost and code == 0 else code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         typed = completion.typed()
         if typed is not None:
@@ -194,6 +205,12 @@ def run(arguments: Sequence[str]) -> int:
     except _expected_errors() as error:
         console.error(str(error))
         return _exit_code(error)
+    except Exception as error:
+        from perfctl.orchestrator.actions.wall.unexpected import said_of, short_of_memory
+
+        name = f"perfctl {next(iter(arguments), '')}".strip()
+        console.error(short_of_memory(name, None) if isinstance(error, MemoryError) else said_of(name, error))
+        return 1
 
 
 def _bad_call(error: Any) -> int:

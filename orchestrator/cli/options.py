@@ -65,6 +65,13 @@ ToolArgs = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="More options for the profiler, in quotation marks, split as a shell does."),
 ]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory that the reading of a report may take: 4G; 0 is no limit. Default: 2G, or a quarter of the machine's.",
+    ),
+]
 NoStore = Annotated[
     bool,
     typer.Option(

@@ -159,6 +159,15 @@ def reading(path: Path, *, as_it_is: bool = False) -> Iterator[sqlite3.Connectio
         connection.close()
 
 
+def is_damaged(connection: sqlite3.Connection) -> bool:
+    """Whether the store fails SQLite's own check: which of two attached files is damaged, an error does not say."""
+    try:
+        (said,) = connection.execute("PRAGMA main.quick_check(1)").fetchone()
+    except sqlite3.Error:
+        return True
+    return str(said) != "ok"
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All of it or none of it; waits for other writers before it begins. Triggers of the store's user do not fire."""

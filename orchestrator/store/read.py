@@ -183,9 +183,14 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
 
 
 def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-    cursor = connection.execute(sql, parameters)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]
+    """Some rows, by column. Text that is no UTF-8 (somebody else wrote it) does not keep the others from being read."""
+    before, connection.text_factory = connection.text_factory, partial(str, encoding="utf-8", errors="replace")
+    try:
+        cursor = connection.execute(sql, parameters)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+    finally:
+        connection.text_factory = before
 
 
 def _records(

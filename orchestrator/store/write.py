@@ -16,6 +16,7 @@ from perfctl.orchestrator.store.database import now, transaction
 from perfctl.orchestrator.store.read import COUNTED, OF_REPORT, SHAPE_COLUMNS, TABLES, load
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.possible import is_moment, most
 from perfctl.records.report import DerivedCount, Device, Gap, Report
 from perfctl.records.run import Run
 from perfctl.redact import masked, masked_line, masked_words
@@ -45,7 +46,6 @@ _NEVER_NEGATIVE = {
     "source_counter": ("address", "inst_executed", "thread_inst_executed", "samples"),
 }
 """Times, sizes and counts by table."""
-_LARGEST = 2**63 - 1
 _SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
 _VIEWED = {"kernel_launch": "kernel", "op_instance": "op_call", "derived_value": "derived_count"}
 """Table -> the view through which it is read."""
@@ -207,7 +207,15 @@ def _run(connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: R
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
     devices = dict.fromkeys((device.index, _device(connection, device)) for device in report.devices)
     row["device_id"] = next((number for _, number in devices), None)
+    started = row["started_at"]
+    if started is not None and not is_moment(str(started)):
+        row["started_at"] = None
     run_id = insert_row(connection, "run", row)
+    if row["started_at"] != started:
+        gap = Gap(
+            "run.started_at", "unreadable", f"'{masked(str(started))[:40]}' is not a moment between 1970 and 2099"
+        )
+        _rows(connection, "gap", Gap._fields, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
     connection.executemany(into, [(run_id, *device) for device in devices])
     return run_id
@@ -325,7 +333,8 @@ def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[De
 def _refuse_impossible(
     connection: sqlite3.Connection, run_id: int, new_rows: Mapping[str, str], of_kernels: Collection[str] = ()
 ) -> None:
-    """Times and counts of this run that are below 0 or no numbers become NULL, each column with a gap that says so.
+    """Times and counts of this run that are below 0, more than there can be, or no numbers become NULL, each column with a gap
+    that says so.
 
     ``new_rows``: table -> SQL that finds its new rows, without its index where there are many. ``of_kernels``: columns of
     kernels that need a look. Starts (``start_ns``,
@@ -337,16 +346,19 @@ def _refuse_impossible(
             candidates = [column for column in candidates if column in of_kernels]
         types = {row[1].lower(): row[2] for row in connection.execute(f"PRAGMA main.table_info({table})")}
         checked = [column for column in candidates if shape.affinity(types[column]) != "TEXT"]
-        wrong = [f"{column} NOT BETWEEN 0 AND {_LARGEST}" for column in checked]  # text is larger than any number
+        wrong = [f"{column} NOT BETWEEN 0 AND {most(column)}" for column in checked]  # text is larger than any number
         found = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({' OR '.join(wrong) or 'FALSE'}))"
         if not connection.execute(found).fetchone()[0]:
             continue
-        for column, condition in zip(checked, wrong, strict=True):
-            count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
-            if count:
-                quantity = f"{_VIEWED.get(table, table)}.{column}"
-                reason = f"{count} {'value is' if count == 1 else 'values are'} below 0 or not a number"
-                _rows(connection, "gap", Gap._fields, run_id, [Gap(quantity, "unreadable", reason)])
+        for column, impossible in zip(checked, wrong, strict=True):
+            high = f"{column} > {most(column)} AND {column} < 9e999 AND typeof({column}) IN ('integer', 'real')"
+            whys = {high: f"above {most(column):,}, more than there can be", impossible: "below 0 or not a number"}
+            for condition, why in whys.items():
+                count = connection.execute(f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}").rowcount
+                if count:
+                    reason = f"{count} {'value is' if count == 1 else 'values are'} {why}"
+                    gap = Gap(f"{_VIEWED.get(table, table)}.{column}", "unreadable", reason)
+                    _rows(connection, "gap", Gap._fields, run_id, [gap])
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfctl.parsers.nsys.tables import KERNEL, STRINGS
 from perfctl.parsers.text.sqlite import Database
+from perfctl.records.possible import LONGEST_NS, MOST_OF_A_LAUNCH
 
 if TYPE_CHECKING:
     from perfctl.parsers.attribution import Integers
@@ -52,9 +53,11 @@ class KernelCheck:
             return
         found = dict(zip(self.columns, columns, strict=True))
         for name, column in found.items():
-            self._least[name] = min(self._least[name], int(column.values.min()))
+            is_possible = name in NAMES or column.values.max() <= MOST_OF_A_LAUNCH
+            self._least[name] = min(self._least[name], int(column.values.min()) if is_possible else -1)
         is_near = min(start.values.min(), end.values.min()) > -FAR and max(start.values.max(), end.values.max()) < FAR
-        self._shortest = min(self._shortest, int(length.min()) if is_near else -1)
+        is_possible = is_near and length.max() <= LONGEST_NS
+        self._shortest = min(self._shortest, int(length.min()) if is_possible else -1)
         self._has_names = self._has_names and self._add_names(*(found[name] for name in NAMES))
 
     def _add_names(self, names: Column, shorts: Column) -> bool:
@@ -67,7 +70,7 @@ class KernelCheck:
         return bool((self._short[names.values] == shorts.values + 1).all())
 
     def never_negative(self) -> list[str]:
-        """Fields of Kernel whose values are integers from 0 on in all rows, or NULL."""
+        """Fields of Kernel whose values are integers from 0 to what there can be in all rows, or NULL."""
         if not self._is_whole:
             return []
         found = [field for field, column in COUNTS.items() if self._least.get(column, -1) >= 0]

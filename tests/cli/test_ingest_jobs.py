@@ -146,9 +146,8 @@ def test_readers_end_with_the_process_that_started_them_and_take_their_files_alo
     assert not list(tmp_path.glob(".perfctl*"))
 
 
-def test_reports_whose_reader_was_killed_are_named_with_the_reason(tmp_path: Path) -> None:
-    task = parallel.Task([(Source(Path("a.csv"), Path("a.csv")), None)], tmp_path / "r.db")
-    ((event,),) = [read.events for read in parallel._lost(task, -9)]
+def test_reports_whose_reader_was_killed_are_named_with_the_reason() -> None:
+    (event,) = parallel._lost(Source(Path("a.csv"), Path("a.csv")), -9).events
     assert event == (
         "fail",
         "a.csv: the process that read it was ended by signal 9, which is what the system does when memory runs out. "

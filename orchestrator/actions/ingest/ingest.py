@@ -8,14 +8,17 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 from perfctl import parsers
+from perfctl.orchestrator.actions.ingest import in_child
 from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest.derived import derived_rows
+from perfctl.orchestrator.actions.ingest.in_child import Done
 from perfctl.orchestrator.actions.ingest.parallel import Made, Read, Setting, number_of_jobs, reading
 from perfctl.orchestrator.actions.ingest.ranks import numbered, of_job, ranks_in_names
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
@@ -23,6 +26,8 @@ from perfctl.orchestrator.actions.ingest.scan_file import FileScan
 from perfctl.orchestrator.actions.ingest.sources import Named, Source, collect, expanded
 from perfctl.orchestrator.actions.messages import Messages, Silent
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall import child, memory
+from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
@@ -149,6 +154,7 @@ def ingest(
     command_line: str | None = None,
     ask: Ask | None = None,
     jobs: int | None = None,
+    memory_limit: str | int | None = None,
 ) -> Ingested:
     """Take reports of any profiler that perfctl knows, and run folders, into ``store``, which is made if need be.
 
@@ -156,12 +162,15 @@ def ingest(
     in whole or not at all; one that cannot be read is in ``failed`` and does not stop the others. ``again`` takes in once
     more what the store has already. ``command_line`` is stored with the runs. ``ask`` is called for a report whose name
     may say several batch sizes. ``jobs``: processes that read at the same time; None for one a core, where there is
-    enough to read. The result does not depend on it.
+    enough to read. The result does not depend on it. ``memory_limit``: how much memory the reading of a report may take
+    ("2GiB", or bytes); 0 is no limit, None 2 GiB or a quarter of the machine's, whichever is less. A report that takes more
+    is in ``failed``, as is one that ends the process that reads it.
 
     Raises UsageError for hints that make no sense and, without ``ask``, for such a name; ToolMissing where
     ``guess_layers`` finds no torch; StoreError.
     """
     check_hints(hints)
+    limit = memory.bytes_of(memory_limit)
     given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     store = Path(store)
     at = database.now()
@@ -175,15 +184,15 @@ def ingest(
         for text in (*found.notes, *listed(batches)):
             listener.note(text)
         jobs = number_of_jobs(jobs, found.sources())
-        with database.writing(store, keep_empty=False) as connection:
-            ranks = ranks_in_names(source.shown for source in found.sources() if not source.path.is_dir())
-            intake = _Intake(connection, sweep, hints, store, again, listener, batches, ranks)
-            if jobs == 1:
-                for entry in found.entries:
-                    intake.take(entry)
-            else:
-                intake.take_in_parallel(found.entries, jobs)
-    return Ingested(store, tuple(intake.taken), tuple(intake.failed), tuple(intake.empty))
+        ranks = ranks_in_names(source.shown for source in found.sources() if not source.path.is_dir())
+        make, done = partial(Intake, sweep, hints, store, again, limit, batches, ranks), Done()
+        is_walled = limit > 0 and memory.is_kept()
+        if jobs == 1 and is_walled and child.is_possible(store):
+            in_child.take(found.entries, make, store, listener, done, limit)
+        else:
+            with database.writing(store, keep_empty=False) as connection:
+                make(connection=connection, listener=listener, done=done).take_all(found.entries, jobs, is_walled)
+    return Ingested(store, tuple(done.taken), tuple(done.failed), tuple(done.empty))
 
 
 def _is_run(path: Path) -> bool:
@@ -208,25 +217,32 @@ def check_hints(hints: UserHints) -> None:
 
 
 @dataclass(slots=True)
-class _Intake:
+class Intake:
     """One call of ``ingest``: where its files go, and what became of each."""
 
-    connection: sqlite3.Connection
     sweep: SweepFacts
     hints: UserHints
     store: Path
     again: bool
-    listener: IngestListener
+    limit: int
+    """Bytes of memory that the reading of a report may take; 0 for no limit."""
     batches: dict[Path, int]
     """Batch sizes that names say, by ``Source.shown``."""
     ranks: dict[Path, tuple[int, int | None]]
     """Ranks and world sizes likewise."""
-    taken: list[tuple[Path, Written]] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    empty: list[Path] = field(default_factory=list)
-
+    connection: sqlite3.Connection
+    listener: IngestListener
+    done: Done
     current: Path = Path()
     """``Source.shown`` of the report at hand."""
+
+    def take_all(self, entries: Sequence[Source | str], jobs: int, is_walled: bool) -> None:
+        """Read everything, in ``jobs`` processes; ``is_walled``: not in this one."""
+        if jobs > 1 or is_walled:
+            self.take_in_parallel(entries, jobs)
+            return
+        for entry in entries:
+            self.take(entry)
 
     def take(self, entry: Source | str) -> None:
         """Read one report or run folder; a text says why there is none."""
@@ -235,7 +251,10 @@ class _Intake:
             return
         self.current = entry.shown
         self.begin(entry.path)
-        read_source(self.connection, entry, self.sweep, self.hints, self.store, self.again, self._named(entry), self)
+        read_source(
+            self.connection, entry, self.sweep, self.hints, self.store, self.again, self._named(entry), self,
+            limit=self.limit,
+        )  # fmt: skip
         self.listener.end()
 
     def _named(self, source: Source) -> Named:
@@ -244,7 +263,7 @@ class _Intake:
     def take_in_parallel(self, entries: Sequence[Source | str], jobs: int) -> None:
         """The same, read by ``jobs`` processes. This one writes."""
         tasks = [(entry, self._named(entry)) for entry in entries if isinstance(entry, Source)]
-        setting = Setting(self.store, self.sweep, self.hints, self.again)
+        setting = Setting(self.store, self.sweep, self.hints, self.again, self.limit)
         with ExitStack() as stack:
             results = stack.enter_context(reading(tasks, jobs, setting, self.connection))
             for entry in entries:
@@ -290,19 +309,19 @@ class _Intake:
 
     def fail(self, why: str) -> None:
         """One report could not be read."""
-        self.failed.append(why)
+        self.done.failed.append(why)
         self.listener.failed(why)
 
     def stored(self, written: Written) -> None:
         """Warn of what was not understood of a format newer than perfctl, in one line; the store keeps it too."""
         shown = self.current
-        self.taken.append((shown, written))
+        self.done.taken.append((shown, written))
         query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
         said = self.connection.execute(query, (written.run_id, SOURCE)).fetchall() if written.new else []
         if said:
             self.listener.warning(f"{shown}: {'; '.join(text for (text,) in said)}")
         if written.new and (written.reason or "").startswith(_NO_ROWS):
-            self.empty.append(shown)
+            self.done.empty.append(shown)
             self.listener.warning(f"{shown}: {written.reason}")
 
     def secrets(self, names: list[str]) -> None:
@@ -341,22 +360,27 @@ def read_source(
     hearer: Hearer,
     *,
     stored: sqlite3.Connection | None = None,
+    limit: int = 0,
 ) -> None:
     """Take one report or run folder into the store behind ``connection``, and say what came of it.
 
     ``store``: to which artifacts are relative. ``stored`` is looked into for a report that is there already, where that
-    is another store.
+    is another store. ``limit``: bytes of memory that there were for it.
     """
+    had = memory.shown(limit) if limit and memory.is_kept() else None
     try:
-        if source.path.is_dir() and read_run_record(source.path) is not None:
-            hearer.stored(take_run(connection, source.path, sweep, store=store, again=again, stored=stored))
-            return
-        with FileScan(source.path) as scan, parsers.no_collection():
-            take = Take(connection, sweep, hints, store, again, hearer, stored)
-            for written in take.reports(source, scan.digest, named):
-                hearer.stored(written)
-            hearer.begin(source.path, "looking for secrets")
-            hearer.secrets(scan.secrets())
+        damaged = partial(database.is_damaged, connection)
+        with alone(source.shown, hearer.fail, limit=had, is_of_store=damaged, passing=(OSError,)):
+            if source.path.is_dir() and read_run_record(source.path) is not None:
+                hearer.stored(take_run(connection, source.path, sweep, store=store, again=again, stored=stored))
+                return
+            with FileScan(source.path) as scan, parsers.no_collection():
+                take = Take(connection, sweep, hints, store, again, hearer, stored)
+                for written in take.reports(source, scan.digest, named):
+                    hearer.stored(written)
+                hearer.begin(source.path, "looking for secrets")
+                with alone(f"{source.shown}: not searched for secrets", hearer.warning, limit=had, passing=(OSError,)):
+                    hearer.secrets(scan.secrets())
     except FileNotFoundError:
         hearer.fail(f"{source.shown}: there is no such file. Check the path")
     except OSError as error:

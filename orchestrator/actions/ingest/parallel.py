@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
+from perfctl.orchestrator.actions.wall.child import Ended
 from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts, Written
@@ -49,6 +50,8 @@ class Setting:
     sweep: SweepFacts
     hints: UserHints
     again: bool
+    limit: int = 0
+    """Bytes of memory that a reader may take; 0 for no limit."""
     empty: Path = Path()
     """A store without runs, of which each report gets a copy."""
 
@@ -102,7 +105,7 @@ def setting_of(line: str) -> Setting:
 
     said = json.loads(line)
     sweep, hints = SweepFacts(**said["sweep"]), UserHints(**said["hints"])
-    return Setting(Path(said["store"]), sweep, hints, bool(said["again"]), Path(said["empty"]))
+    return Setting(Path(said["store"]), sweep, hints, bool(said["again"]), int(said["limit"]), Path(said["empty"]))
 
 
 def task_line(task: Task) -> str:
@@ -130,12 +133,12 @@ def task_of(line: str) -> Task:
 
 def answer_line(answer: Sequence[Read]) -> str:
     """A line of JSON."""
-    return json.dumps([(list(map(_told, read.events)), _told_error(read.error)) for read in answer])
+    return json.dumps([(list(map(_told, read.events)), told_error(read.error)) for read in answer])
 
 
 def answer_of(line: str) -> list[Read]:
     """What ``answer_line`` wrote. Raises ValueError for a part of it."""
-    return [Read(list(map(_heard, events)), _heard_error(error)) for events, error in json.loads(line)]
+    return [Read(list(map(_heard, events)), heard_error(error)) for events, error in json.loads(line)]
 
 
 def _told(event: Event) -> tuple[str, Any]:
@@ -158,17 +161,19 @@ def _heard(told: tuple[str, Any]) -> Event:
     return name, Written(**what) if name == "stored" else what
 
 
-def _told_error(error: Exception | None) -> tuple[str, str, str | None] | None:
+def told_error(error: Exception | None) -> tuple[str, str, str | None] | None:
+    """What ends an ingest, for JSON."""
     if isinstance(error, PerfctlError):
         return type(error).__name__, error.message, error.remedy
     return None if error is None else ("", f"{type(error).__name__}: {error}", None)
 
 
-def _heard_error(told: tuple[str, str, str | None] | None) -> Exception | None:
+def heard_error(told: Sequence[str | None] | None) -> Exception | None:
+    """What ``told_error`` made, as an exception again."""
     if told is None:
         return None
     name, message, remedy = told
-    return _ERRORS.get(name, PerfctlError)(message, remedy) if name else RuntimeError(message)
+    return _ERRORS.get(name, PerfctlError)(str(message), remedy) if name else RuntimeError(message)
 
 
 def number_of_jobs(asked: int | None, sources: Sequence[Source]) -> int:
@@ -299,13 +304,31 @@ class _Readers:
                 if read is None:
                     status = self._end(process) if process else None
                     process = None
-                    read = _lost(self._tasks[number], status)
+                    read = self._one_by_one(self._tasks[number], status)
                 with self._changed:
                     self._results[number] = read
                     self._changed.notify_all()
         finally:
             if process is not None:
                 self._end(process)
+
+    def _one_by_one(self, task: Task, status: int | None) -> Sequence[Read]:
+        """What became of the reports that a process took with it: only those that end another one alone are lost."""
+        task.target.unlink(missing_ok=True)
+        lost: dict[int, Read] = {}
+        for at, report in enumerate(task.reports if len(task.reports) > 1 and status is not None else ()):
+            process = self._start()
+            if process is not None and self._ask(process, Task([report], task.target)) is None:
+                lost[at] = _lost(report[0], self._end(process))
+            elif process is not None:
+                self._end(process)
+            task.target.unlink(missing_ok=True)
+        rest = [report for at, report in enumerate(task.reports) if at not in lost]
+        process = self._start() if lost and rest else None
+        answers = iter((self._ask(process, Task(rest, task.target)) if process else None) or ())
+        if process is not None:
+            self._end(process)
+        return [lost.get(at) or next(answers, _lost(one, status)) for at, (one, _) in enumerate(task.reports)]
 
     def _number(self) -> int | None:
         with self._changed:
@@ -364,10 +387,7 @@ def _send(process: subprocess.Popen[str], line: str) -> None:
     process.stdin.flush()
 
 
-def _lost(task: Task, status: int | None) -> list[Read]:
-    """What is said of the reports that a process took with it."""
-    task.target.unlink(missing_ok=True)
-    how = f"by signal {-status}" if status is not None and status < 0 else f"with exit code {status}"
-    why = "no process could be started to read it" if status is None else f"the process that read it was ended {how}"
-    more = ", which is what the system does when memory runs out" if status == -9 else ""
-    return [Read([("fail", f"{source.shown}: {why}{more}. Read it with fewer --jobs")]) for source, _ in task.reports]
+def _lost(source: Source, status: int | None) -> Read:
+    """What is said of a report that a process took with it."""
+    why = "no process could be started to read it" if status is None else str(Ended(status))
+    return Read([("fail", f"{source.shown}: {why}. Read it with fewer --jobs")])

@@ -34,6 +34,7 @@ from perfctl.orchestrator.actions.ingest.parallel import (
 )
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
 from perfctl.orchestrator.actions.messages import Silent
+from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import Written
@@ -88,6 +89,7 @@ def _read(
         with warnings.catch_warnings(record=True) as said:
             read_source(
                 own, source, sweep, setting.hints, setting.store, setting.again, named, hearer, stored=store,
+                limit=setting.limit,
             )  # fmt: skip
         return Read([*(("warn", one.message) for one in said), *hearer.events])
     except Exception as error:  # raised again by the process that asked, as if it had read the report itself
@@ -98,6 +100,7 @@ def main() -> None:
     """The process."""
     tasks: queue.Queue[Task] = queue.Queue()
     setting = setting_of(sys.stdin.readline())
+    memory.keep_for_good(setting.limit)
     threading.Thread(target=_listen, args=(sys.stdin, tasks, setting.empty.parent), daemon=True).start()
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what a library prints is no answer

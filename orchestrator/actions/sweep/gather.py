@@ -18,6 +18,8 @@ from perfctl.orchestrator.actions.ingest import array
 from perfctl.orchestrator.actions.ingest.run import take_run
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.slurm import ask_queue
+from perfctl.orchestrator.actions.wall import memory
+from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
@@ -73,12 +75,16 @@ class Gathered:
             raise PartlyDone(f"{parts} missing or incomplete", again)
 
 
-def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) -> Gathered:
+def gather(
+    folders: Iterable[Path], store: Path, messages: Messages = SILENT, *, memory_limit: str | int | None = None
+) -> Gathered:
     """Take every run below ``folders`` into ``store``: folders of arrays, of sweeps, or that hold some.
+
+    ``memory_limit``: as in ``ingest``; a run whose report takes more is a failed one.
 
     Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in the answer.
     """
-    folders = list(folders)
+    folders, limit = list(folders), memory.bytes_of(memory_limit)
     arrays = [folder for folder in folders if array.is_array(folder)]
     plans, sweeps = _found(folder for folder in folders if folder not in arrays)
     done = Gathered(in_store=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
@@ -94,7 +100,7 @@ def gather(folders: Iterable[Path], store: Path, messages: Messages = SILENT) ->
             done.known += known
             done.parts += wrong
         for folder in sweeps:
-            _take_sweep(connection, folder, store, done)
+            _take_sweep(connection, folder, store, done, limit)
         for plan in plans:
             _name_missing(connection, plan, states[plan.folder], done)
     return done
@@ -131,7 +137,7 @@ def _runs(sweep: Path) -> list[Path]:
     return [path for _, path in sorted(kept, key=lambda one: (int(one[0][1]), bool(one[0][3]), int(one[0][2] or 1)))]
 
 
-def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done: Gathered) -> None:
+def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done: Gathered, limit: int) -> None:
     facts = _facts(folder)
     for run in _runs(folder):
         record = read_run_record(run) or {}
@@ -141,12 +147,18 @@ def _take_sweep(connection: sqlite3.Connection, folder: Path, store: Path, done:
             if _is_stored(connection, _KNOWN, facts, record):
                 done.known += 1
                 continue
+        reasons: list[str] = []
+        written = None
+        had = memory.shown(limit) if limit else None
         try:
-            written = take_run(connection, run, facts, store=store, again=False)
+            with memory.kept(limit), alone(run, reasons.append, limit=had, passing=(OSError,)):
+                written = take_run(connection, run, facts, store=store, again=False)
         except (ReportError, OSError) as error:
-            done.wrong.append(f"{label}: {error}")
+            reasons.append(str(error))
+        if written is None:
+            done.wrong.append(f"{label}: {reasons[0]}")
             known = {name: record[name] for name in ("profiler", "origin", "workload", "batch_size")}
-            _put_in_place_of(connection, facts, RunFacts(**known, status="failed", reason=str(error)), done)
+            _put_in_place_of(connection, facts, RunFacts(**known, status="failed", reason=reasons[0]), done)
             continue
         done.new += written.new
         done.known += not written.new

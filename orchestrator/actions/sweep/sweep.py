@@ -15,6 +15,8 @@ from perfctl.orchestrator.actions.sweep.first_pass import PlainStep, plain_step,
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall.runs import loaded
+from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.analyse.kernels.replay_cost import ReplayCost, replay_cost
 from perfctl.orchestrator.errors import Interrupted, PartlyDone, RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch import PROFILERS
@@ -171,9 +173,11 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 
         def finished(result: RunResult) -> None:
             again = request.again and not result.skipped
-            written = take_run(connection, result.folder, facts, store=store, again=again, made_here=not result.skipped)
-            if not written.new and not result.skipped:
-                listener.known(result, written.run_id)
+            made_here = not result.skipped
+            with alone(result.folder, passing=(OSError,)):
+                written = take_run(connection, result.folder, facts, store=store, again=again, made_here=made_here)
+                if not written.new and not result.skipped:
+                    listener.known(result, written.run_id)
             listener.finished(result)
 
         return Swept(request, store, tuple(sweeps.run(request, replace(listener, finished=finished))))
@@ -199,7 +203,7 @@ def stored_runs(store: Path, names: Sequence[str], *, latest_of_each: bool = Tru
         numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
         chosen = sorted(numbers[name] for name in names if name in numbers)
         ids = (read.run_ids(connection, sweep=number, latest_of_each=latest_of_each) for number in chosen)
-        return read.load(connection, chain.from_iterable(ids))
+        return loaded(connection, chain.from_iterable(ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -357,13 +357,14 @@ def gather(
     ],
     store: options.Store = None,
     page: Annotated[Path | None, typer.Option(help="The page to write. Default: beside the store.")] = None,
+    memory_limit: options.MemoryLimit = None,
 ) -> None:
     """Take what the tasks left into the store, write the page, and name what is missing."""
     from perfctl.orchestrator.actions.sweep.gather import gather as run
     from perfctl.orchestrator.cli.read.report import report
 
     store = store or DEFAULT
-    done = run(folders, store, console)
+    done = run(folders, store, console, memory_limit=memory_limit)
     if done.in_store:
         console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
     for line in (*done.parts, *done.wrong, *done.lacking):

@@ -26,6 +26,7 @@ def compare(
         str | None, typer.Option(metavar="FILE", help="Write a summary for a pull request; - for stdout.")
     ] = None,
     form: options.Form = None,
+    memory_limit: options.MemoryLimit = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -40,7 +41,9 @@ def compare(
         raise UsageError("--format and --markdown - both write to stdout", "Name a file with --markdown")
     if as_json and markdown == "-":
         raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
-    found = actions.compare(a, b, gate=share, force=force, store=store or DEFAULT, messages=console)
+    found = actions.compare(
+        a, b, gate=share, force=force, store=store or DEFAULT, messages=console, memory_limit=memory_limit
+    )
     _show(found, out, markdown, form, as_json)
     _end(found)
 

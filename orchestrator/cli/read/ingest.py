@@ -69,6 +69,7 @@ def ingest(
             "--jobs", "-j", min=1, help="Processes that read at the same time. Default: one a core, for 16 MB or more."
         ),
     ] = None,
+    memory_limit: options.MemoryLimit = None,
     store: options.Store = None,
     again: Annotated[bool, typer.Option("--again", help="Take in again what the store has already.")] = False,
     as_json: options.Json = False,
@@ -101,6 +102,7 @@ def ingest(
         done = actions.ingest(
             paths, store or DEFAULT, hints=hints, again=again, listener=listener,
             command_line=console.command_line(), ask=_ask if can_ask else None, jobs=jobs,
+            memory_limit=memory_limit,
         )  # fmt: skip
     _print(done, as_json)
     done.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     """List the runs in the store: what ran where and when, how it ended, how many kernels are stored."""
+    from perfctl.orchestrator.actions.wall.unexpected import whole
     from perfctl.orchestrator.report import text_tables
     from perfctl.orchestrator.store import database, read
 
@@ -26,7 +28,8 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     if as_json:
         console.as_json(rows)
     else:
-        console.show(text_tables.runs_table(rows, console.width()))
+        width = console.width()
+        console.show(whole(rows, lambda some: text_tables.runs_table(some, width), lambda row: f"run {row['id']}"))
 
 
 def show(
@@ -40,6 +43,7 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add as 2."""
+    from perfctl.orchestrator.actions.wall import runs as wall
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
     from perfctl.orchestrator.store import database, read
@@ -48,7 +52,7 @@ def show(
     if source and form:
         raise UsageError("--format and --source together", "Leave one out; --source has --json")
     with database.reading(store or DEFAULT) as connection:
-        (found,) = read.load(connection, [run])
+        found = wall.only_run(connection, run)
         lines = read.source_lines(connection, run) if source else []
     if source and not lines:
         why = next(
@@ -64,12 +68,12 @@ def show(
         console.show(terminal.source_lines(lines))
         return
     if as_json:
-        console.as_json(export.run_json(found))
+        console.as_json(wall.shown(run, lambda: export.run_json(found)))
         return
     if form:
-        console.document(form, terminal.run_document(found))
+        console.document(form, wall.shown(run, lambda: terminal.run_document(found)))
         return
-    for part in terminal.run_details(found):
+    for part in wall.shown(run, lambda: terminal.run_details(found)):
         console.show(part)
 
 
@@ -83,19 +87,24 @@ def ledger(
 ) -> None:
     """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
     from perfctl.orchestrator.actions import ledger as actions
+    from perfctl.orchestrator.actions.wall.unexpected import whole
+    from perfctl.orchestrator.analyse.ledger.studies import heading
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
 
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
     found = actions.ledger(store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
+    made = partial(whole, found, name=lambda one: heading(one.study))
     if as_json:
-        console.as_json({"rows": list(export.ledger_rows(found)), "sweep": export.sweep_verdicts(found)})
+        console.as_json(
+            made(lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)})
+        )
         return
     if form:
-        console.document(form, terminal.ledgers_document(found, whole=layer is None))
+        console.document(form, made(lambda some: terminal.ledgers_document(some, whole=layer is None)))
         return
-    for part in terminal.ledgers(found, whole=layer is None):
+    for part in made(lambda some: terminal.ledgers(some, whole=layer is None)):
         console.show(part)
 
 

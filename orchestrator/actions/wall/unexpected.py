@@ -1,0 +1,178 @@
+"""An exception that nobody expected costs the file or run it is of, and nothing else.
+
+It is said in one line with a reference number, and its traceback is kept in a file, without secrets and without anything of
+the report but what the exception itself quotes. The same fault has the same number wherever it happens.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from perfctl import __version__
+from perfctl.orchestrator.actions.files import user_folder
+from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
+from perfctl.records.errors import ReportError
+from perfctl.redact import masked
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_KEPT = 100
+"""Tracebacks that are kept, the newest."""
+_OF_THE_STORE = frozenset({
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM,
+})  # fmt: skip
+"""SQLite's errors that would come again with the next file: a disk that is full, a store that is locked."""
+_THREADS = "can't start new thread"
+"""What Python says where a thread's stack does not fit into the memory that is left."""
+_ALONE = 50
+"""Of more items than this, no pairs are looked for that fail only together."""
+
+
+def lost(text: str) -> None:
+    """Say that a run or file was left out. The command line prints it and ends with exit code 4."""
+    warnings.warn(Lost(text), stacklevel=3)
+
+
+@contextmanager
+def alone(
+    name: object,
+    failed: Callable[[str], None] = lost,
+    *,
+    limit: str | None = None,
+    is_of_store: Callable[[], bool] = lambda: False,
+    passing: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """An unexpected exception in the block ends the block only: ``failed`` is told in one line, which names ``name``.
+
+    What perfctl raises itself (PerfctlError, ReportError), what stops it (Ctrl-C, SystemExit) and SQLite's errors that are of
+    the store pass through. ``limit``: how much memory there was, for the line that says that it was not enough.
+    ``is_of_store`` finds out whether SQLite's complaint of a damaged file is about the store. ``passing``: what else the caller
+    expects.
+    """
+    try:
+        yield
+    except (PerfctlError, ReportError):
+        raise
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _OF_THE_STORE or (code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and is_of_store()):
+            raise
+        failed(said_of(name, error))
+    except Exception as error:
+        if isinstance(error, MemoryError) or _THREADS in str(error) or getattr(error, "errno", None) == errno.ENOMEM:
+            failed(short_of_memory(name, limit))
+        elif isinstance(error, passing):
+            raise
+        else:
+            failed(said_of(name, error))
+
+
+def short_of_memory(name: object, limit: str | None) -> str:
+    """The line about a file that needs more memory than there is."""
+    if limit is None:
+        return f"{name}: there is not enough memory to read it. Close other programs, or read it on a larger machine"
+    return f"{name}: reading it takes more than {limit} of memory. If the file is as it should be, raise `memory_limit`"
+
+
+def said_of(name: object, error: BaseException) -> str:
+    """One line about an exception that nobody expected; its traceback is kept. Never raises."""
+    number = reference(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    where = _keep(number, name, error)
+    kept = f"To report it, send {where}" if where else "Its traceback could not be kept: no folder can be written to"
+    return masked(f"{name}: an error that perfctl did not expect ({what}), reference {number}. {kept}")
+
+
+def reference(error: BaseException) -> str:
+    """8 hexadecimal digits made of the exception's type and of perfctl's own functions that it came through."""
+    frames = [
+        f"{Path(frame.filename).name}:{frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename
+    ]
+    return hashlib.sha256(" ".join([type(error).__name__, *frames[-6:]]).encode()).hexdigest()[:8]
+
+
+def log_folder() -> Path:
+    """Where tracebacks are kept: ~/.cache/perfctl/log, below XDG_CACHE_HOME where that is set."""
+    return user_folder("XDG_CACHE_HOME", "~/.cache") / "log"
+
+
+def _keep(number: str, name: object, error: BaseException) -> Path | None:
+    """Write the traceback to NUMBER.txt; None where that cannot be done. The same fault takes the place of the one before."""
+    about = f"perfctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n{name}\n"
+    command = " ".join(sys.argv[1:4])
+    text = masked(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
+    for folder in (log_folder, lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}")):
+        with suppress(OSError, RuntimeError):  # no home folder
+            place = folder()
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if place.stat().st_uid != os.getuid():
+                continue
+            file = place / f"{number}.txt"
+            file.write_text(text, encoding="utf-8", errors="backslashreplace")
+            kept = sorted(place.glob("????????.txt"), key=lambda one: one.stat().st_mtime)
+            for old in kept[:-_KEPT]:
+                old.unlink(missing_ok=True)
+            return file
+    return None
+
+
+def whole(
+    items: Sequence[T],
+    work: Callable[[Sequence[T]], R],
+    name: Callable[[T], object],
+    failed: Callable[[str], None] = lost,
+) -> R:
+    """``work`` on all items; where that fails unexpectedly, on all but those that it fails on: each is said and left out.
+
+    An item is to blame if ``work`` fails on it alone, else if the others do without it. Raises what ``work`` raises where no
+    item is, and PartlyDone where all are.
+    """
+    try:
+        return work(items)
+    except (PerfctlError, ReportError):
+        raise
+    except Exception as error:
+        bad = _failing(items, work, lambda at: [items[at]])
+        if not bad and len(items) <= _ALONE:
+            rest = {at: [one for other, one in enumerate(items) if other != at] for at in range(len(items))}
+            good = next((at for at in rest if not _failing([items[at]], work, lambda _, at=at: rest[at])), None)  # type: ignore[misc]
+            bad = {} if good is None else {good: error}
+        if not bad:
+            raise
+        for at, why in bad.items():
+            failed(said_of(name(items[at]), why))
+        left = [one for at, one in enumerate(items) if at not in bad]
+        if not left:
+            raise PartlyDone("nothing is left to show", "The lines above say why") from error
+        return whole(left, work, name, failed)
+
+
+def _failing(
+    items: Iterable[T], work: Callable[[Sequence[T]], R], chosen: Callable[[int], Sequence[T]]
+) -> dict[int, Exception]:
+    """Position of an item -> how ``work`` failed unexpectedly on what is ``chosen`` for it."""
+    found: dict[int, Exception] = {}
+    for at, _ in enumerate(items):
+        try:
+            work(chosen(at))
+        except (PerfctlError, ReportError):
+            pass
+        except Exception as error:
+            found[at] = error
+    return found

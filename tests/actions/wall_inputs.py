@@ -1,0 +1,38 @@
+"""Reports that are not what they should be, made small: what the wall around one file is tried with."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tests.cli.test_ingest import NCU
+
+
+def good(path: Path, count: int) -> Path:
+    """An ncu report of one launch."""
+    path.write_text(NCU.format(count=count))
+    return path
+
+
+def long_string(path: Path, size: int) -> Path:
+    """A Kineto trace with one string of ``size`` bytes, whose lone backslashes have to be repaired."""
+    event = '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"x": "'
+    path.write_text('{"schemaVersion": 1, "traceEvents": [' + event + "\\q" * (size // 2) + '"}}]}')
+    return path
+
+
+def absurd_times(store: Path, run: int) -> None:
+    """Write into a store what an earlier perfctl, or somebody else, may have left there: times that no clock shows."""
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("UPDATE range SET duration_ns = 1.8e19 WHERE run_id = ?", (run,))
+        connection.execute("UPDATE range SET duration_ns = 9e999 WHERE run_id = ? AND rowid % 2", (run,))
+        connection.execute("UPDATE run SET started_at = '40000-01-01T00:00:00Z' WHERE id = ?", (run,))
+        connection.commit()
+
+
+def no_shapes(store: Path, run: int) -> None:
+    """Damage the records of the shapes of one run."""
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("UPDATE op_shape SET record = '[]' WHERE run_id = ?", (run,))
+        connection.commit()
