@@ -184,7 +184,8 @@ def parse(path: Path) -> Report:
         kernels, copies = work.launched[KERNEL], {table: work.launched[table].around for table in (MEMCPY, MEMSET)}
         operators = _operators(ranges, kernels)
         api_calls = calls.api_calls(database, work.api, ranges)
-        launched_nothing = whole.launched_nothing(kernels, api_calls, database.filled(GRAPH))
+        lost = whole.launched_nothing(kernels, api_calls, database.filled(GRAPH))
+        doubts = whole.doubts(database, kernels, api_calls)
         return Report(
             tool=TOOL,
             path=path,
@@ -200,12 +201,8 @@ def parse(path: Path) -> Report:
             api_calls=api_calls,
             threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
             ops=operators.ops,
-            gaps=(
-                *device_gaps, *find_gaps(database, ranges, kernels), *launched_nothing, *unread(database), *operators.gaps,
-            ),  # fmt: skip
-            diagnostics=(
-                *machine.diagnostics(database), *unknown(database), *whole.doubts(database, kernels, api_calls),
-            ),  # fmt: skip
+            gaps=(*device_gaps, *find_gaps(database, ranges, kernels), *lost, *unread(database), *operators.gaps),
+            diagnostics=(*machine.diagnostics(database), *unknown(database), *doubts),
             started_at=machine.started_at(database),
             duration_ns=machine.duration_ns(database),
         )

@@ -43,7 +43,11 @@ def _of_row(name: str, row: Cells) -> Iterator[str]:
             yield f"{name}: {_of(row, *COUNTS)} calls of {_of(row, 'Avg')} each, but {_of(row, *_TOTALS)} in all"
     for low, high in _ORDER:
         less, more = row.number(low), row.number(high)
-        if less is not None and more is not None and float(less) - float(more) > _rounded(row, low) + _rounded(row, high):
+        if (
+            less is not None
+            and more is not None
+            and float(less) - float(more) > _rounded(row, low) + _rounded(row, high)
+        ):
             yield f"{name}: {low} {_of(row, low)} is more than {high} {_of(row, high)}"
     if calls == 0:
         yield f"{name}: it was called 0 times"

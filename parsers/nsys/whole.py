@@ -19,30 +19,21 @@ _COUNTED = (KERNEL, MEMCPY, MEMSET, RUNTIME, NVTX, OSRT, SYNC, GRAPH)
 _LATE_NS = 10**9
 """The last events may end a little after the capture."""
 _NAMELESS = re.compile(r"\(name -?\d+ is not in the report\)")
-_LAUNCH = re.compile(r"(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)(?:Ex)?C?(?:_v\d+|_ptsz)*\Z")
+_LAUNCH = re.compile(
+    r"(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
+)
 _MOST_NAMES = 500
 
 
 def doubts(database: Database, kernels: Launched, calls: Sequence[ApiCall]) -> tuple[Diagnostic, ...]:
     """Return one warning with all contradictions."""
-    found = _rows(database), _deleted(database), _names(database, kernels, calls), _times(database, kernels)
+    found = _rows(database), _names(database, kernels, calls), _times(database, kernels)
     return contradictions([text for texts in found for text in texts])
 
 
 def _rows(database: Database) -> Iterator[str]:
-    for table in _COUNTED:
-        if table not in database.tables:
-            continue
-        first, last = database.ends(table)
-        if isinstance(first, int) and (lost := last - min(first, 1) + 1 - database.count(table)):
-            yield f"{table} numbers its rows from 1 to {last:,}, and {lost:,} of them are missing"
-
-
-def _deleted(database: Database) -> Iterator[str]:
-    """SQLite keeps the pages of deleted rows; nsys writes a file once and leaves none."""
-    (pages,) = database.connection.execute("PRAGMA freelist_count").fetchone()
-    if pages:
-        yield f"rows were deleted after the export: {pages:,} pages of the file are empty"
+    found = [database.lost(table) for table in _COUNTED if table in database.tables]
+    yield from filter(None, (*found, database.deleted()))
 
 
 def _names(database: Database, kernels: Launched, calls: Sequence[ApiCall]) -> Iterator[str]:
@@ -76,5 +67,6 @@ def launched_nothing(kernels: Launched, calls: Sequence[ApiCall], has_graphs: bo
     count = len(kernels.around.innermost) - kernels.unlaunched
     launches = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _LAUNCH.match(one.name))
     if count and launches > count and not has_graphs:
-        reason = f"{launches - count:,} of {launches:,} launch calls have no kernel in the report: it ended after the capture, or was lost"
+        which = f"{launches - count:,} of {launches:,} launch calls"
+        reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
         yield Gap("kernel", "not_available", reason)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from perfctl.records.errors import ReportError
@@ -102,21 +103,28 @@ def numbering(
     what: str, numbers: Collection[int], *, first: int | None = None, why: str = LOST, ordered: bool = False
 ) -> tuple[Diagnostic, ...]:
     """Return warnings where ``numbers`` ("IDs of launches"), which count up by 1, leave some out, stand twice or, with
-    ``ordered``, go back. ``first``: the number that a whole report begins with; None where that may be any."""
+    ``ordered``, go back. ``first``: the number that a whole report begins with; None where that may be any. Where most are
+    missing, a filter chose the others: then it is a note."""
     distinct = sorted(set(numbers))
     if not distinct:
         return ()
     before = distinct[0] - 1 if first is None else min(first, distinct[0]) - 1
-    lost = [(one + 1, two - 1) for one, two in zip([before, *distinct], distinct, strict=False) if two - one > 1]
+    lost = [(one + 1, two - 1) for one, two in pairwise([before, *distinct]) if two - one > 1]
     found = []
+    severity = "warning"
     if lost:
-        found.append(f"{what} {_listed([_stretch(*ends) for ends in lost])} missing: {why}")
+        total = sum(two - one + 1 for one, two in lost)
+        severity = "warning" if total < len(distinct) else "info"
+        shown = f"{_listed([_stretch(*ends) for ends in lost])} missing" + (
+            f" ({total:,} in all)" if len(lost) > 1 else ""
+        )
+        found.append(f"{what} {shown}: {why}")
     if len(distinct) < len(numbers):
         twice = [number for number, times in Counter(numbers).items() if times > 1]
         found.append(f"{what} {_listed(list(map(str, twice)))} there more than once: the lines may have been copied")
     if ordered and not lost and len(distinct) == len(numbers) and list(numbers) != distinct:
         found.append(f"{what} do not count up from line to line: the lines may have been moved")
-    return tuple(Diagnostic("warning", SOURCE, text) for text in found)
+    return tuple(Diagnostic(severity, SOURCE, text) for text in found)
 
 
 def _stretch(first: int, last: int) -> str:
@@ -152,8 +160,9 @@ _PAUSED = "the tool was late or stopped, or lines were lost"
 
 def interrupted(times: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return warnings about the times (ns) of readings in the order of the file: where they go back, and where readings
-    are missing in a log that is otherwise regular. A pause below 1.75 times the usual interval is none. Times are shown from the first reading on."""
-    steps = [two - one for one, two in zip(times, times[1:], strict=False)]
+    are missing in a log that is otherwise regular. A pause below 1.75 times the usual interval is none. Times are shown from
+    the first reading on."""
+    steps = [two - one for one, two in pairwise(times)]
     found = []
     if back := [at for at, step in enumerate(steps) if step < 0]:
         place = f"reading {back[0] + 2} of {len(times)}"

@@ -71,6 +71,25 @@ class Database:
         """How many rows the table, of any name, has."""
         return int(self.connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
 
+    def lost(self, table: str) -> str | None:
+        """What to say where rows of a table are missing that numbers them from 1, of any name; None where none are, or the
+        rows begin elsewhere."""
+        first, last = (self._end(table, end) for end in ("min", "max"))
+        if not isinstance(first, int) or not isinstance(last, int):
+            return None
+        missing = last - min(first, 1) + 1 - self.count(table)
+        if not missing:
+            return None
+        return f"{table} numbers its rows from 1 to {last:,}, and {missing:,} of them are missing"
+
+    def deleted(self) -> str | None:
+        """What to say where rows were deleted: SQLite keeps their pages, and profilers write a file once."""
+        (pages,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        return f"rows were deleted from the file: {pages:,} of its pages are empty" if pages else None
+
+    def _end(self, table: str, end: str) -> Any:
+        return self.connection.execute(f"SELECT {end}(rowid) FROM {_quoted(table)}").fetchone()[0]
+
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """The column for use in SQL, or ``default`` where this version does not have it."""
         return name if self.has(table, name) else default
@@ -206,9 +225,7 @@ class Database:
 
     def ends(self, table: str) -> tuple[Any, Any]:
         """The first and last rowid; None without rows. Two queries: for min and max in one SQLite would scan every row."""
-        query = f"SELECT {{}}(rowid) FROM {table}"
-        first, last = (self.connection.execute(query.format(end)).fetchone()[0] for end in ("min", "max"))
-        return first, last
+        return self._end(table, "min"), self._end(table, "max")
 
     def _slices(self, table: str) -> Iterator[tuple[int, int]]:
         """(first, last) rowid of slices of at most SLICE_ROWS rows."""
