@@ -57,6 +57,8 @@ class Arguments(Generic[T]):
         self._read, self._own, self._mark, self._used = read, own, f'"{own}": ', used
         self._decode = json.JSONDecoder(parse_float=str, strict=False).decode
         self._known: dict[str, T] = {}
+        self.indices, self.last_index = 0, -1
+        """How many events had a number among all events of the profiler ("Ev Idx"), and the largest."""
 
     def __call__(self, text: str) -> tuple[int | None, T] | None:
         """The number that is the event's own, and what it shares; None where the text is not plain enough to know."""
@@ -75,6 +77,10 @@ class Arguments(Generic[T]):
                 at += len(_LAST)
                 if (digits := _NUMBER(text, at)) is not None:
                     text = text[:at] + "0" + text[digits.end() :]
+                    index = int(digits[0])
+                    self.indices += 1
+                    if index > self.last_index:
+                        self.last_index = index
         else:
             text = _DIGITS.sub("0", text)
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from perfctl.parsers.ncu.advice import Rules
+from perfctl.parsers.ncu.agreement import Shapes, doubts
 from perfctl.parsers.ncu.facts import (
     BLOCKS,
     FACT_NAMES,
@@ -30,7 +31,6 @@ from perfctl.parsers.ncu.facts import (
     worked_out,
 )
 from perfctl.parsers.ncu.log import diagnostics, gaps, kernel_gaps, no_values, no_values_of
-from perfctl.parsers.ncu.whole import Shapes, doubts
 from perfctl.parsers.text.lines import Log, readable
 from perfctl.parsers.text.numbers import AmbiguousNumber, StyleEvidence, base_unit, read_value, scaled
 from perfctl.records.bulk import NumberedCounters

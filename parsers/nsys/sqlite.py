@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
-from perfctl.parsers.nsys import calls, machine, metrics, tables, whole
+from perfctl.parsers.nsys import agreement, calls, machine, metrics, tables
 from perfctl.parsers.nsys import kernels as nsys_launches
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys import ranges as nsys_ranges
@@ -184,8 +184,8 @@ def parse(path: Path) -> Report:
         kernels, copies = work.launched[KERNEL], {table: work.launched[table].around for table in (MEMCPY, MEMSET)}
         operators = _operators(ranges, kernels)
         api_calls = calls.api_calls(database, work.api, ranges)
-        lost = whole.launched_nothing(kernels, api_calls, database.filled(GRAPH))
-        doubts = whole.doubts(database, kernels, api_calls)
+        lost = agreement.launched_nothing(kernels, api_calls, database.filled(GRAPH))
+        doubts = agreement.doubts(database, kernels, api_calls)
         return Report(
             tool=TOOL,
             path=path,

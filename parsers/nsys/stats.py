@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from perfctl.parsers.nsys import stats_check
+from perfctl.parsers.nsys import stats_agreement
 from perfctl.parsers.nsys import stats_rows as rows
 from perfctl.parsers.nsys.stats_columns import (
     API_TRACE,
@@ -308,7 +308,7 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
         is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
         report = rows.api_report(start.report, {row.text("Name") for row in read}) if is_of_calls else start.report
         found.tables[number] = (start._replace(report=report), kept)
-        found.contradictions += stats_check.contradictions(report, read)
+        found.contradictions += stats_agreement.contradictions(report, read)
         for row in read:
             if rows.is_broken(row):
                 found.trouble.rows += 1

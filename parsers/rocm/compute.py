@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from perfctl.parsers.rocm.agreement import of_joined, of_sums
 from perfctl.parsers.rocm.records import (
     AGAIN,
     COMPUTE,
@@ -37,7 +38,6 @@ from perfctl.parsers.rocm.records import (
     whole,
 )
 from perfctl.parsers.rocm.tables import Cells, header_of, read_header, rows_of
-from perfctl.parsers.rocm.whole import of_joined, of_sums
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Counter, Device, Gap, Kernel, Operation, Report, Summary
 

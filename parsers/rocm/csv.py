@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from perfctl.parsers.rocm.agreement import Repeats
 from perfctl.parsers.rocm.records import (
     AGAIN,
     LDS,
@@ -38,7 +39,6 @@ from perfctl.parsers.rocm.records import (
 )
 from perfctl.parsers.rocm.rocprof import STATS, sums
 from perfctl.parsers.rocm.tables import Cells, header_of, read_header, rows_of
-from perfctl.parsers.rocm.whole import Repeats
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
 

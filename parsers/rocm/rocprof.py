@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.rocm.agreement import ChromeTimes, of_sums
 from perfctl.parsers.rocm.records import (
     AGAIN,
     ROCPROF,
@@ -30,7 +31,6 @@ from perfctl.parsers.rocm.records import (
     whole,
 )
 from perfctl.parsers.rocm.tables import Cells, header_of, rows_of
-from perfctl.parsers.rocm.whole import ChromeTimes, of_sums
 from perfctl.parsers.text.doubts import contradictions
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.parsers.text.lines import readable
