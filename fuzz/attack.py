@@ -2,9 +2,10 @@
 
 For each report the rows of the undamaged one are kept. A mutant is refused, or read with the same rows, or with other
 rows and a word about it (a gap, a diagnostic, a warning, a partial run), or with other rows and **no word**: silent. Silent
-mutants are listed by kind of report and damage; a digit that another digit replaced cannot be noticed where nothing else in
-the format says it again. A traceback, more than 20 s, or more memory than ``--memory-limit`` is a finding: the file is kept
-in build/attack/, and the exit code is 1.
+mutants are listed by format and damage: a digit that another digit replaced cannot be noticed where nothing else in
+the format says it again (``fuzz/redundancy.py`` says which and why). A silent mutant of which the format could tell is a
+finding, as are a traceback, more than 60 s, or more memory than ``--memory-limit``: the file is kept in build/attack/, and
+the exit code is 1. Memory is that of the process and of the children that it read in, whichever has most.
 
 Without reports: those of tests/data, and of REPORTS (a folder, ../shared/reports by default) where it is there.
 """
@@ -27,10 +28,14 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from redundancy import excuse, place_of  # beside this file
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build" / "attack"
@@ -39,8 +44,14 @@ LARGEST = 1_500_000
 HANGS_AFTER_S = 60
 SPEAKING = ("gap", "diagnostic")
 """Tables in which a doubt is stored."""
-IGNORED = {"sweep": None, "store_info": None, "run": {"artifact", "artifact_sha256", "sweep_id", "command", "started_at", "ingested_at"}}
+IGNORED = {
+    "sweep": None,
+    "store_info": None,
+    "run": {"artifact", "artifact_sha256", "sweep_id", "command", "started_at", "ingested_at"},
+}
 """Tables (None) and columns that differ between two readings of the same report."""
+
+_COULD_TELL = "COULD BE TOLD"
 
 Damage = Callable[[bytes, Random], bytes]
 
@@ -174,7 +185,9 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 def _rowid(connection: sqlite3.Connection, table: str, random: Random) -> int:
     (total,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
-    return int(connection.execute(f'SELECT rowid FROM "{table}" LIMIT 1 OFFSET ?', (random.randrange(total),)).fetchone()[0])
+    return int(
+        connection.execute(f'SELECT rowid FROM "{table}" LIMIT 1 OFFSET ?', (random.randrange(total),)).fetchone()[0]
+    )
 
 
 def _db_value(connection: sqlite3.Connection, table: str, random: Random) -> None:
@@ -197,7 +210,9 @@ def _db_delete(connection: sqlite3.Connection, table: str, random: Random) -> No
 
 def _db_shape(connection: sqlite3.Connection, table: str, random: Random) -> None:
     column = random.choice(_columns(connection, table))
-    how = random.choice(("DROP TABLE {0}", "ALTER TABLE {0} RENAME TO gone", "ALTER TABLE {0} RENAME COLUMN {1} TO gone"))
+    how = random.choice(
+        ("DROP TABLE {0}", "ALTER TABLE {0} RENAME TO gone", "ALTER TABLE {0} RENAME COLUMN {1} TO gone")
+    )
     connection.execute("PRAGMA legacy_alter_table = ON")
     connection.execute(how.format(f'"{table}"', f'"{column}"'))
 
@@ -214,6 +229,11 @@ class Outcome:
 
     rows: Mapping[str, str] = field(default_factory=dict)
     """Table -> digest of its rows."""
+    figures: Mapping[str, str] = field(default_factory=dict)
+    """The same of its numbers alone."""
+    form: str = ""
+    rhythm: bool = False
+    """Readings follow each other evenly, and there are enough to know."""
     words: tuple[str, ...] = ()
     failed: bool = False
     broken: str = ""
@@ -244,7 +264,7 @@ def taken_in(report: Path, folder: Path) -> Outcome:
     if not answer.exists():
         return Outcome(broken="it died without a word", seconds=spent)
     found: Outcome = pickle.loads(answer.read_bytes())  # noqa: S301 - our own child wrote it
-    return Outcome(found.rows, found.words, found.failed, found.broken, spent, used.ru_maxrss / 1024)
+    return replace(found, seconds=spent, megabytes=used.ru_maxrss / 1024)
 
 
 def _as_child(report: Path, folder: Path, answer: Path) -> None:
@@ -252,7 +272,9 @@ def _as_child(report: Path, folder: Path, answer: Path) -> None:
         outcome = _ingested(report, folder)
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        outcome = Outcome(broken=f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}: {str(error)[:150]}")
+        outcome = Outcome(
+            broken=f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}: {str(error)[:150]}"
+        )
     answer.write_bytes(pickle.dumps(outcome))
     os._exit(0)
 
@@ -267,6 +289,7 @@ def _ingested(report: Path, folder: Path) -> Outcome:
     if not found.taken:
         return Outcome(words=tuple(words), failed=True)
     rows: dict[str, str] = {}
+    figures: dict[str, str] = {}
     with closing(sqlite3.connect(store)) as connection:
         connection.text_factory = bytes
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
@@ -276,13 +299,31 @@ def _ingested(report: Path, folder: Path) -> Outcome:
                 continue
             columns = [column for column in map(_text, _columns(connection, table)) if column not in left_out]
             chosen = ", ".join(f'"{column}"' for column in columns)
-            dumped = sorted(map(repr, connection.execute(f'SELECT {chosen} FROM "{table}"')))
+            found_rows = connection.execute(f'SELECT {chosen} FROM "{table}"').fetchall()
+            dumped = sorted(map(repr, found_rows))
             if table in SPEAKING:
                 words += dumped
             elif dumped:
-                rows[table] = hashlib.sha256("\n".join(dumped).encode()).hexdigest()
+                rows[table] = _digest(dumped)
+                figures[table] = _digest(
+                    sorted(repr([one for one in row if not isinstance(one, bytes)]) for row in found_rows)
+                )
         words += [_text(text) for (text,) in connection.execute("SELECT status || coalesce(reason, '') FROM run")]
-    return Outcome(rows, tuple(sorted(words)), bool(found.failed))
+        (form,) = connection.execute("SELECT coalesce(min(form), '') FROM run").fetchone()
+        times = connection.execute("SELECT device_index, at_ns FROM sample ORDER BY device_index, at_ns").fetchall()
+    return Outcome(rows, figures, _text(form), _is_even(times), tuple(sorted(words)), bool(found.failed))
+
+
+def _is_even(times: list[tuple[Any, int]]) -> bool:
+    steps = sorted(two[1] - one[1] for one, two in pairwise(times) if one[0] == two[0])
+    gpus = len({gpu for gpu, _ in times})
+    usual = steps[len(steps) // 2] if steps else 0
+    even = sum(abs(step - usual) <= usual / 5 for step in steps)
+    return usual > 1 and len(times) >= 10 * gpus and even >= 0.9 * len(steps)
+
+
+def _digest(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _text(value: Any) -> str:
@@ -319,7 +360,9 @@ def damages(name: str, data: bytes) -> Mapping[str, Damage]:
 def reports() -> list[Path]:
     """Files that perfctl reads, small enough, each format's smaller ones first."""
     shared = Path(os.environ.get("REPORTS", ROOT.parent / "shared" / "reports"))
-    found = [path for folder in (ROOT / "tests" / "data", shared) for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = [
+        path for folder in (ROOT / "tests" / "data", shared) for path in sorted(folder.rglob("*")) if path.is_file()
+    ]
     return [path for path in found if 0 < path.stat().st_size <= LARGEST and path.suffix not in (".md", ".py", ".sql")]
 
 
@@ -334,7 +377,7 @@ def main() -> int:
         random.shuffle(chosen)
     scratch = Path(tempfile.mkdtemp(prefix="perfctl-attack-"))
     counts: Counter[str] = Counter()
-    silent: Counter[tuple[str, str]] = Counter()
+    silent: Counter[tuple[str, str, str]] = Counter()
     tried, attacked, worst, most = 0, 0, 0.0, 0.0
     findings: list[str] = []
     for report in chosen:
@@ -367,24 +410,41 @@ def main() -> int:
                 found = Outcome(broken=f"{found.megabytes:.0f} MB")
             verdict = _verdict(found, whole)
             counts[verdict] += 1
+            why: str | None = None
+            changed: list[str] = []
             if verdict == "silent":
-                silent[report.suffix if report.suffix != ".gz" else "".join(report.suffixes[-2:]), kind] += 1
-            if verdict == "BROKEN" or (verdict == "silent" and asked.keep_silent):
+                changed = _changed(found.rows, whole.rows)
+                numbers = bool(_changed(found.figures, whole.figures))
+                why = excuse(
+                    whole.form, kind, changed, figures=numbers, place=place_of(data, mutant), even=whole.rhythm
+                )
+                silent[whole.form, kind, why or _COULD_TELL] += 1
+            could_tell = verdict == "silent" and why is None
+            if verdict == "BROKEN" or could_tell or (verdict == "silent" and asked.keep_silent):
                 KEPT.mkdir(parents=True, exist_ok=True)
                 kept = KEPT / f"{verdict}-{kind.replace(' ', '_')}-{hashlib.sha256(mutant).hexdigest()[:8]}-{name}"
                 kept.write_bytes(mutant)
-                if verdict == "BROKEN":
-                    findings.append(f"{report}, {kind}: {found.broken}: {kept}")
+                if verdict == "BROKEN" or could_tell:
+                    what = found.broken or f"silent, though the format could tell: {', '.join(changed)}"
+                    findings.append(f"{report}, {kind}: {what}: {kept}")
                 else:
-                    changed = [table for table in found.rows.keys() | whole.rows.keys() if found.rows.get(table) != whole.rows.get(table)]
-                    print(f"silent: {report}, {kind}: {', '.join(sorted(changed))}: {kept.name}", flush=True)
+                    print(f"silent: {report}, {kind}: {', '.join(changed)}: {why}: {kept.name}", flush=True)
     shutil.rmtree(scratch, ignore_errors=True)
-    print(f"{tried} mutants of {attacked} reports, seed {asked.seed}: " + ", ".join(f"{v} {k}" for k, v in counts.most_common()))
+    print(
+        f"{tried} mutants of {attacked} reports, seed {asked.seed}: "
+        + ", ".join(f"{v} {k}" for k, v in counts.most_common())
+    )
     print(f"slowest {worst:.1f} s, most memory {most:.0f} MB")
-    for (suffix, kind), times in sorted(silent.items()):
-        print(f"  silent: {suffix or 'no ending'}, {kind}: {times}")
+    could_tell = sum(times for (*_, why), times in silent.items() if why == _COULD_TELL)
+    print(f"silent where the format could tell: {could_tell}")
+    for (form, kind, why), times in sorted(silent.items()):
+        print(f"  silent: {times} of {form}, {kind}: {why}")
     print("\n".join(findings) or "No findings.")
     return int(bool(findings))
+
+
+def _changed(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
 def _verdict(found: Outcome, whole: Outcome) -> str:

@@ -22,9 +22,7 @@ _SHARES = (
 _ROUNDED = 0.051
 _WHOLES, _FEWEST_LINES = ("all ops", "all kernels"), 3
 _PAIRS = (
-    ("gpu count", "gpu name(s)"), ("cuda version", "framework"), ("dlprof version", "dlprof build"),
-    ("total iterations", "wall clock time (ns)"), ("start iteration", "stop iteration"),
-    ("gpu utilization %", "wall clock time (ns)"),
+    ("gpu count", "gpu name(s)"), ("start iteration", "stop iteration"), ("gpu utilization %", "wall clock time (ns)"),
 )  # fmt: skip
 """Lines of a summary of which no version writes one without the other."""
 _TIMES = ("cpu time (ns)", "gpu time (ns)", "cpu overhead (ns)", "gpu idle (ns)", "api time (ns)")

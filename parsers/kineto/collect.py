@@ -149,6 +149,9 @@ class Collector:
             arrows += end.lastindex is not None
             at = end.end()
         found.known += events
+        found.indices += self.spans.indices
+        found.last_index = max(found.last_index, self.spans.last_index)
+        self.spans.indices = 0
         return at, events + arrows
 
     def run(self, events: Iterable[Any]) -> Events:
@@ -170,8 +173,6 @@ class Collector:
                 handle(event, args if type(args) is dict else {})
             else:
                 count(self.found.unknown, event.get("ph"), None)
-        self.found.indices += self.spans.indices
-        self.found.last_index = max(self.found.last_index, self.spans.last_index)
         self.by_text = {}  # its methods hold this object, and all events with it, while Python's cycle collector is off
         return self.found
 

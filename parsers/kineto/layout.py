@@ -62,7 +62,7 @@ class Arguments(Generic[T]):
 
     def __call__(self, text: str) -> tuple[int | None, T] | None:
         """The number that is the event's own, and what it shares; None where the text is not plain enough to know."""
-        number = None
+        number, index = None, -1
         if self._used:
             at = text.find(self._mark)
             if at >= 0:
@@ -78,15 +78,19 @@ class Arguments(Generic[T]):
                 if (digits := _NUMBER(text, at)) is not None:
                     text = text[:at] + "0" + text[digits.end() :]
                     index = int(digits[0])
-                    self.indices += 1
-                    if index > self.last_index:
-                        self.last_index = index
         else:
             text = _DIGITS.sub("0", text)
         try:
-            return number, self._known[text]
+            found = number, self._known[text]
         except KeyError:
-            return self._learn(text, number)
+            if (learned := self._learn(text, number)) is None:
+                return None
+            found = learned
+        if index >= 0:
+            self.indices += 1
+            if index > self.last_index:
+                self.last_index = index
+        return found
 
     def _learn(self, text: str, number: int | None) -> tuple[int | None, T] | None:
         try:

@@ -14,8 +14,8 @@ from perfctl.parsers.text.doubts import contradictions, numbering
 from perfctl.records.report import Diagnostic
 
 _FILTERED = "left out by a filter of the profiler, or lost"
-_ALL, _SLACK = 100.0, 0.06
-"""Percentages add up to the first; each may be rounded by the second."""
+_ALL, _LAST_DIGIT, _MOST_DECIMALS = 100.0, 0.6, 5
+"""Percentages add up to the first; by how much of their last printed digit, and of at most so many, each may be off."""
 
 
 class Repeats:
@@ -44,8 +44,9 @@ class Repeats:
         except KeyError:
             self._sets[launch] = [name]
 
-    def diagnostics(self) -> Iterator[Diagnostic]:
-        yield from numbering("launches with the dispatch IDs", self.dispatches, why=_FILTERED)
+    def diagnostics(self, *, ordered: bool) -> Iterator[Diagnostic]:
+        """``ordered``: the file has its launches in the order of their numbers, as files of counters do."""
+        yield from numbering("launches with the dispatch IDs", self.dispatches, why=_FILTERED, ordered=ordered)
         found = [
             f"kernel {number} is called {self._names[number][:80]}, and {other[:80]}"
             for number, other in self._other_names.items()
@@ -80,15 +81,16 @@ def sums_disagree(name: str, calls: float | None, total: float | None, mean: flo
         yield f"{name[:80]}: it was called {calls:,.0f} times"
 
 
-def shares_disagree(shares: Sequence[float | None], totals: Sequence[float]) -> Iterator[str]:
-    """The same of the percentages of a table, which add up to 100."""
+def shares_disagree(shares: Sequence[float | None], totals: Sequence[float], decimals: int) -> Iterator[str]:
+    """The same of the percentages of a table, which add up to 100; each is printed with at most so many ``decimals``."""
     known = [share for share in shares if share is not None]
     if not known or len(known) < len(shares):
         return
-    if abs(sum(known) - _ALL) > _SLACK * (1 + len(known)):
-        yield f"the percentages add up to {sum(known):.1f}: rows are missing or stand twice"
+    slack = _LAST_DIGIT * 10.0 ** -min(decimals, _MOST_DECIMALS)
+    if abs(sum(known) - _ALL) > slack * (1 + len(known)):
+        yield f"the percentages add up to {sum(known):.6g}: rows are missing or stand twice"
     elif any(
-        abs(share * sum(totals) / _ALL - total) > _SLACK / _ALL * sum(totals)
+        abs(share * sum(totals) / _ALL - total) > max(slack, 1e-3) / _ALL * sum(totals)
         for share, total in zip(known, totals, strict=True)
     ):
         yield "percentages are not those of the times"
@@ -109,7 +111,8 @@ def of_sums(
         found += sums_disagree(row.text(name), count, whole_time, average, least, largest)
         shares.append(part)
         totals.append(whole_time or 0.0)
-    return contradictions([*found, *shares_disagree(shares, totals)])
+    decimals = max((len(row.text(share).partition(".")[2]) for row in rows), default=0)
+    return contradictions([*found, *shares_disagree(shares, totals, decimals)])
 
 
 def _number(row: Cells, column: str) -> float | None:

@@ -39,6 +39,7 @@ from perfctl.parsers.rocm.records import (
 )
 from perfctl.parsers.rocm.rocprof import STATS, sums
 from perfctl.parsers.rocm.tables import Cells, header_of, read_header, rows_of
+from perfctl.parsers.text.doubts import numbering
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
 
@@ -274,10 +275,9 @@ def parse(path: Path) -> Report:
     trace, counts = (next(iter(files.get(kind, [])), None) for kind in ("kernel_trace", "counter_collection"))
     launches = _Launches(trace, counts, agents)
     calls, ranges, graphs = Calls(), list[Range](), set[str]()
-    for one in files.get("api_trace", []):
-        _calls(one, calls, ranges, graphs)
+    of_calls = [said for one in files.get("api_trace", []) for said in _calls(one, calls, ranges, graphs)]
     operations, figures = list(calls.operations()), list[Summary]()
-    doubts = list(launches.repeats.diagnostics())
+    doubts = [*launches.repeats.diagnostics(ordered=trace is None), *of_calls]
     if not launches.count and not operations:
         doubts += _sums(files.get("stats", []), operations, figures)
     said = [one.stem.removeprefix(_prefix(path)) for group in files.values() for one in group]
@@ -303,7 +303,9 @@ def _prefix(path: Path) -> str:
     return named["prefix"] if named else ""
 
 
-def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> None:
+def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> Iterator[Diagnostic]:
+    """Yield what contradicts itself; each call has a correlation ID of its own."""
+    ids: list[int] = []
     for row in rows_of(path, ROCPROFV3):
         start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
         name, domain = row.text("Function"), row.text("Domain")
@@ -314,8 +316,11 @@ def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> N
             ranges.append(Range(len(ranges), name, "roctx", start, round(duration), thread, None, None))
             continue
         calls.add(api_domain(domain), name, round(duration))
+        if (number := whole(row.text("Correlation_Id"))) is not None:
+            ids.append(number)
         if name == "hipGraphLaunch":
             graphs.add(row.text("Correlation_Id"))
+    yield from numbering("calls with the correlation IDs", ids, gaps=False)
 
 
 def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:

@@ -309,15 +309,7 @@ def _unknown(database: Database, parts: list[Part]) -> tuple[Diagnostic, ...]:
     )
 
 
-_NUMBERED = (
-    DISPATCH,
-    "rocpd_string",
-    "rocpd_info_kernel_symbol",
-    "rocpd_event",
-    "rocpd_region",
-    "rocpd_memory_copy",
-    "rocpd_pmc_event",
-)
+_NUMBERED = (DISPATCH, "rocpd_string", "rocpd_region", "rocpd_memory_copy", "rocpd_pmc_event")
 """Tables whose rows are numbered from 1 without gaps."""
 _REFERENCES = (
     (DISPATCH, "kernel_id", "rocpd_info_kernel_symbol"), (DISPATCH, "agent_id", "rocpd_info_agent"),

@@ -100,16 +100,22 @@ LOST = "left out when it was exported, or lost"
 
 
 def numbering(
-    what: str, numbers: Collection[int], *, first: int | None = None, why: str = LOST, ordered: bool = False
+    what: str,
+    numbers: Collection[int],
+    *,
+    first: int | None = None,
+    why: str = LOST,
+    ordered: bool = False,
+    gaps: bool = True,
 ) -> tuple[Diagnostic, ...]:
     """Return warnings where ``numbers`` ("IDs of launches"), which count up by 1, leave some out, stand twice or, with
     ``ordered``, go back. ``first``: the number that a whole report begins with; None where that may be any. Where most are
-    missing, a filter chose the others: then it is a note."""
+    missing, a filter chose the others: then it is a note. ``gaps``: whether missing numbers mean anything."""
     distinct = sorted(set(numbers))
     if not distinct:
         return ()
     before = distinct[0] - 1 if first is None else min(first, distinct[0]) - 1
-    lost = [(one + 1, two - 1) for one, two in pairwise([before, *distinct]) if two - one > 1]
+    lost = [(one + 1, two - 1) for one, two in pairwise([before, *distinct]) if gaps and two - one > 1]
     found = []
     severity = "warning"
     if lost:
@@ -122,7 +128,7 @@ def numbering(
     if len(distinct) < len(numbers):
         twice = [number for number, times in Counter(numbers).items() if times > 1]
         found.append(f"{what} {_listed(list(map(str, twice)))} there more than once: the lines may have been copied")
-    if ordered and not lost and len(distinct) == len(numbers) and list(numbers) != distinct:
+    if ordered and len(distinct) == len(numbers) and list(numbers) != distinct:
         found.append(f"{what} do not count up from line to line: the lines may have been moved")
     return tuple(Diagnostic(severity, SOURCE, text) for text in found)
 

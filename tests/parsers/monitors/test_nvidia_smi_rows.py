@@ -127,7 +127,7 @@ def test_the_rounds_of_a_header_are_counted_even_where_a_device_is_missing_from_
 def test_a_row_that_does_not_fit_its_header_is_set_aside(tmp_path: Path) -> None:
     report = read(tmp_path, "index, utilization.gpu [%]\n0, 1 %\n0, 1 %, 7\n5\n\n1, 2 %\n")
     assert placed(report) == [(0, 0), (0, 1)]
-    assert "2 lines are not readings, for example '0, 1 %, 7'; '5'" in said(report, "info")
+    assert "2 of 7 lines are not readings, for example '0, 1 %, 7'; '5'" in said(report, "info")
 
 
 def test_rows_above_the_first_header_are_of_its_kind_or_set_aside(tmp_path: Path) -> None:
