@@ -27,12 +27,17 @@ _MOST_NAMES = 500
 
 def doubts(database: Database, kernels: Launched, calls: Sequence[ApiCall]) -> tuple[Diagnostic, ...]:
     """Return one warning with all contradictions."""
-    found = _rows(database), _names(database, kernels, calls), _times(database, kernels)
+    found = _rows(database, kernels, calls), _names(database, kernels, calls), _times(database, kernels)
     return contradictions([text for texts in found for text in texts])
 
 
-def _rows(database: Database) -> Iterator[str]:
-    found = [database.lost(table) for table in _COUNTED if table in database.tables]
+def _rows(database: Database, kernels: Launched, calls: Sequence[ApiCall]) -> Iterator[str]:
+    """Kernels and calls of CUDA were counted while they were read."""
+    known = {
+        KERNEL: len(kernels.around.innermost),
+        RUNTIME: sum(one.calls or 0 for one in calls if one.domain == "cuda"),
+    }
+    found = [database.lost(table, known.get(table)) for table in _COUNTED if table in database.tables]
     yield from filter(None, (*found, database.deleted()))
 
 

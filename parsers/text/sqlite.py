@@ -71,16 +71,18 @@ class Database:
         """How many rows the table, of any name, has."""
         return int(self.connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
 
-    def lost(self, table: str) -> str | None:
+    def lost(self, table: str, count: int | None = None) -> str | None:
         """What to say where rows of a table are missing that numbers them from 1, of any name; None where none are, or the
-        rows begin elsewhere. Of some tables SQLite itself keeps the last number that it gave."""
+        rows begin elsewhere. Of some tables SQLite itself keeps the last number that it gave. ``count``: its rows,
+        where they were counted already."""
         first, last = (self._end(table, end) for end in ("min", "max"))
         if "sqlite_sequence" in self.tables:
             given = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
             last = max(last or 0, given[0]) if given and isinstance(given[0], int) else last
         if not isinstance(last, int) or not last:
             return None
-        missing = last - min(first if isinstance(first, int) else 1, 1) + 1 - self.count(table)
+        missing = last - min(first if isinstance(first, int) else 1, 1) + 1
+        missing -= self.count(table) if count is None else count
         if not missing:
             return None
         return f"{table} numbers its rows from 1 to {last:,}, and {missing:,} of them are missing"

@@ -67,7 +67,9 @@ class ToolText:
         if count := self._stray_count:
             shown = "; ".join(f"'{line}'" for line in self._strays)
             found.append(
-                Diagnostic("info", "perfctl", f"{count} of {max(self.line, count)} lines are not readings, for example {shown}")
+                Diagnostic(
+                    "info", "perfctl", f"{count} of {max(self.line, count)} lines are not readings, for example {shown}"
+                )
             )
         if count := self._log.cut_rows:
             text = f"{count} lines longer than 4 million characters were left out"
