@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.dlprof import agreement
 from perfctl.parsers.dlprof import records as dlprof_records
 from perfctl.parsers.dlprof.records import placed
 from perfctl.parsers.dlprof.tables import KNOWN, environment_of, figure, version_of
@@ -231,7 +232,11 @@ def parse(path: Path) -> Report:
             operations=list(_operations(database)),
             steps=tuple(_steps(database)),
             gaps=(*damage, *facts.gaps, *_gaps(database, found)),
-            diagnostics=(*facts.diagnostics, *dlprof_records.of_database(database, facts.tool_version)),
+            diagnostics=(
+                *facts.diagnostics,
+                *dlprof_records.of_database(database, facts.tool_version),
+                *agreement.of_database(database),
+            ),
         )
 
 

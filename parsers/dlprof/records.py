@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfctl.parsers.dlprof import agreement
 from perfctl.parsers.dlprof.tables import KNOWN, figure, printed
 from perfctl.parsers.text.doubts import newer, not_understood, others
 from perfctl.parsers.text.sqlite import Database
@@ -179,7 +180,7 @@ def of_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], version: str | 
         for kind, rows in tables.items()
         for name in others(rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"])
     ]
-    return (*not_understood({"columns": found}), *newer("DLProf", version, NEWEST))
+    return (*not_understood({"columns": found}), *newer("DLProf", version, NEWEST), *agreement.of_tables(tables))
 
 
 def of_database(database: Database, version: str | None) -> tuple[Diagnostic, ...]:
@@ -231,6 +232,7 @@ def report(
             *([Diagnostic("info", "perfctl", text)] if beside else ()),
             *feedback(advice),
             *after,
+            *facts.diagnostics,
             *of_tables(tables, facts.tool_version),
         ),
     )

@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from perfctl.parsers.dlprof import agreement
 from perfctl.parsers.text.doubts import repeated
 from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
@@ -247,6 +248,7 @@ def summary_of(path: Path, blocks: list[Block]) -> Report:
         tool="dlprof",
         path=path,
         form="DLProf summary",
+        diagnostics=agreement.of_summary(blocks),
         tool_version=version_of(config),
         devices=devices,
         environment=environment_of(config),

@@ -112,6 +112,7 @@ class Collector:
             "copy": Arguments(self.copied, "correlation"),
             "function": Arguments(lambda _: None, "Python id", used=False),
         }
+        self.spans = reads["span"]
         self.by_text: dict[str, tuple[Arguments[Any], Callable[..., None]]] = {
             category: (reads[kind], getattr(self, f"add_{kind}")) for category, kind in KINDS.items() if kind in reads
         }
@@ -148,6 +149,9 @@ class Collector:
             arrows += end.lastindex is not None
             at = end.end()
         found.known += events
+        found.indices += self.spans.indices
+        found.last_index = max(found.last_index, self.spans.last_index)
+        self.spans.indices = 0
         return at, events + arrows
 
     def run(self, events: Iterable[Any]) -> Events:
@@ -173,6 +177,10 @@ class Collector:
         return self.found
 
     def span(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        index = whole(args.get("Ev Idx"))
+        if index is not None:
+            self.found.indices += 1
+            self.found.last_index = max(self.found.last_index, index)
         self.add_span(*self.facts(event), external_id(args), whole(args.get("Sequence number")), self.operation(args))
 
     def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
@@ -199,6 +207,7 @@ class Collector:
         duration = nanoseconds(event.get("dur"))
         if duration is not None and duration < 0:
             duration = None
+            self.found.backwards += 1
         place = event.get("pid"), event.get("tid")
         return event["cat"], self.names.setdefault(name, name), place, nanoseconds(stamp), duration
 

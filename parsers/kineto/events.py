@@ -196,6 +196,11 @@ class Events:
     """No time has a fraction: traces until 2023."""
     known: int = 0
     """Events of a category in KINDS."""
+    indices: int = 0
+    """Operations and ranges with a number among all events of the profiler ("Ev Idx", from 0)."""
+    last_index: int = -1
+    backwards: int = 0
+    """Events with a negative duration: what Kineto writes for those that never ended."""
     counter_ranges: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
     """Category or kind of event -> count."""

@@ -57,10 +57,12 @@ class Arguments(Generic[T]):
         self._read, self._own, self._mark, self._used = read, own, f'"{own}": ', used
         self._decode = json.JSONDecoder(parse_float=str, strict=False).decode
         self._known: dict[str, T] = {}
+        self.indices, self.last_index = 0, -1
+        """How many events had a number among all events of the profiler ("Ev Idx"), and the largest."""
 
     def __call__(self, text: str) -> tuple[int | None, T] | None:
         """The number that is the event's own, and what it shares; None where the text is not plain enough to know."""
-        number = None
+        number, index = None, -1
         if self._used:
             at = text.find(self._mark)
             if at >= 0:
@@ -75,12 +77,20 @@ class Arguments(Generic[T]):
                 at += len(_LAST)
                 if (digits := _NUMBER(text, at)) is not None:
                     text = text[:at] + "0" + text[digits.end() :]
+                    index = int(digits[0])
         else:
             text = _DIGITS.sub("0", text)
         try:
-            return number, self._known[text]
+            found = number, self._known[text]
         except KeyError:
-            return self._learn(text, number)
+            if (learned := self._learn(text, number)) is None:
+                return None
+            found = learned
+        if index >= 0:
+            self.indices += 1
+            if index > self.last_index:
+                self.last_index = index
+        return found
 
     def _learn(self, text: str, number: int | None) -> tuple[int | None, T] | None:
         try:

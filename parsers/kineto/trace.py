@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.kineto.agreement import doubts, launches_without_work
 from perfctl.parsers.kineto.calls import api_calls, compiled_kernels, memory_curve, op_calls
 from perfctl.parsers.kineto.collect import Collector
 from perfctl.parsers.kineto.collectives import collectives
@@ -97,8 +98,17 @@ def parse(path: Path, *, single_operators: bool = True) -> Report:
         memory=_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
-        gaps=(*_gaps(events, found_kernels, by_operator=bool(operators.ops)), *operators.gaps, *agents),
-        diagnostics=(*_diagnostics(events, metadata, stream.repaired), *diagnostics(events.unknown)),
+        gaps=(
+            *_gaps(events, found_kernels, by_operator=bool(operators.ops)),
+            *launches_without_work(events),
+            *operators.gaps,
+            *agents,
+        ),
+        diagnostics=(
+            *_diagnostics(events, metadata, stream.repaired),
+            *diagnostics(events.unknown),
+            *doubts(events),
+        ),
         started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
         duration_ns=None if begin is None or end is None else end - begin,
         api_calls=api_calls(events),
@@ -286,6 +296,7 @@ def _diagnostics(events: Events, metadata: dict[str, Any], repaired: bool) -> It
     notices = (
         (repaired, "warning", "the JSON had bare inf or nan, or lone backslashes; they were repaired while reading"),
         (events.repeated, "warning", f"{events.repeated} events appear twice in the trace; each was counted once"),
+        (events.backwards, "warning", f"{events.backwards} events have a negative duration: they never ended"),
         (events.timeless, "warning", f"{events.timeless} operations or ranges have no start time and were left out"),
         (
             events.counter_ranges,

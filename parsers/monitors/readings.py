@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from perfctl.parsers.text.doubts import contradictions, interrupted
 from perfctl.parsers.text.numbers import Stamp, base_unit, iso_utc
 from perfctl.parsers.text.tool_text import ToolText
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
@@ -126,6 +127,31 @@ class Readings:
                 found.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
         return {device: sizes.pop() for device, sizes in found.items() if len(sizes) == 1}
 
+    def doubts(self) -> list[Diagnostic]:
+        """Readings that are missing, and figures that contradict each other."""
+        times: dict[int | None, list[int]] = {}
+        sizes: dict[int | None, Tally[int]] = {}
+        found = []
+        for one in self.samples:
+            times.setdefault(one.device_index, []).append(one.at_ns)
+            if one.memory_total_bytes is None:
+                continue
+            sizes.setdefault(one.device_index, Tally())[one.memory_total_bytes] += 1
+            if one.memory_used_bytes is not None and one.memory_used_bytes > one.memory_total_bytes:
+                used, total = one.memory_used_bytes >> 20, one.memory_total_bytes >> 20
+                found.append(f"{_gpu(one.device_index)}{used} MiB used of {total} MiB")
+        for device, counts in sizes.items():
+            if len(counts) > 1:
+                shown = ", ".join(f"{size >> 20} MiB {times} times" for size, times in counts.most_common(3))
+                found.append(f"{_gpu(device)}the memory in all differs between readings ({shown})")
+        named = len(times) > 1
+        pauses = {
+            Diagnostic(said.severity, said.source, f"{_gpu(device) if named else ''}{said.text}")
+            for device, at in times.items()
+            for said in (interrupted(at) if self.clock.has_times else ())
+        }
+        return [*sorted(pauses, key=lambda said: said.text), *contradictions(found)]
+
     def summaries(self) -> list[Summary]:
         """Mean, least and largest of the other columns by device; how often each text stood in them."""
         several = len({device for device, _ in self._figures} | {sample.device_index for sample in self.samples}) > 1
@@ -172,6 +198,10 @@ def read_cell(text: str, unit: str) -> tuple[int | float | None, str | None]:
     if printed in ("mW", "mJ", "mC"):
         value, base = value / 1000, printed[1]
     return (None, None) if abs(value) > _LARGEST else (value, base)
+
+
+def _gpu(device: int | None) -> str:
+    return "" if device is None else f"GPU {device}: "
 
 
 def _whole(value: float | None) -> int | None:
@@ -238,6 +268,11 @@ class Clock:
         return stamp.ns
 
     @property
+    def has_times(self) -> bool:
+        """Whether all readings have timestamps."""
+        return not self._counted and self._first is not None
+
+    @property
     def started_at(self) -> str | None:
         """Time of the first reading, UTC; None where its zone or date is unknown."""
         known = self._zoned == {True} and not self._counted and not self.since_midnight
@@ -279,7 +314,7 @@ def report(
 ) -> Report:
     """What every monitoring tool's report has. ``no_devices``: why it names none."""
     clock, unnamed = readings.clock, Gap("device", "not_available", no_devices)
-    known = (*readings.diagnostics(), *text.diagnostics())
+    known = (*readings.diagnostics(), *text.diagnostics(), *readings.doubts())
     return Report(
         tool=tool,
         path=text.path,

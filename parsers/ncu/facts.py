@@ -39,7 +39,9 @@ _DEVICE_FACTS = (
     "global_memory_bus_width", "compute_capability_major", "compute_capability_minor",
 )  # fmt: skip
 _ATTRIBUTE = "device__attribute_"
-FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), *CYCLES, (_ATTRIBUTE + name for name in _DEVICE_FACTS)))
+BLOCKS = ("launch__grid_size", "Grid Size")
+"""Blocks of a grid, which the launch itself states as three sizes."""
+FACT_NAMES = frozenset(chain(*KERNEL_FACTS.values(), *CYCLES, BLOCKS, (_ATTRIBUTE + name for name in _DEVICE_FACTS)))
 
 _AXES = ("grid_", "block_")
 _UNITS = {

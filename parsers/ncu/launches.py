@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from perfctl.parsers.ncu.advice import Rules
+from perfctl.parsers.ncu.agreement import Shapes, doubts
 from perfctl.parsers.ncu.facts import (
+    BLOCKS,
     FACT_NAMES,
     KERNEL_FACTS,
     Facts,
@@ -96,11 +98,14 @@ class Cells:
         self._file: IO[bytes] | None = None
         self._sizes: list[tuple[int, int]] = []
         """Of each part in the file: cells, bytes of its texts."""
+        self.shapes = Shapes()
 
     def end(self, launch: int) -> None:
         """All cells since the last call are of this launch. Raises ReportError where there are too many launches, or
         the temporary file has no room."""
-        self.launch.extend(repeat(launch, len(self.key) - len(self.launch)))
+        if new := len(self.key) - len(self.launch):
+            self.shapes.add(launch, self.key[-new:])
+            self.launch.extend(repeat(launch, new))
         if len(self.texts) > TEXTS or len(self.key) > CELLS:
             self._put_away()
         if launch >= LAUNCHES:
@@ -284,7 +289,7 @@ class Finished:
             kernels=kernels,
             counters=self.counters(),
             gaps=(*missing, *gaps(log, printed), *self._table.rules.gaps()),
-            diagnostics=(*diagnostics(log), *self._rounding(), *notes),
+            diagnostics=(*diagnostics(log), *self._rounding(), *notes, *self._doubts(kernels, printed)),
             advice=self._table.rules.ordered(self._order),
         )
 
@@ -386,6 +391,19 @@ class Finished:
         missing = sum(count for (_, state), count in counts.items() if state == "not_available")
         total = sum(len(part.key) for part in self._table.cells.parts())
         return [*found, *no_values(total, missing, next(iter(examples.values()), ""))]
+
+    def _doubts(self, kernels: list[Kernel], printed: str) -> Iterator[Diagnostic]:
+        """Only CSV has IDs of launches. The grid is checked where a metric states its blocks, too."""
+        launches = self._table.launches
+        ids = [launch.order for launch in launches] if printed == "CSV" else []
+        sizes: dict[int, int] = {}
+        for launch, facts in self._facts.items():
+            stated = [facts[name][0] for name in BLOCKS if name in facts]
+            if stated and isinstance(stated[0], int) and not _is_failed(launches[launch].grid):
+                sizes[launch] = stated[0]
+        ranked = {self._order[launch]: blocks for launch, blocks in sizes.items()}
+        names = [launch.name for launch in launches]
+        yield from doubts(ids, names, self._table.keys, self._table.cells.shapes, kernels, ranked)
 
     def _rounding(self) -> Iterator[Diagnostic]:
         pairs = zip(self._table.keys, self._units, strict=True)

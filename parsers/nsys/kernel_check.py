@@ -45,9 +45,19 @@ class KernelCheck:
         self._short = np.zeros(max(most, 0), np.int64)  # one more than the short name's number; 0: not seen
         self.is_whole = True
         """Whether all of these columns were seen, and hold nothing but integers and NULL."""
+        self.first: int | None = None
+        """The earliest start and the latest end, ns; None without kernels, or where not all have both."""
+        self.last: int | None = None
+        self.backwards = 0
+        """Kernels that end before they begin."""
 
     def add(self, columns: Sequence[Column], start: Column, end: Column, length: Integers) -> None:
         """Some rows: ``self.columns``, or none where they are not known; ``length``: negative where it is not known."""
+        if start.known is None and end.known is None and len(length):
+            lowest, highest = int(start.values.min()), int(end.values.max())
+            self.first = lowest if self.first is None else min(self.first, lowest)
+            self.last = highest if self.last is None else max(self.last, highest)
+            self.backwards += int((length < 0).sum()) if length.min() < 0 else 0
         if len(columns) < len(self.columns):
             self.is_whole = False
         if not self.is_whole:

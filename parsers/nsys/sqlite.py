@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from perfctl.parsers.attribution import NOBODY
-from perfctl.parsers.nsys import calls, machine, metrics, tables
+from perfctl.parsers.nsys import agreement, calls, machine, metrics, tables
 from perfctl.parsers.nsys import kernels as nsys_launches
 from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys import ranges as nsys_ranges
@@ -209,6 +209,9 @@ def parse(path: Path) -> Report:
         work = nsys_launches.attribute(database, (KERNEL, MEMCPY, MEMSET, GRAPH), ranges)
         kernels, copies = work.launched[KERNEL], {table: work.launched[table].around for table in (MEMCPY, MEMSET)}
         operators = _operators(ranges, kernels)
+        api_calls = calls.api_calls(database, work.api, ranges)
+        lost = agreement.launched_nothing(kernels, api_calls, database.filled(GRAPH))
+        doubts = agreement.doubts(database, kernels, api_calls)
         return Report(
             tool=TOOL,
             path=path,
@@ -221,11 +224,18 @@ def parse(path: Path) -> Report:
             ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
             samples=metrics.samples(path, database),
             summaries=metrics.summaries(database),
-            api_calls=calls.api_calls(database, work.api, ranges),
+            api_calls=api_calls,
             threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
             ops=operators.ops,
-            gaps=(*damage, *device_gaps, *find_gaps(database, ranges, kernels), *unread(database), *operators.gaps),
-            diagnostics=(*machine.diagnostics(database), *unknown(database)),
+            gaps=(
+                *damage,
+                *device_gaps,
+                *find_gaps(database, ranges, kernels),
+                *lost,
+                *unread(database),
+                *operators.gaps,
+            ),
+            diagnostics=(*machine.diagnostics(database), *unknown(database), *doubts),
             started_at=machine.started_at(database),
             duration_ns=machine.duration_ns(database),
         )

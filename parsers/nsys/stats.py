@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from perfctl.parsers.nsys import stats_agreement
 from perfctl.parsers.nsys import stats_rows as rows
 from perfctl.parsers.nsys.stats_columns import (
     API_TRACE,
@@ -26,7 +27,7 @@ from perfctl.parsers.nsys.stats_columns import (
 )  # fmt: skip
 from perfctl.parsers.nsys.stats_tables import Note, Start, Trouble, events, has_table
 from perfctl.parsers.nsys.tables import TOOL
-from perfctl.parsers.text.doubts import newer, not_understood, repeated, several
+from perfctl.parsers.text.doubts import contradictions, newer, not_understood, repeated, several
 from perfctl.parsers.text.lines import ends_of, readable
 from perfctl.parsers.text.numbers import DecimalStyle, StyleEvidence
 from perfctl.records.errors import ReportError
@@ -159,6 +160,7 @@ def find_diagnostics(found: Found) -> Iterator[Diagnostic]:
     tables = [f"{note.report} ({' '.join(note.text.split())[:60]})" for note in found.notes if note.kind == "unknown"]
     yield from not_understood({"tables": tables, "columns": found.unknown})
     yield from newer("nsys", found.version, NEWEST)
+    yield from contradictions(found.contradictions)
 
 
 NEWEST = "2025.1"
@@ -203,6 +205,8 @@ class Found:
     """Does the GPU trace state sizes in a larger unit than byte?"""
     forms: dict[str, None] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
+    contradictions: list[str] = field(default_factory=list)
+    """Of the sums."""
 
     @property
     def version(self) -> str | None:
@@ -304,6 +308,7 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
         is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
         report = rows.api_report(start.report, {row.text("Name") for row in read}) if is_of_calls else start.report
         found.tables[number] = (start._replace(report=report), kept)
+        found.contradictions += stats_agreement.contradictions(report, read)
         for row in read:
             if rows.is_broken(row):
                 found.trouble.rows += 1

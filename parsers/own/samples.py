@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfctl.parsers import parse as parse_report
 from perfctl.parsers.text.doubts import not_understood, others
+from perfctl.records import checksum
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
@@ -29,6 +30,9 @@ class _Read:
     facts: dict[str, str] = field(default_factory=dict)
     columns: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    rows: int = 0
+    checksum: str = "0"
+    """Of the lines that are no notes."""
     is_cut: bool = False
 
 
@@ -65,15 +69,19 @@ def _read(lines: Iterable[str], path: Path) -> _Read:
     for number, line in enumerate(lines, 1):
         if not line.endswith("\n"):
             found.is_cut = True
-        elif line.startswith("#"):
+            continue
+        if line.startswith("#"):
             _note(found, line, number, path)
-        elif not names:
+            continue
+        found.checksum = checksum.of_text(line, found.checksum)
+        if not names:
             names = line.strip().split(",")
             if "at_ns" not in names:
                 raise ReportError(path, TOOL, f"line {number}: no column at_ns", AGAIN)
             found.columns = names
             readers = [_reader(name) for name in names]
         else:
+            found.rows += 1
             found.samples.append(_sample(next(csv.reader([line])), names, readers, number, path))
     if not number:
         raise ReportError(path, TOOL, "the file is empty", AGAIN)
@@ -123,6 +131,15 @@ def _gaps(found: _Read) -> list[Gap]:
     if source.startswith("none"):
         reason = f"no GPU was read: {source.removeprefix('none, ')}"
         gaps.append(Gap("sample.gpu_utilisation", "not_collected", reason))
+    stated = found.facts.get("rows", "")
+    if stated.isdecimal() and int(stated) != found.rows:
+        gaps.append(
+            Gap("sample", "unreadable", f"the file has {found.rows} rows of readings, and says that it has {stated}")
+        )
+    elif found.facts.get(checksum.FIELD) not in (None, found.checksum):
+        gaps.append(
+            Gap("sample", "unreadable", "the readings are not as perfctl wrote them: they were edited or damaged")
+        )
     if found.is_cut or "readings" not in found.facts:
         gaps.append(Gap("sample", "unreadable", "sampling was cut off: readings from the end of the run are missing"))
     return gaps

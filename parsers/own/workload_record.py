@@ -7,11 +7,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.text.doubts import not_understood, others, words
+from perfctl.parsers.text.doubts import SOURCE, not_understood, others, words
 from perfctl.parsers.text.json import read_whole, typed
+from perfctl.records import checksum
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
-from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Report, Step, Summary
+from perfctl.records.report import Device, Diagnostic, Gap, LayerTime, MemoryFigure, Report, Step, Summary
 
 KEY = "perfctl_workload_record"
 VERSION = 1
@@ -25,8 +26,9 @@ _OF_ROWS: dict[str, Collection[str]] = {
 }
 _FIELDS = frozenset(_OF_ROWS) | words(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment device started_at"
-    " duration_ns clock parameters"
+    f" duration_ns clock parameters {checksum.FIELD}"
 )
+CHANGED = Diagnostic("warning", SOURCE, "the record is not as perfctl wrote it: it was edited, scrubbed or damaged")
 PLUMBING = ("annotate", "batch_size", "record", "trace", "window")
 """Options between perfctl and the workload, which are not facts about the run."""
 
@@ -48,6 +50,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks a field."""
     record = load(path)
+    changed = record.get(checksum.FIELD) not in (None, checksum.of_json(record))
     try:
         record, unknown_fields = _understood(record)
         return Report(
@@ -62,7 +65,7 @@ def parse(path: Path) -> Report:
             ops=tuple(read_op_shape(row) for row in record["ops"]),
             layer_times=tuple(typed(LayerTime, row) for row in record.get("layer_times", ())),
             gaps=tuple(typed(Gap, row) for row in record["gaps"]),
-            diagnostics=not_understood({"fields": unknown_fields}),
+            diagnostics=(*not_understood({"fields": unknown_fields}), *((CHANGED,) if changed else ())),
             **typed(_RunFields, {name: record[name] for name in _RunFields._fields if name in record})._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from perfctl.parsers.rocm.agreement import of_joined, of_sums
 from perfctl.parsers.rocm.records import (
     AGAIN,
     COMPUTE,
@@ -54,6 +55,8 @@ _IDENTITY = frozenset((
 ))  # fmt: skip
 _AGAIN = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(_IDENTITY)))})_\d{{1,3}}\Z")
 """An identity column that a join of passes repeated."""
+_SAME = ("Kernel_Name", "KernelName", "Grid_Size", "Workgroup_Size", "LDS_Per_Workgroup", "Wave_Size", "Kernel_ID")
+"""Those that are the same in all passes."""
 _CHANNEL = re.compile(r"(?P<name>\w+)\[(?P<channel>\d{1,4})\]\Z")
 _SYSINFO = {"gpu_model", "gpu_arch", "cu_per_gpu"}
 _TOP = {"Kernel_Name", "Count", "Sum(ns)"}
@@ -114,9 +117,10 @@ def parse(path: Path) -> Report:
         return Report(COMPUTE, path, "rocprof-compute sysinfo.csv", devices=(device,), environment=facts, gaps=(alone,))
     if kind == "top":
         operations, figures = _top(path)
+        said = of_sums(list(rows_of(path, COMPUTE)), "Kernel_Name", "Count", "Sum(ns)", "Mean(ns)", "Pct")
         gaps = (no_kernels("the file has only sums by name"), Gap("device", "not_available", "the file names no GPU"))
         form = "rocprof-compute sums of kernels"
-        return Report(COMPUTE, path, form, operations=operations, summaries=figures, gaps=gaps)
+        return Report(COMPUTE, path, form, operations=operations, summaries=figures, gaps=gaps, diagnostics=said)
     if kind is None:
         raise ReportError(path, COMPUTE, "no CSV file of rocprof-compute", AGAIN)
     return _launches(path)
@@ -129,12 +133,16 @@ class _Columns:
         self.single: list[tuple[int, str]] = []
         self.channels: dict[str, list[int]] = {}
         self.repeated = 0
+        self.again: dict[str, str] = {}
+        """Identity column of a further pass -> that of the first, which it repeats."""
         names = [name.strip() for name in header]
         for at, name in enumerate(names):
             if name in _IDENTITY or name in names[:at]:
                 self.repeated += name not in _IDENTITY
             elif _AGAIN.match(name):
                 self.repeated += 1
+                if (first := name.rpartition("_")[0]) in names and first in _SAME:
+                    self.again[name] = first
             elif found := _CHANNEL.match(name):
                 self.channels.setdefault(found["name"], []).append(at)
             else:
@@ -188,7 +196,10 @@ def _launches(path: Path) -> Report:
         counters=counters,
         summaries=figures,
         gaps=tuple(_gaps(kernels, columns, device, gpus, apart)),
-        diagnostics=(SERIAL,) if (columns.single or columns.channels) and "timestamps" not in beside else (),
+        diagnostics=(
+            *((SERIAL,) if (columns.single or columns.channels) and "timestamps" not in beside else ()),
+            *of_joined(rows, _DISPATCH, columns.again),
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from perfctl.parsers.rocm.agreement import Repeats
 from perfctl.parsers.rocm.records import (
     AGAIN,
     LDS,
@@ -38,6 +39,7 @@ from perfctl.parsers.rocm.records import (
 )
 from perfctl.parsers.rocm.rocprof import STATS, sums
 from perfctl.parsers.rocm.tables import Cells, header_of, read_header, rows_of
+from perfctl.parsers.text.doubts import numbering
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
 
@@ -161,12 +163,15 @@ class _Launches:
         agents_seen: set[str] = set()
         self.begin: int | None = None
         self.end: int | None = None
+        self.repeats = Repeats()
         self.calls: Tally[str] = Tally()
         """Correlation id -> launches."""
         self._numbers: dict[tuple[str, str], int] = {}
         """(dispatch, name) -> launch; of counters alone (process, dispatch) -> launch."""
-        for row in self._rows():
-            start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
+        for row in self._rows(self.repeats):
+            begin, end = row.text("Start_Timestamp"), row.text("End_Timestamp")
+            self.repeats.launch(row.text("Dispatch_Id"), row.text("Kernel_Id"), row.text("Kernel_Name"), begin, end)
+            start, duration = span(begin, end)
             if start is not None:
                 self.begin = min(start, self.begin if self.begin is not None else start)
                 self.end = max(start + round(duration or 0), self.end or 0)
@@ -182,8 +187,8 @@ class _Launches:
         if trace and counts:
             self.unmatched = sum(self._launch(row) is None for row in rows_of(counts, ROCPROFV3))
 
-    def _rows(self) -> Iterator[Cells]:
-        """One row a launch."""
+    def _rows(self, repeats: Repeats | None = None) -> Iterator[Cells]:
+        """One row a launch. ``repeats``: gets the counters of each, where only they name the launches."""
         if self.trace:
             yield from rows_of(self.trace, ROCPROFV3)
         elif self.counts:
@@ -192,6 +197,8 @@ class _Launches:
                 if key not in self._numbers:
                     self._numbers[key] = len(self._numbers)
                     yield row
+                if repeats is not None:
+                    repeats.counter(self._numbers[key], row.text("Counter_Name"))
 
     def _launch(self, row: Cells) -> int | None:
         second = "Kernel_Name" if self.trace else "Dispatch_Id"
@@ -268,11 +275,11 @@ def parse(path: Path) -> Report:
     trace, counts = (next(iter(files.get(kind, [])), None) for kind in ("kernel_trace", "counter_collection"))
     launches = _Launches(trace, counts, agents)
     calls, ranges, graphs = Calls(), list[Range](), set[str]()
-    for one in files.get("api_trace", []):
-        _calls(one, calls, ranges, graphs)
+    of_calls = [said for one in files.get("api_trace", []) for said in _calls(one, calls, ranges, graphs)]
     operations, figures = list(calls.operations()), list[Summary]()
+    doubts = [*launches.repeats.diagnostics(ordered=trace is None), *of_calls]
     if not launches.count and not operations:
-        _sums(files.get("stats", []), operations, figures)
+        doubts += _sums(files.get("stats", []), operations, figures)
     said = [one.stem.removeprefix(_prefix(path)) for group in files.values() for one in group]
     return Report(
         tool=ROCPROFV3,
@@ -286,7 +293,7 @@ def parse(path: Path) -> Report:
         operations=operations,
         summaries=tuple(figures),
         gaps=(*launches.gaps(), *_gaps(files, launches.count, ranges)),
-        diagnostics=tuple(_diagnostics(launches, graphs)),
+        diagnostics=(*_diagnostics(launches, graphs), *doubts),
         duration_ns=None if launches.begin is None or launches.end is None else launches.end - launches.begin,
     )
 
@@ -296,7 +303,9 @@ def _prefix(path: Path) -> str:
     return named["prefix"] if named else ""
 
 
-def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> None:
+def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> Iterator[Diagnostic]:
+    """Yield what contradicts itself; each call has a correlation ID of its own."""
+    ids: list[int] = []
     for row in rows_of(path, ROCPROFV3):
         start, duration = span(row.text("Start_Timestamp"), row.text("End_Timestamp"))
         name, domain = row.text("Function"), row.text("Domain")
@@ -307,8 +316,11 @@ def _calls(path: Path, calls: Calls, ranges: list[Range], graphs: set[str]) -> N
             ranges.append(Range(len(ranges), name, "roctx", start, round(duration), thread, None, None))
             continue
         calls.add(api_domain(domain), name, round(duration))
+        if (number := whole(row.text("Correlation_Id"))) is not None:
+            ids.append(number)
         if name == "hipGraphLaunch":
             graphs.add(row.text("Correlation_Id"))
+    yield from numbering("calls with the correlation IDs", ids, gaps=False)
 
 
 def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:
@@ -321,12 +333,13 @@ def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:
         yield Copy(copy_kind(row.text("Direction")), size, start, length, None, place, stream)
 
 
-def _sums(files: list[Path], operations: list[Operation], figures: list[Summary]) -> None:
+def _sums(files: list[Path], operations: list[Operation], figures: list[Summary]) -> Iterator[Diagnostic]:
     for one in files:
         if not one.name.endswith("domain_stats.csv") or len(files) == 1:
-            _, found, more = sums(one, ROCPROFV3)
+            _, found, more, said = sums(one, ROCPROFV3)
             operations += found
             figures += more
+            yield from said
 
 
 def _gaps(files: dict[str, list[Path]], launches: int, ranges: list[Range]) -> Iterator[Gap]:

@@ -29,7 +29,7 @@ from perfctl.parsers.rocm.records import (
     no_layers,
     registers,
 )
-from perfctl.parsers.text.doubts import newer, not_understood, words
+from perfctl.parsers.text.doubts import contradictions, newer, not_understood, words
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect, integer, opened
 from perfctl.parsers.text.sqlite_checks import check
@@ -92,6 +92,7 @@ def parse(path: Path) -> Report:
                 *([SERIAL] if counts["rocpd_pmc_event"] else ()),
                 *_unknown(database, parts),
                 *newer("rocpd schema", schema, _NEWEST),
+                *_doubts(database, parts),
             ),
             duration_ns=_length(parts),
         )
@@ -378,3 +379,26 @@ def _unknown(database: Database, parts: list[Part]) -> tuple[Diagnostic, ...]:
     return not_understood(
         {"tables": [name for name in sorted(database.tables) if name not in known and database.holds(name)]}
     )
+
+
+_REFERENCES = (
+    (DISPATCH, "agent_id", "rocpd_info_agent"),
+    ("rocpd_region", "name_id", "rocpd_string"), ("rocpd_memory_copy", "name_id", "rocpd_string"),
+)  # fmt: skip
+
+
+def _doubts(database: Database, parts: list[Part]) -> tuple[Diagnostic, ...]:
+    """Rows that were deleted, references to nothing, and times that go backwards."""
+    found = [database.deleted()]
+    for part in parts:
+        for table, column, target in _REFERENCES:
+            if part.has(table, column) and part.has(target, "id"):
+                distinct = f"SELECT DISTINCT {column} AS n FROM {part.table(table)}"
+                query = f"SELECT count(*) FROM ({distinct}) WHERE n NOT IN (SELECT id FROM {part.table(target)})"
+                (lost,) = part.execute(query).fetchone()
+                found.append(f"{lost} numbers in {table}.{column} are not in {target}" if lost else None)
+        for table in (DISPATCH, "rocpd_region", "rocpd_memory_copy"):
+            if part.has(table, "start", "end"):
+                (wrong,) = part.execute(f'SELECT count(*) FROM {part.table(table)} WHERE "end" < start').fetchone()
+                found.append(f"{wrong} rows of {table} end before they begin" if wrong else None)
+    return contradictions([text for text in found if text])

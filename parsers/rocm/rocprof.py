@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perfctl.parsers.rocm.agreement import ChromeTimes, of_sums
 from perfctl.parsers.rocm.records import (
     AGAIN,
     ROCPROF,
@@ -30,12 +31,13 @@ from perfctl.parsers.rocm.records import (
     whole,
 )
 from perfctl.parsers.rocm.tables import Cells, header_of, rows_of
+from perfctl.parsers.text.doubts import contradictions
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.parsers.text.lines import readable
 from perfctl.parsers.text.sqlite import Database, check_whole, connect, opened
 from perfctl.parsers.text.sqlite_checks import check
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Device, Gap, Kernel, Operation, Report, Summary
+from perfctl.records.report import Copy, Device, Diagnostic, Gap, Kernel, Operation, Report, Summary
 from perfctl.records.sqlite_header import is_sqlite
 
 STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
@@ -96,8 +98,8 @@ def stats_kind(path: Path, names: Iterable[str]) -> str:
     return "hip_api" if listed and all(_API_NAME.match(name) for name in listed) else "kernel"
 
 
-def sums(path: Path, tool: str) -> tuple[str, list[Operation], list[Summary]]:
-    """(kind, operations, further figures) of a file of sums. Raises ReportError."""
+def sums(path: Path, tool: str) -> tuple[str, list[Operation], list[Summary], tuple[Diagnostic, ...]]:
+    """(kind, operations, further figures, what contradicts itself) of a file of sums. Raises ReportError."""
     rows = list(rows_of(path, tool))
     kind = stats_kind(path, (row.text("Name") for row in rows))
     operations, figures = [], []
@@ -110,7 +112,8 @@ def sums(path: Path, tool: str) -> tuple[str, list[Operation], list[Summary]]:
         for column, label in (("MinNs", "Min"), ("MaxNs", "Max"), ("StdDev", "StdDev")):
             if column in row.at and (value := _figure(row, column)) is not None:
                 figures.append(Summary(f"{kind}:{name}:{label}", value, "ns"))
-    return kind, operations, figures
+    said = of_sums(rows, "Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage", "MinNs", "MaxNs")
+    return kind, operations, figures, said
 
 
 def _figure(row: Cells, column: str) -> float | None:
@@ -121,7 +124,7 @@ def _figure(row: Cells, column: str) -> float | None:
 
 
 def _stats(path: Path) -> Report:
-    kind, operations, figures = sums(path, ROCPROF)
+    kind, operations, figures, said = sums(path, ROCPROF)
     what = {"kernel": "kernels", "copy": "copies"}.get(kind, f"{kind.removesuffix('_api').upper()} API calls")
     return Report(
         tool=ROCPROF,
@@ -134,6 +137,7 @@ def _stats(path: Path) -> Report:
             Gap("copy", "not_collected", "the file has only sums by name"),
             Gap("device", "not_available", "the file names no GPU; give it with perfctl ingest --device-name"),
         ),
+        diagnostics=said,
     )
 
 
@@ -253,18 +257,20 @@ def _database(path: Path) -> Report:
         for table in ("OPS", "COPY"):
             for row in _select(database, table, *columns):
                 found.operation(dict(zip(columns, row, strict=True)), row[-1], table == "COPY")
-        damage += tuple(gap for table in ("HIP", "OPS", "COPY") for gap in _other_durations(database, table))
+        doubts = _doubts(database)
     report = found.report(path, "rocprof database")
-    return replace(report, gaps=(*damage, *report.gaps))
+    return replace(report, gaps=(*damage, *report.gaps), diagnostics=doubts)
 
 
-def _other_durations(database: Database, table: str) -> Iterator[Gap]:
-    """A gap where the table's own durations are not from BeginNs to EndNs."""
-    if database.has(table, "DurationNs", "BeginNs", "EndNs"):
-        query = f"SELECT count(*) FROM {table} WHERE DurationNs <> EndNs - BeginNs"
-        if count := database.connection.execute(query).fetchone()[0]:
-            reason = f"{table}: in {count:,} rows DurationNs is not the time from BeginNs to EndNs, which was used"
-            yield Gap("duration", "ambiguous", reason)
+def _doubts(database: Database) -> tuple[Diagnostic, ...]:
+    """Each row has its length beside its begin and end."""
+    found = [database.deleted()]
+    for table in sorted(_TABLES):
+        if database.has(table, "BeginNs", "EndNs", "DurationNs"):
+            query = f'SELECT count(*) FROM "{table}" WHERE EndNs - BeginNs <> DurationNs'
+            (wrong,) = database.connection.execute(query).fetchone()
+            found.append(f"{wrong} rows of {table} do not last from begin to end" if wrong else None)
+    return contradictions([text for text in found if text])
 
 
 def _select(database: Database, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -278,7 +284,8 @@ def _trace(path: Path) -> Report:
     gpus: dict[str, int] = {}
     calls: set[str] = set()
     copies: set[str] = set()
-    waiting: list[tuple[str, dict[str, Any]]] = []
+    waiting: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    times = ChromeTimes()
     for key, event in JsonStream(path, ROCPROF, "traceEvents").members():
         if key != "traceEvents" or not isinstance(event, dict):
             continue
@@ -289,9 +296,12 @@ def _trace(path: Path) -> Report:
                 gpus[process] = int(gpu[1])
             (copies if label == "COPY" else calls if "API" in label else set()).add(process)
         elif event.get("ph") == "X" and isinstance(arguments, dict) and "BeginNs" in arguments:
-            waiting.append((process, arguments))
-    for process, row in waiting:
+            waiting.append((process, event, arguments))
+        elif event.get("cat") == "DataFlow" and event.get("ph") == "t":
+            times.arrow(event.get("id"))
+    for process, event, row in waiting:
         name = row.get("Name")
+        times.event(event, row, process in gpus or process in copies)
         if process in calls:
             found.call(str(name), row.get("BeginNs"), row.get("EndNs"), None, row.get("args"))
         elif process in gpus or process in copies:
@@ -302,4 +312,4 @@ def _trace(path: Path) -> Report:
     reason = "the trace does not say which call started an operation; results.db of the same run does"
     unknown = [Gap("copy.bytes", "not_available", reason)] if report.copies else []
     unknown += [Gap("kernel.grid", "not_available", reason)] if report.kernels else []
-    return replace(report, gaps=(*report.gaps, *unknown))
+    return replace(report, gaps=(*report.gaps, *unknown), diagnostics=times.diagnostics())

@@ -1,11 +1,16 @@
 """Warns about parts of a report that its parser does not know, once per file: formats newer than known are read as far
 as their columns allow. Each parser has a list of what it reads and one of what it knows and skips; anything in neither
-is named in the warning."""
+is named in the warning.
+
+Also says where a report contradicts itself: numbers that should count up, figures that are stated twice, readings that
+should follow each other. Such a report was damaged, edited, or exported in part; its rows are kept as they are."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from perfctl.records.errors import ReportError
@@ -14,6 +19,7 @@ from perfctl.records.report import Diagnostic
 SOURCE = "perfctl parser"
 """Of the diagnostics made here; ``perfctl ingest`` prints the warnings among them."""
 SHOWN, _LINES_SHOWN = 8, 5
+_EXAMPLES = 3
 _LONGEST = 80
 
 
@@ -88,3 +94,96 @@ def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     shown = ", ".join(map(str, lines[:_LINES_SHOWN])) + (", ..." if len(lines) > _LINES_SHOWN else "")
     text = f"{what} begin at line {shown} and were read as one run. If they are separate runs, split the file there"
     return (Diagnostic("warning", SOURCE, text),)
+
+
+LOST = "left out when it was exported, or lost"
+
+
+def numbering(
+    what: str,
+    numbers: Collection[int],
+    *,
+    first: int | None = None,
+    why: str = LOST,
+    ordered: bool = False,
+    gaps: bool = True,
+) -> tuple[Diagnostic, ...]:
+    """Return warnings where ``numbers`` ("IDs of launches"), which count up by 1, leave some out, stand twice or, with
+    ``ordered``, go back. ``first``: the number that a whole report begins with; None where that may be any. Where most are
+    missing, a filter chose the others: then it is a note. ``gaps``: whether missing numbers mean anything."""
+    distinct = sorted(set(numbers))
+    if not distinct:
+        return ()
+    before = distinct[0] - 1 if first is None else min(first, distinct[0]) - 1
+    lost = [(one + 1, two - 1) for one, two in pairwise([before, *distinct]) if gaps and two - one > 1]
+    found = []
+    severity = "warning"
+    if lost:
+        total = sum(two - one + 1 for one, two in lost)
+        severity = "warning" if total < len(distinct) else "info"
+        shown = f"{_listed([_stretch(*ends) for ends in lost])} missing" + (
+            f" ({total:,} in all)" if len(lost) > 1 else ""
+        )
+        found.append(f"{what} {shown}: {why}")
+    if len(distinct) < len(numbers):
+        twice = [number for number, times in Counter(numbers).items() if times > 1]
+        found.append(f"{what} {_listed(list(map(str, twice)))} there more than once: the lines may have been copied")
+    if ordered and len(distinct) == len(numbers) and list(numbers) != distinct:
+        found.append(f"{what} do not count up from line to line: the lines may have been moved")
+    return tuple(Diagnostic(severity, SOURCE, text) for text in found)
+
+
+def _stretch(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """With the verb that follows: "17 is", "3, 5 to 7 are"."""
+    shown = ", ".join(parts[:SHOWN])
+    more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
+    return f"{shown}{more} {'is' if len(parts) == 1 and ' ' not in parts[0] else 'are'}"
+
+
+def contradictions(found: Sequence[str]) -> tuple[Diagnostic, ...]:
+    """Return one warning about figures that contradict each other ("total of gemm 120, but average 12 times 8 calls")."""
+    if not found:
+        return ()
+    shown = "; ".join(map(_whole_shown, found[:_EXAMPLES]))
+    more = f"; and {len(found) - _EXAMPLES} more" if len(found) > _EXAMPLES else ""
+    text = f"figures contradict each other, so the report was damaged or edited: {shown}{more}"
+    return (Diagnostic("warning", SOURCE, text),)
+
+
+def _whole_shown(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:300]).split())
+
+
+_REGULAR, _FEWEST_READINGS = 0.8, 8
+"""Share of intervals near the usual one, and readings, from which a log counts as regular."""
+_NEAR = 0.25
+_PAUSED = "the tool was late or stopped, or lines were lost"
+
+
+def interrupted(times: Sequence[int]) -> tuple[Diagnostic, ...]:
+    """Return warnings about the times (ns) of readings in the order of the file: where they go back, and where readings
+    are missing in a log that is otherwise regular. A pause below 1.75 times the usual interval is none. Times are shown from
+    the first reading on."""
+    steps = [two - one for one, two in pairwise(times)]
+    found = []
+    if back := [at for at, step in enumerate(steps) if step < 0]:
+        place = f"reading {back[0] + 2} of {len(times)}"
+        found.append(f"timestamps go back {len(back)} times, first at {place}: lines were moved, or the clock was set")
+    ahead = sorted(step for step in steps if step > 0)
+    usual = ahead[len(ahead) // 2] if ahead else 0
+    regular = sum(abs(step - usual) <= usual * _NEAR for step in ahead)
+    if len(times) >= _FEWEST_READINGS and usual and regular >= _REGULAR * len(ahead):
+        if again := steps.count(0):
+            found.append(f"{again} readings have the time of the one before: lines stand twice")
+        missing = [(at, round(step / usual) - 1) for at, step in enumerate(steps) if step > usual * (2 - _NEAR)]
+        if missing:
+            total, at = sum(count for _, count in missing), missing[0][0]
+            place = f"between {(times[at] - times[0]) / 1e9:.1f} s and {(times[at + 1] - times[0]) / 1e9:.1f} s"
+            place = place if len(missing) == 1 else f"in {len(missing)} pauses, the first {place}"
+            lost = "1 reading is" if total == 1 else f"{total} readings are"
+            found.append(f"{lost} missing {place} (one is usual every {usual / 1e9:.3g} s): {_PAUSED}")
+    return tuple(Diagnostic("warning", SOURCE, text) for text in found)

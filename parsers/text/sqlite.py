@@ -79,6 +79,11 @@ class Database:
         """How many rows the table, of any name, has."""
         return int(self.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()[0])
 
+    def deleted(self) -> str | None:
+        """What to say where rows were deleted: SQLite keeps their pages, and profilers write a file once."""
+        (pages,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        return f"rows were deleted from the file: {pages:,} of its pages are empty" if pages else None
+
     def column(self, table: str, name: str, default: str = "NULL") -> str:
         """The column for use in SQL, or ``default`` where this version does not have it."""
         return name if self.has(table, name) else default
@@ -219,7 +224,7 @@ class Database:
 
     def ends(self, table: str) -> tuple[Any, Any]:
         """The first and last rowid; None without rows. Two queries: for min and max in one SQLite would scan every row."""
-        query = f"SELECT {{}}(rowid) FROM {table}"
+        query = f"SELECT {{}}(rowid) FROM {quoted(table)}"
         first, last = (self.connection.execute(query.format(end)).fetchone()[0] for end in ("min", "max"))
         return first, last
 

@@ -66,7 +66,11 @@ class ToolText:
         found = []
         if count := self._stray_count:
             shown = "; ".join(f"'{line}'" for line in self._strays)
-            found.append(Diagnostic("info", "perfctl", f"{count} lines are not readings, for example {shown}"))
+            found.append(
+                Diagnostic(
+                    "info", "perfctl", f"{count} of {max(self.line, count)} lines are not readings, for example {shown}"
+                )
+            )
         if count := self._log.cut_rows:
             text = f"{count} lines longer than 4 million characters were left out"
             found.append(Diagnostic("warning", "perfctl", text))

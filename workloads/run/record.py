@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from perfctl.records import checksum
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, Summary
 from perfctl.workloads.run.options import as_flags
@@ -56,7 +57,9 @@ class Record:
         """Write the record as JSON to ``path``, if any; creates its folder. Raises WorkloadError."""
         if path is not None:
             fields = {item.name: _json_value(getattr(self, item.name)) for item in dataclasses.fields(self)}
-            text = json.dumps({"perfctl_workload_record": 1, **fields}, indent=1, allow_nan=False)
+            record = {"perfctl_workload_record": 1, **fields}
+            record[checksum.FIELD] = checksum.of_json(record)
+            text = json.dumps(record, indent=1, allow_nan=False)
             with writing(path, "record") as part:
                 part.write_text(text + "\n")
 

@@ -21,6 +21,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.sampling.nvml import GpuReading, Nvml, NvmlMissing, SmiLog
+from perfctl.records import checksum
 
 SCAN_S = 0.1
 """Shortest time between two scans for new processes of the run."""
@@ -167,11 +168,13 @@ def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[s
     gpus, log = (None, reader) if isinstance(reader, SmiLog) else (reader, None)
     try:
         file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {wanted.every_s:g}\n")
-        count = _rounds(wanted.every_s, load, gpus, ended, file)
+        rows = _Rows(file)
+        count = _rounds(wanted.every_s, load, gpus, ended, rows)
     finally:
         if reader is not None:
             reader.close()
     notes: dict[str, object] = {"readings": count, "cost_ns": time.thread_time_ns()}
+    notes |= {"rows": rows.count - 1, checksum.FIELD: rows.checksum}
     if gpus is not None:
         notes |= {f"missing {quantity}": " ".join(reason.split()) for quantity, reason in gpus.problems.items()}
     if log is not None and log.first_ns is not None:
@@ -179,7 +182,23 @@ def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[s
     file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
 
 
-def _rounds(every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: IO[str]) -> int:
+class _Rows:
+    """Writes lines, counts them, and makes their checksum, by which a reader notices that some are missing or changed."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self.count, self.checksum = 0, "0"
+
+    def write(self, line: str) -> None:
+        self._file.write(line)
+        self.count += 1
+        self.checksum = checksum.of_text(line, self.checksum)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _rounds(every_s: float, load: HostLoad, gpus: Nvml | None, ended: threading.Event, file: _Rows) -> int:
     """Number of readings written until the run ended."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -139,7 +139,7 @@ def test_a_row_counts_with_a_gpu_and_a_moment_between_1990_and_2200(
     report = read(tmp_path, f"{text}{gpu},{moment},gpu_temp,50\n")
     found = {(sample.at_ns, sample.device_index, sample.temperature_c) for sample in report.samples}
     assert found == {(FIRST, 7, 40)} | ({(int(moment) * 1000, int(gpu), 50)} if counts else set())
-    assert any("1 lines are not readings" in entry.text for entry in report.diagnostics) is not counts
+    assert any("1 of 3 lines are not readings" in entry.text for entry in report.diagnostics) is not counts
 
 
 def test_a_round_of_the_text_form_begins_with_the_first_gpu_that_is_there_already(tmp_path: Path) -> None:
@@ -147,7 +147,9 @@ def test_a_round_of_the_text_form_begins_with_the_first_gpu_that_is_there_alread
     report = read(tmp_path, f"GPU 0 5\n#Entity POWER\nID W\n{rows}\n#Entity POWER\nGPU 2\nGPU 2 N/A\n")
     found = [(sample.at_ns, sample.device_index, sample.power_w) for sample in report.samples]
     assert found == [(0, 1, 10), (0, 0, 20), (1, 0, 30), (1, 1, 40), (1, 2, 50), (2, 1, 60), (2, 2, None)]
-    assert any("2 lines are not readings, for example 'GPU 0 5'; 'GPU 2'" in entry.text for entry in report.diagnostics)
+    assert any(
+        "2 of 13 lines are not readings, for example 'GPU 0 5'; 'GPU 2'" in entry.text for entry in report.diagnostics
+    )
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
         text.stray(line)
     shown = f"'one?2'; '{'x' * 160}'; 'b?ad'; 'four'; 'five'"
-    assert text.diagnostics() == [Diagnostic("info", "perfctl", f"6 lines are not readings, for example {shown}")]
+    assert text.diagnostics() == [Diagnostic("info", "perfctl", f"6 of 6 lines are not readings, for example {shown}")]
 
 
 def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_pa
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
     assert text.ends_whole
-    assert "1 lines are not readings, for example 'b?'" in text.diagnostics()[0].text
+    assert "1 of 4 lines are not readings, for example 'b?'" in text.diagnostics()[0].text
     (tmp_path / "log.txt").write_bytes(b"a\nb")
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a", "b"]

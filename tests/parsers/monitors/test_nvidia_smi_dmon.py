@@ -64,7 +64,7 @@ def test_rows_of_another_width_or_without_a_gpu_are_set_aside(tmp_path: Path) ->
     text = "0 1\n# gpu sm fb\n# Idx % MB\n99999 1 2\n100000 1 2\nx 1 2\n0 1\n0 1 2 3\n# remark\n\n0 1 -\n"
     report = read(tmp_path, text)
     assert placed(report) == [(0, 99999), (1, 0)]
-    assert "5 lines are not readings" in " ".join(entry.text for entry in report.diagnostics)
+    assert "5 of 11 lines are not readings" in " ".join(entry.text for entry in report.diagnostics)
     with pytest.raises(ReportError, match="header of dmon or pmon has no complete row below it"):
         read(tmp_path, "# gpu sm fb\n0 1\n")
 

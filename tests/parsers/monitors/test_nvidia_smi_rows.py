@@ -127,14 +127,14 @@ def test_the_rounds_of_a_header_are_counted_even_where_a_device_is_missing_from_
 def test_a_row_that_does_not_fit_its_header_is_set_aside(tmp_path: Path) -> None:
     report = read(tmp_path, "index, utilization.gpu [%]\n0, 1 %\n0, 1 %, 7\n5\n\n1, 2 %\n")
     assert placed(report) == [(0, 0), (0, 1)]
-    assert "2 lines are not readings, for example '0, 1 %, 7'; '5'" in said(report, "info")
+    assert "2 of 6 lines are not readings, for example '0, 1 %, 7'; '5'" in said(report, "info")
 
 
 def test_rows_above_the_first_header_are_of_its_kind_or_set_aside(tmp_path: Path) -> None:
     header = "utilization.gpu [%], memory.used [MiB]\n"
     report = read(tmp_path, f"1 %, 5 MiB, 31.5 W\n2 %, 6 MiB, 7 W\n{header}3 %, 7 MiB\n")
     assert [(sample.gpu_utilisation, sample.memory_used_bytes) for sample in report.samples] == [(0.03, 7 * MIB)]
-    assert "2 lines are not readings, for example '1 %, 5 MiB, 31.5 W'; '2 %, 6 MiB, 7 W'" in said(report, "info")
+    assert "2 of 4 lines are not readings, for example '1 %, 5 MiB, 31.5 W'; '2 %, 6 MiB, 7 W'" in said(report, "info")
     taken = read(tmp_path, f"1 %, 5 MiB\n{header}3 %, 7 MiB\n")
     assert [sample.gpu_utilisation for sample in taken.samples] == [0.01, 0.03]
 
@@ -146,8 +146,9 @@ def test_rows_without_a_header_are_as_wide_as_the_first(tmp_path: Path) -> None:
     )
     report = read(tmp_path, rows)
     assert [sample.gpu_utilisation for sample in report.samples] == [0.01, 0.03, 0.05]
-    assert "3 lines are not readings, for example '2 %, 6 MiB'; '4 %, 8 MiB, 9 MiB, 24, 3 W, 1 %'; 'Epoch 1'" in said(
-        report, "info"
+    assert (
+        "3 of 6 lines are not readings, for example '2 %, 6 MiB'; '4 %, 8 MiB, 9 MiB, 24, 3 W, 1 %'; 'Epoch 1'"
+        in said(report, "info")
     )
 
 

@@ -1,0 +1,55 @@
+"""What a Kineto trace states more than once: its operations count up in "External id" and "Ev Idx", and each launch on the GPU
+has the correlation of its call. Looks at what was collected, not at events again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfctl.parsers.kineto.events import Events
+from perfctl.parsers.text.doubts import contradictions
+from perfctl.records.report import Diagnostic, Gap
+
+
+def doubts(events: Events) -> Iterator[Diagnostic]:
+    """A warning about operations that are missing, or stand in the trace with the number of another one."""
+    found = []
+    if lost := _lost(events):
+        found.append(f"{lost:,} operations or ranges are missing: their numbers are left out")
+    shared = sum(index < 0 for index in events.by_external.values())
+    if shared and shared * _RARE < len(events.by_external):
+        found.append(f"{shared:,} External ids stand at several operations")
+    yield from contradictions(found)
+
+
+_RARE = 100
+"""In 2021 to 2023 some traces numbered operations and ranges of each thread anew: then far more ids are shared."""
+
+
+def _lost(events: Events) -> int:
+    """How many operations and ranges are surely missing.
+
+    They have consecutive External ids, and consecutive indices where no Python function or allocation counts along. Traces
+    of several processes or that a program filtered leave numbers out of one of them; none that was seen leaves them out of
+    both (2021 to 2025).
+    """
+    ids = events.by_external
+    known = []
+    if len(ids) > 1:
+        known.append(max(ids) - min(ids) + 1 - len(ids))
+    if events.indices and not events.functions.names and not events.memory and not _has_functions(events):
+        known.append(events.last_index + 1 - events.indices)
+    return max(0, min(known, default=0))
+
+
+def _has_functions(events: Events) -> bool:
+    return any(category == "python_function" for category, _ in events.api)
+
+
+def launches_without_work(events: Events) -> Iterator[Gap]:
+    """A gap where calls launched kernels that the trace does not have; several kernels of a graph have one call."""
+    calls = events.calls
+    launched = {event.correlation for event in events.kernels if event.correlation in calls}
+    missing = events.launches - len(launched)
+    if launched and missing > 0:
+        reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
+        yield Gap("kernel", "not_available", f"{reason}: captured into a graph, ended after the profiler did, or lost")

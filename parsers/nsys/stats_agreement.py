@@ -1,0 +1,81 @@
+"""What the tables of ``nsys stats`` say twice: each row's total, average, calls, least, median and largest, and its share of
+the table. Where these contradict each other the file was damaged, edited or cut; its rows are read as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perfctl.parsers.nsys.stats_columns import COUNTS, NAMES
+from perfctl.parsers.nsys.stats_rows import Cells
+from perfctl.parsers.text.numbers import DecimalStyle
+
+_TOTALS = ("Total Time", "Total")
+_ORDER = (("Min", "Med"), ("Med", "Max"), ("Min", "Avg"), ("Avg", "Max"), ("Min", "Max"))
+_OF_WHOLE_TABLE = 100.0
+_SHARE_DECIMALS = 0.05
+"""A share is printed with one decimal."""
+
+
+def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
+    """Yield one text for each figure of a table of sums that does not agree with the others of its row or table."""
+    seen: set[tuple[str, ...]] = set()
+    totals, shares = list[float](), list[float]()
+    for row in read:
+        name = f"{report}: {row.text(*NAMES)[:80]}"
+        cells = tuple(row.row)
+        if cells in seen:
+            yield f"{name}: the row stands twice"
+        seen.add(cells)
+        yield from _of_row(name, row)
+        share, total = row.number("Time"), row.number("Total Time")
+        if share is not None and total is not None:
+            shares.append(float(share))
+            totals.append(float(total))
+    if shares and len(shares) == len(read):
+        yield from _of_table(report, shares, totals)
+
+
+def _of_row(name: str, row: Cells) -> Iterator[str]:
+    calls, total, average = row.number(*COUNTS), row.number(*_TOTALS), row.number("Avg")
+    if calls is not None and total is not None and average is not None:
+        slack = _rounded(row, *_TOTALS) + _rounded(row, "Avg") * max(1.0, float(calls))
+        if abs(float(total) - float(average) * float(calls)) > slack:
+            yield f"{name}: {_of(row, *COUNTS)} calls of {_of(row, 'Avg')} each, but {_of(row, *_TOTALS)} in all"
+    for low, high in _ORDER:
+        less, more = row.number(low), row.number(high)
+        if (
+            less is not None
+            and more is not None
+            and float(less) - float(more) > _rounded(row, low) + _rounded(row, high)
+        ):
+            yield f"{name}: {low} {_of(row, low)} is more than {high} {_of(row, high)}"
+    if calls == 0:
+        yield f"{name}: it was called 0 times"
+
+
+def _of_table(report: str, shares: Sequence[float], totals: Sequence[float]) -> Iterator[str]:
+    every, whole = sum(totals), sum(shares)
+    if abs(whole - _OF_WHOLE_TABLE) > _SHARE_DECIMALS * (len(shares) + 1):
+        yield f"{report}: its shares add up to {whole:.1f} %, not 100 %: rows are missing or stand twice"
+        return
+    wrong = [
+        at for at, (share, total) in enumerate(zip(shares, totals, strict=True))
+        if every and abs(share - 100 * total / every) > 2 * _SHARE_DECIMALS
+    ]  # fmt: skip
+    if wrong:
+        yield f"{report}: the shares of {len(wrong)} of its {len(shares)} rows are not those of their times"
+
+
+def _of(row: Cells, *labels: str) -> str:
+    return row.text(*labels)
+
+
+def _rounded(row: Cells, *labels: str) -> float:
+    """By how much a printed figure may be wrong, in its base unit: the last digit that is shown, whole ones up to 2021."""
+    text = row.text(*labels)
+    at = next((row.shape.at[label] for label in labels if label in row.shape.at), None)
+    unit = None if at is None else row.shape.columns[at].unit
+    mark = "," if row.shape.style is DecimalStyle.COMMA else "."
+    decimals = len(text.rpartition(mark)[2]) if mark in text else 0
+    scale = float(unit.scale if unit else 1)
+    return 1.01 * scale * 10.0**-decimals

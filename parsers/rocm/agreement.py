@@ -1,0 +1,176 @@
+"""What AMD's reports say more than once: numbers of launches, names beside numbers of kernels, sums beside means, times in two
+units. Where these disagree the report was damaged, edited or filtered; its rows are read as they are."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from perfctl.parsers.rocm.records import exact, whole
+from perfctl.parsers.rocm.tables import Cells
+from perfctl.parsers.text.doubts import contradictions, numbering
+from perfctl.records.report import Diagnostic
+
+_FILTERED = "left out by a filter of the profiler, or lost"
+_ALL, _LAST_DIGIT, _MOST_DECIMALS = 100.0, 0.6, 5
+"""Percentages add up to the first; by how much of their last printed digit, and of at most so many, each may be off."""
+
+
+class Repeats:
+    """What a trace says more than once of its launches: numbers of kernels with their names, and times in order."""
+
+    def __init__(self) -> None:
+        self.dispatches: list[int] = []
+        self._names: dict[str, str] = {}
+        self._other_names: dict[str, str] = {}
+        self._backwards = 0
+        self._sets: dict[int, list[str]] = {}
+
+    def launch(self, dispatch: str, number: str, name: str, begin: str, end: str) -> None:
+        """One launch of the kernel with that number; texts as printed."""
+        if (found := whole(dispatch)) is not None:
+            self.dispatches.append(found)
+        if number and self._names.setdefault(number, name) != name:
+            self._other_names.setdefault(number, name)
+        start, stop = whole(begin), whole(end)
+        self._backwards += start is not None and stop is not None and stop < start
+
+    def counter(self, launch: int, name: str) -> None:
+        """A counter of a launch (its number from 0)."""
+        try:
+            self._sets[launch].append(name)
+        except KeyError:
+            self._sets[launch] = [name]
+
+    def diagnostics(self, *, ordered: bool) -> Iterator[Diagnostic]:
+        """``ordered``: the file has its launches in the order of their numbers, as files of counters do."""
+        yield from numbering("launches with the dispatch IDs", self.dispatches, why=_FILTERED, ordered=ordered)
+        found = [
+            f"kernel {number} is called {self._names[number][:80]}, and {other[:80]}"
+            for number, other in self._other_names.items()
+        ]
+        if self._backwards:
+            found.append(f"{self._backwards} launches end before they begin")
+        yield from contradictions([*found, *self._uneven()])
+
+    def _uneven(self) -> Iterator[str]:
+        """Launches with other counters than most; rocprofv3 reads the same ones of each."""
+        usual = Tally(tuple(names) for names in self._sets.values()).most_common(1)
+        for launch, names in self._sets.items():
+            if tuple(names) != usual[0][0] and usual[0][1] > 1:
+                yield f"launch {launch} has {len(names)} values of counters, the others {len(usual[0][0])}, or in another order"
+
+
+def sums_disagree(name: str, calls: float | None, total: float | None, mean: float | None, low: float | None,
+                  high: float | None) -> Iterator[str]:  # fmt: skip
+    """What to say of a row of sums (ns) whose figures do not agree; None: the file does not state it. Means are printed
+    whole or with a fraction."""
+    if (
+        calls is not None
+        and total is not None
+        and mean is not None
+        and abs(calls * mean - total) > calls + 1e-6 * total
+    ):
+        yield f"{name[:80]}: {calls:,.0f} calls of {mean:,.1f} ns each, but {total:,.1f} ns in all"
+    known = [value for value in (low, mean, high) if value is not None]
+    if any(one > two + 1 for one, two in pairwise(known)):
+        yield f"{name[:80]}: its least, mean and largest time are not in this order"
+    if calls is not None and calls <= 0:
+        yield f"{name[:80]}: it was called {calls:,.0f} times"
+
+
+def shares_disagree(shares: Sequence[float | None], totals: Sequence[float], decimals: int) -> Iterator[str]:
+    """The same of the percentages of a table, which add up to 100; each is printed with at most so many ``decimals``."""
+    known = [share for share in shares if share is not None]
+    if not known or len(known) < len(shares):
+        return
+    slack = _LAST_DIGIT * 10.0 ** -min(decimals, _MOST_DECIMALS)
+    if abs(sum(known) - _ALL) > slack * (1 + len(known)):
+        yield f"the percentages add up to {sum(known):.6g}: rows are missing or stand twice"
+    elif any(
+        abs(share * sum(totals) / _ALL - total) > max(slack, 1e-3) / _ALL * sum(totals)
+        for share, total in zip(known, totals, strict=True)
+    ):
+        yield "percentages are not those of the times"
+
+
+def of_sums(
+    rows: Sequence[Cells], name: str, calls: str, total: str, mean: str, share: str, low: str = "", high: str = ""
+) -> tuple[Diagnostic, ...]:
+    """One warning about a table of sums, given the names of its columns; rows that stand twice included."""
+    found = list[str]()
+    shares, totals = list[float | None](), list[float]()
+    seen: Tally[tuple[str, ...]] = Tally(tuple(row.row) for row in rows)
+    found += [f"{cells[0][:80]}: the row stands {times} times" for cells, times in seen.items() if times > 1]
+    for row in rows:
+        count, whole_time, average, least, largest, part = (
+            _number(row, column) for column in (calls, total, mean, low, high, share)
+        )
+        found += sums_disagree(row.text(name), count, whole_time, average, least, largest)
+        shares.append(part)
+        totals.append(whole_time or 0.0)
+    decimals = max((len(row.text(share).partition(".")[2]) for row in rows), default=0)
+    return contradictions([*found, *shares_disagree(shares, totals, decimals)])
+
+
+def _number(row: Cells, column: str) -> float | None:
+    value = exact(row.text(column)) if column else None
+    return None if value is None else float(value)
+
+
+def of_joined(rows: Iterable[Cells], ids: tuple[str, ...], again: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Warnings about a wide table of launches that joins several passes. ``again``: column that repeats another -> that."""
+    numbers = list[int]()
+    differ: Tally[str] = Tally()
+    backwards = 0
+    for row in rows:
+        if (number := whole(row.text(*ids))) is not None:
+            numbers.append(number)
+        differ.update(more for more, first in again.items() if row.text(more) != row.text(first))
+        start, stop = whole(row.text("Start_Timestamp", "BeginNs")), whole(row.text("End_Timestamp", "EndNs"))
+        backwards += start is not None and stop is not None and stop < start
+    found = [f"{more} differs from {again[more]} in {times} launches" for more, times in differ.items()]
+    found += [f"{backwards} launches end before they begin"] if backwards else []
+    return (*numbering("launches with the dispatch IDs", numbers, ordered=True), *contradictions(found))
+
+
+class ChromeTimes:
+    """The events of rocprof's trace state each time twice: ns in their arguments, and cut to microseconds."""
+
+    def __init__(self) -> None:
+        self._wrong: list[str] = []
+        self._arrows: set[object] = set()
+        self._operations = 0
+
+    def event(self, event: Mapping[str, Any], arguments: Mapping[str, Any], operation: bool) -> None:
+        """``operation``: of a GPU, at which an arrow ends."""
+        self._operations += operation
+        begin, end = whole(arguments.get("BeginNs")), whole(arguments.get("EndNs"))
+        if begin is None or end is None:
+            return
+        name = str(event.get("name"))[:80]
+        stated = whole(event.get("ts")), whole(event.get("dur")), whole(arguments.get("DurationNs"))
+        known = (
+            begin // 1000,
+            max(1, (end - begin) // 1000),
+            end - begin,
+        )  # rocprof writes 1 for less than a microsecond
+        if any(one is not None and one != two for one, two in zip(stated, known, strict=True)):
+            self._wrong.append(
+                f"{name}: it begins at {begin} ns and ends at {end} ns, but ts, dur or DurationNs say otherwise"
+            )
+        if arguments.get("Name") != event.get("name"):
+            self._wrong.append(f"{name} is called {str(arguments.get('Name'))[:80]} in its arguments")
+
+    def arrow(self, number: object) -> None:
+        """An arrow that ends at an operation of a GPU."""
+        self._arrows.add(str(number))
+
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        if self._arrows and len(self._arrows) != self._operations:
+            self._wrong.append(
+                f"{len(self._arrows)} arrows end at operations of GPUs, of which there are {self._operations}"
+            )
+        return contradictions(self._wrong)

@@ -1,0 +1,208 @@
+"""What reports of ncu, rocprof, DLProf and torch say twice of launches and operations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfctl import parsers
+from perfctl.records.report import Report
+from tests.parsers import kineto_trace as trace
+from tests.parsers.ncu_csv_writer import METRIC, line
+from tests.parsers.ncu_csv_writer import read as read_ncu
+
+LONG = ["ID", "Process ID", "Kernel Name", "Grid Size", "Section Name", *METRIC]
+METRICS = ("Duration", "Registers Per Thread", "Grid Size")
+GRID = "(4, 2, 1)"
+
+
+def warnings(report: Report) -> str:
+    return " | ".join(said.text for said in report.diagnostics if said.severity == "warning")
+
+
+def ncu_rows(launches: int) -> list[str]:
+    """Each launch has three metrics; the grid has 4 x 2 x 1 blocks."""
+    values = ("10", "32", str(4 * 2 * 1))
+    return [
+        line(launch, 42, "gemm", GRID, "S", name, "", value)
+        for launch in range(launches)
+        for name, value in zip(METRICS, values, strict=True)
+    ]
+
+
+def ncu(folder: Path, rows: list[str]) -> str:
+    return warnings(read_ncu(folder, line(*LONG), *rows))
+
+
+def test_launches_that_a_csv_of_ncu_leaves_out_are_named(tmp_path: Path) -> None:
+    rows = ncu_rows(6)
+    assert ncu(tmp_path, rows) == ""
+    per = len(METRICS)
+    assert "launches with the IDs 2 to 3 are missing" in ncu(tmp_path, rows[: 2 * per] + rows[4 * per :])
+    assert "launches with the IDs 0 is missing" in ncu(tmp_path, rows[per:])
+
+
+def test_a_launch_that_lacks_a_metric_of_the_others_is_named(tmp_path: Path) -> None:
+    rows = ncu_rows(4)
+    del rows[1]
+    assert "launch 0 of gemm lacks the metric Registers Per Thread" in ncu(tmp_path, rows)
+
+
+def test_a_metric_that_stands_twice_in_one_section_is_said(tmp_path: Path) -> None:
+    rows = ncu_rows(4)
+    assert "launch 1 of gemm states a metric twice" in ncu(tmp_path, [*rows[:4], rows[3], *rows[4:]])
+
+
+def test_a_grid_that_is_not_that_of_the_metric_is_said(tmp_path: Path) -> None:
+    rows = [row.replace(GRID, "(4, 3, 1)") if row.startswith('"2"') else row for row in ncu_rows(4)]
+    assert "launch 2 has a grid of 4 x 3 x 1 and 8 blocks" in ncu(tmp_path, rows)
+
+
+JOINED = (
+    "Dispatch_ID,Kernel_Name,GPU_ID,Grid_Size,Workgroup_Size,SQ_WAVES,Kernel_Name_1,Start_Timestamp,End_Timestamp\n"
+)
+
+
+def test_rows_of_rocprof_compute_are_numbered_and_repeat_their_names(tmp_path: Path) -> None:
+    rows = [f"{number},mul,0,1024,256,16,mul,{100 * number + 1},{100 * number + 51}\n" for number in range(4)]
+    path = tmp_path / "pmc_perf.csv"
+
+    def said(*lines: str) -> str:
+        path.write_text(JOINED + "".join(lines))
+        return warnings(parsers.parse(path))
+
+    assert said(*rows) == ""
+    assert "dispatch IDs 1 is missing" in said(rows[0], *rows[2:])
+    assert "do not count up" in said(rows[1], rows[0], *rows[2:])
+    assert "Kernel_Name_1 differs from Kernel_Name in 1 launches" in said(
+        rows[0].replace("16,mul", "16,mal"), *rows[1:]
+    )
+
+
+SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["a(),2,300,150,75.0", "b(),4,100,25,25.0"], ""),
+        (["a(),3,300,150,75.0", "b(),4,100,25,25.0"], "a(): 3 calls of 150.0 ns each, but 300.0 ns in all"),
+        (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
+        (["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"], "b(): the row stands 2 times"),
+    ],
+)
+def test_sums_of_rocprof_agree(tmp_path: Path, rows: list[str], said: str) -> None:
+    path = tmp_path / "results.stats.csv"
+    path.write_text(SUMS + "".join(f"{row}\n" for row in rows))
+    found = warnings(parsers.parse(path))
+    assert said in found if said else found == ""
+
+
+V3 = "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Kernel_Id,Kernel_Name,Counter_Name,Counter_Value\n"
+
+
+def test_launches_of_rocprofv3_have_the_same_counters_and_one_name_a_number(tmp_path: Path) -> None:
+    rows = [
+        f"{launch},{launch},Agent 1,1,7,5,mul,{name},1\n" for launch in range(1, 5) for name in ("SQ_WAVES", "SQ_BUSY")
+    ]
+    path = tmp_path / "a_counter_collection.csv"
+
+    def said(*lines: str) -> str:
+        path.write_text(V3 + "".join(lines))
+        return warnings(parsers.parse(path))
+
+    assert said(*rows) == ""
+    assert "dispatch IDs 2 is missing" in said(*rows[:2], *rows[4:])
+    assert "launch 2 has 1 values of counters, the others 2" in said(*rows[:4], *rows[5:])
+    assert "kernel 5 is called mul, and mal" in said(rows[0], rows[1], rows[2].replace("mul", "mal"), *rows[3:])
+
+
+SUMMARY = """System Config
+GPU Count,1
+GPU Name(s),A GPU
+DLProf Version,v1.8.0
+
+Summary Report
+Wall Clock Time (ns),100
+GPU Utilization %,1.0
+
+Iterations
+Total Iterations,9
+Aggregated Iterations,3
+Start Iteration,2
+Stop Iteration,4
+
+All Kernels
+,GPU Time (ns),CPU Time (ns),# Kernels
+All kernels,60,600,6
+Kernels using TC,10,100,1
+Memory,20,200,2
+All other kernels,30,300,3
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "", ""),
+        ("Memory,20", "Memory,26", f"All kernels: GPU Time (ns) is 60, its parts add up to {10 + 26 + 30}"),
+        ("Memory,20,200,2\n", "", "its parts add up to"),
+        ("Stop Iteration,4", "Stop Iteration,5", "3 aggregated iterations, but from 2 to 5"),
+        ("Total Iterations,9", "Total Iterations,9\nTotal Iterations,9", "the line 'total iterations' stands 2 times"),
+        ("GPU Count,1\n", "", "the line 'gpu count' is missing"),
+    ],
+)
+def test_a_summary_of_dlprof_adds_up(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "dlprof_summary.csv"
+    path.write_text(SUMMARY.replace(old, new, 1) if old else SUMMARY)
+    found = warnings(parsers.parse(path))
+    assert said in found if said else found == ""
+
+
+def test_totals_of_dlprof_are_multiples_of_their_means(tmp_path: Path) -> None:
+    head = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total CPU Time (ns),Avg. CPU Time (ns),Total GPU Time (ns)\n"
+    path = tmp_path / "dlprof_op_type.csv"
+    path.write_text(f"{head}conv,1,3,9000,3000.0,1\n")
+    assert warnings(parsers.parse(path)) == ""
+    path.write_text(f"{head}conv,1,3,9900,3000.0,1\n")
+    assert "9,900 in all, which is no multiple of the mean 3,000.0" in warnings(parsers.parse(path))
+
+
+def operations(*numbers: int, **more: object) -> list[trace.Event]:
+    found = [trace.operation("aten::mm", 10 * number, 5, number) for number in numbers]
+    for number, event in zip(numbers, found, strict=True):
+        event["args"]["Ev Idx"] = number - 1
+    return found
+
+
+def test_operations_that_are_missing_from_a_trace_are_counted(tmp_path: Path) -> None:
+    assert warnings(trace.read(tmp_path, *operations(1, 2, 3, 4, 5))) == ""
+    assert "2 operations or ranges are missing" in warnings(trace.read(tmp_path, *operations(1, 2, 5)))
+
+
+def test_numbers_left_out_of_one_sequence_alone_are_usual(tmp_path: Path) -> None:
+    events = operations(1, 2, 30)
+    events[-1]["args"]["Ev Idx"] = 2
+    assert warnings(trace.read(tmp_path, *events)) == ""
+
+
+def test_launch_calls_without_a_kernel_are_counted(tmp_path: Path) -> None:
+    calls = [trace.launch(10 * number, number) for number in (1, 2, 3)]
+    kernels = [trace.kernel("gemm", 10 * number + 2, 5, correlation=number) for number in (1, 2, 3)]
+    whole, less = (trace.read(tmp_path, *calls, *some) for some in (kernels, kernels[1:]))
+    assert not [gap for gap in whole.gaps if "launch calls" in gap.reason]
+    (said,) = [gap.reason for gap in less.gaps if "launch calls" in gap.reason]
+    assert said.startswith("1 of 3 launch calls have no kernel in the trace")
+
+
+def test_times_of_rocprof_s_trace_agree_in_both_units(tmp_path: Path) -> None:
+    args = {"BeginNs": "5000", "EndNs": "9000", "DurationNs": "4000", "Name": "mul", "dev-id": "0"}
+    gpu = {"ph": "M", "name": "process_name", "pid": 6, "args": {"name": "GPU0"}}
+    event = {"ph": "X", "name": "mul", "pid": 6, "tid": 0, "ts": "5", "dur": "4", "args": args}
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"traceEvents": [gpu, event]}))
+    assert warnings(parsers.parse(path)) == ""
+    path.write_text(json.dumps({"traceEvents": [gpu, event | {"args": args | {"EndNs": "9100"}}]}))
+    assert "mul: it begins at 5000 ns and ends at 9100 ns" in warnings(parsers.parse(path))

@@ -1,0 +1,107 @@
+"""What nsys says twice: sums in tables of nsys stats; row numbers, names and calls in SQLite exports."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perfctl.parsers import parse
+from perfctl.records.report import Report
+from tests.parsers.nsys_builder import NsysBuilder, gap
+from tests.parsers.nsys_stats_read import SUM, read
+from tests.parsers.nsys_stats_writer import csv_table, processing
+
+ROWS = [
+    ["75.0", "300", "2", "150.0", "150.0", "100", "200", "70.7", "gemm"],
+    ["25.0", "100", "4", "25.0", "25.0", "20", "30", "4.1", "relu"],
+]
+SHARE, TOTAL, CALLS, MEAN, MEDIAN, LEAST, LARGEST = range(7)
+
+
+def contradiction(report: Report) -> str:
+    return " ".join(said.text for said in report.diagnostics if "contradict" in said.text)
+
+
+def stats(folder: Path, rows: list[list[str]]) -> str:
+    return contradiction(read(folder, processing("cuda_gpu_kern_sum") + csv_table(SUM, rows)))
+
+
+def changed(column: int, text: str) -> list[list[str]]:
+    return [[*ROWS[0][:column], text, *ROWS[0][column + 1 :]], ROWS[1]]
+
+
+def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
+    assert stats(tmp_path, ROWS) == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (changed(TOTAL, "800"), "gemm: 2 calls of 150.0 each, but 800 in all"),
+        (changed(CALLS, "3"), "gemm: 3 calls of 150.0 each, but 300 in all"),
+        (changed(MEAN, "190.0"), "2 calls of 190.0 each"),
+        (changed(MEDIAN, "250.0"), "gemm: Med 250.0 is more than Max 200"),
+        (changed(LEAST, "160"), "gemm: Min 160 is more than Med 150.0"),
+        (changed(SHARE, "15.0"), "shares add up to 40.0 %, not 100 %"),
+        (ROWS[:1], "shares add up to 75.0 %"),
+        ([*ROWS, ROWS[1]], "relu: the row stands twice"),
+        ([["25.0", *ROWS[0][1:]], ["75.0", *ROWS[1][1:]]], "the shares of 2 of its 2 rows"),
+    ],
+)
+def test_a_figure_of_a_table_that_does_not_fit_the_others_is_said(
+    tmp_path: Path, rows: list[list[str]], said: str
+) -> None:
+    assert said in stats(tmp_path, rows)
+
+
+def export(folder: Path) -> Path:
+    """Six launches of one kernel."""
+    builder = NsysBuilder()
+    for at in range(6):
+        builder.launch(1000 * (at + 1))
+    return builder.write(folder / "report.sqlite")
+
+
+def damaged(folder: Path, *statements: str) -> Report:
+    path = export(folder)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return parse(path)
+
+
+def test_an_undamaged_export_is_not_doubted(tmp_path: Path) -> None:
+    assert contradiction(damaged(tmp_path)) == ""
+
+
+def test_rows_that_are_missing_between_others_are_counted(tmp_path: Path) -> None:
+    found = damaged(tmp_path, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid IN (2, 3)")
+    said = gap(found, "table:CUPTI_ACTIVITY_KIND_KERNEL")
+    assert "4 rows are there, and their numbers go from 1 to 6: missing are 2 to 3" in said
+    assert len(list(found.kernels)) == 6 - 2, "the rest is read"
+
+
+def test_kernels_that_are_missing_at_the_end_have_calls_without_kernels(tmp_path: Path) -> None:
+    calls = "SELECT nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+    rename = f"UPDATE StringIds SET value = 'cudaLaunchKernel_v7000' WHERE id IN ({calls})"
+    found = damaged(tmp_path, rename, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > 4")
+    assert "2 of 6 launch calls have no kernel" in gap(found, "kernel")
+
+
+def test_a_name_without_its_text_is_said(tmp_path: Path) -> None:
+    found = damaged(
+        tmp_path, "DELETE FROM StringIds WHERE id IN (SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL)"
+    )
+    assert "names of kernels or calls are not in StringIds" in contradiction(found)
+
+
+def test_a_kernel_that_ends_before_it_begins_or_begins_before_the_capture_is_said(tmp_path: Path) -> None:
+    found = damaged(tmp_path, 'UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "end" = start - 7 WHERE rowid = 2')
+    assert "1 kernels end before they begin" in contradiction(found)
+    other = tmp_path / "other"
+    other.mkdir()
+    found = damaged(other, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -9 WHERE rowid = 1")
+    assert "begins 9 ns before the capture" in contradiction(found)

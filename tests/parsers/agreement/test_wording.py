@@ -1,0 +1,58 @@
+"""How numbers that are missing, readings that pause, and figures that disagree are said."""
+
+from __future__ import annotations
+
+from perfctl.parsers.text.doubts import contradictions, interrupted, numbering
+
+SECOND = 10**9
+
+
+def texts(found: object) -> str:
+    return " | ".join(said.text for said in found)  # type: ignore[attr-defined]
+
+
+def test_numbers_that_are_left_out_are_named_as_stretches() -> None:
+    numbers = [*range(17), *range(20, 25), 26]
+    said = texts(numbering("launches with the IDs", numbers, first=0))
+    assert said.startswith("launches with the IDs 17 to 19, 25 are missing (4 in all): left out when it was exported")
+
+
+def test_the_first_numbers_count_as_missing_only_where_a_report_begins_with_a_known_one() -> None:
+    assert texts(numbering("IDs", [2, 3], first=0)).startswith("IDs 0 to 1 are missing")
+    assert numbering("IDs", [2, 3]) == numbering("IDs", []) == numbering("IDs", range(9), first=0, ordered=True) == ()
+
+
+def test_a_number_that_stands_twice_or_goes_back_is_said() -> None:
+    assert "IDs 1 is there more than once" in texts(numbering("IDs", [0, 1, 1, 2]))
+    assert "do not count up" in texts(numbering("IDs", [0, 2, 1], ordered=True))
+    assert numbering("IDs", [0, 2, 1]) == numbering("IDs", [5, 90], gaps=False) == ()
+
+
+def test_where_most_numbers_are_missing_a_filter_chose_the_others() -> None:
+    assert [said.severity for said in numbering("IDs", [1, 50])] == ["info"]
+    assert [said.severity for said in numbering("IDs", [1, 2, 4])] == ["warning"]
+
+
+def test_a_pause_in_a_regular_log_is_counted_in_readings() -> None:
+    times = [second * SECOND for second in (*range(10), *range(22, 30))]
+    assert texts(interrupted(times)).startswith(
+        "12 readings are missing between 9.0 s and 22.0 s (one is usual every 1 s)"
+    )
+
+
+def test_a_late_reading_is_no_missing_one_and_an_uneven_log_has_no_rhythm() -> None:
+    assert interrupted([at * SECOND for at in (0, 1, 2, 3.2, 4, 5, 6.5, 7, 8, 9, 10, 11)]) == ()  # type: ignore[misc]
+    assert interrupted([at * SECOND for at in (0, 1, 5, 6, 20, 21, 22, 40, 44)]) == ()
+    assert interrupted([0, SECOND, 9 * SECOND]) == (), "three readings have no rhythm"
+
+
+def test_readings_that_go_back_or_stand_twice_are_said() -> None:
+    even = [second * SECOND for second in range(10)]
+    assert "go back 1 times, first at reading 4 of 10" in texts(interrupted([*even[:2], even[3], even[2], *even[4:]]))
+    assert "1 readings have the time of the one before" in texts(interrupted([*even[:4], *even[3:]]))
+
+
+def test_contradictions_are_one_warning_with_some_examples() -> None:
+    assert contradictions([]) == ()
+    said = texts(contradictions([f"figure {number}" for number in range(5)]))
+    assert said.endswith("figure 0; figure 1; figure 2; and 2 more")
