@@ -402,8 +402,8 @@ def _observation(point: BenchPoint) -> Observation:
 
 def bench_charts(store: Path) -> dict[str, Drawn]:
     """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty without a bench."""
+    from perfctl.orchestrator.report.charts import bench as charts
     from perfctl.orchestrator.report.charts import relations
-    from perfctl.orchestrator.report.charts import study as charts
 
     points = stored_points(store)
     return charts.bench_charts(points) | relations.all_relation_charts(observations(points))

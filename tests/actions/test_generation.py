@@ -12,8 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.actions.estimate import Request, estimate_model
 from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
+from perfctl.orchestrator.actions.traces.entries import OFF
 from perfctl.orchestrator.analyse.generation import Generation
 from perfctl.orchestrator.errors import UsageError
+from perfctl.workloads.models import generation as models
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 FILE = Path(__file__).parents[1] / "data" / "scripts" / "language_model.py"
@@ -198,3 +200,18 @@ def test_a_model_that_keeps_nothing_is_refused() -> None:
         estimate_generation(Request(f"{FILE}:NoCache", prompt=4, generate=2))
     with pytest.raises(UsageError, match="mnist_cnn: its forward takes no past_key_values"):
         estimate_generation(Request("mnist_cnn", prompt=4))
+
+
+def test_a_second_call_traces_nothing_and_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OFF)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    request = Request("hf:gpt2:n_layer=2", prompt=8, generate=4)
+    first = estimate_generation(request, (2,))
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr(models, "find_generator", refuse)
+    assert estimate_generation(request, (2,)) == first
+    with pytest.raises(AssertionError, match="a model was built"):
+        estimate_generation(request, (3,))

@@ -10,9 +10,16 @@ import pytest
 from perfctl.orchestrator.actions.predict import calculator as actions
 from perfctl.orchestrator.actions.predict import traced_models
 from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
-from perfctl.orchestrator.actions.predict.traced_models import KeptModels, names_of, trace_all
+from perfctl.orchestrator.actions.predict.traced_models import (
+    KeptModels,
+    model_record,
+    names_of,
+    shipped_table,
+    trace_all,
+)
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.report.calculator import Model
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +89,22 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
         assert trace_all(("squeezenet1_1",), lambda *said: None, KeptModels(cache)) == (
             (), ("squeezenet1_1 is not among them: not now.",)
         ), damaged  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "vit_b_32"])
+def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name: str) -> None:
+    pytest.importorskip("torchvision")
+    table = shipped_table()
+    if not table:
+        pytest.skip("the table was traced with other versions of torch and torchvision")
+    fresh = traced_models.traced(f"torchvision:{name}")
+    assert isinstance(fresh, Model), fresh
+    assert json.loads(json.dumps(model_record(fresh))) == table["models"][name]
+
+
+def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traced_models, "libraries", lambda: {"torch": "0.1", "torchvision": "0.1"})
+    assert shipped_table() == {}
 
 
 @pytest.mark.parametrize(

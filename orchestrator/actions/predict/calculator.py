@@ -25,7 +25,14 @@ from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import known_of, measurements_from_store, model_name, power_of
 from perfctl.orchestrator.actions.predict.predict import find_device
 from perfctl.orchestrator.actions.predict.prices import load
-from perfctl.orchestrator.actions.predict.traced_models import TRACED_IN, KeptModels, names_of, trace_all
+from perfctl.orchestrator.actions.predict.traced_models import (
+    TRACED_IN,
+    KeptModels,
+    libraries,
+    names_of,
+    shipped_table,
+    trace_all,
+)
 from perfctl.orchestrator.analyse.hardware import machines
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, class_of
 from perfctl.orchestrator.analyse.hardware.machines import Device
@@ -60,7 +67,12 @@ def calculator(
 ) -> tuple[int, Known]:
     """Write the page; (its bytes, what is in it). Raises what :func:`gather` does, and UsageError where ``out`` exists."""
     check_free(out, force=force)
-    known = gather(store, models, progress, table)
+    kept = kept_models()
+    known = gather(store, models, progress, table, kept)
+    if kept.from_table:
+        versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
+        said = f"{len(kept.from_table)} models are from the table that comes with perfctl"
+        messages.note(f"{said}, traced with {versions}, as installed here")
     for sentence in known.left_out:
         messages.warning(sentence)
     progress("writing the page", 0, 1)
@@ -70,14 +82,21 @@ def calculator(
     return len(text.encode()), known
 
 
-def gather(store: Path, models: str, progress: Progress, table: Path | None = None) -> Known:
+def kept_models() -> KeptModels:
+    """torchvision's models that need not be traced: perfctl's own table, and the user's cache."""
+    return KeptModels(user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json", shipped_table())
+
+
+def gather(
+    store: Path, models: str, progress: Progress, table: Path | None = None, kept: KeptModels | None = None
+) -> Known:
     """Everything that a page shows. ``models``: "all", "none" or names of torchvision's; the families are always there.
 
-    ``table``: prices in place of the table in use.
+    ``table``: prices in place of the table in use. ``kept``: models that are not traced; None: those of :func:`kept_models`.
 
     Raises UsageError for a name that torchvision has not, PerfctlError for a store or price table that cannot be read.
     """
-    kept = KeptModels(user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json")
+    kept = kept or kept_models()
     names, left_out = names_of(models, kept)
     prices = load(table).sure
     stated = tuple(price for price in prices.prices if price.board is not None)

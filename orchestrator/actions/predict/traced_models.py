@@ -1,10 +1,12 @@
 """torchvision's models for the calculator's page: each is traced without data, once, and kept in the user's cache.
 
-A model takes half a second to four. Many are traced in several processes (``tracer.py``).
+A model takes half a second to four. Many are traced in several processes (``tracer.py``). A table of all of them, traced
+with one version of torch and torchvision, comes with perfctl (``scripts/trace_torchvision.py`` makes it).
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -12,16 +14,18 @@ import re
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from difflib import get_close_matches
+from functools import cached_property
 from importlib import metadata, resources
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 from perfctl.orchestrator.actions.estimate import TRACED_AT, Request, Session, memory_pair, without_driver_warning
@@ -43,6 +47,8 @@ MANY = 8
 """From so many models on, several processes trace them: each takes seconds to import torch."""
 TRACED_IN = ("fp32", "fp16")
 """Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES), but see :func:`_precisions`."""
+TABLE = "torchvision_models.json.gz"
+"""Beside this file: every model, traced."""
 FLOAT = 4
 """Bytes of a parameter, and of each value that an optimizer keeps for it."""
 
@@ -223,23 +229,46 @@ def _with_state(
 class KeptModels:
     """Models of before, in a file; they hold for these versions of perfctl, torch and torchvision alone."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        self._file, self._key = file, _versions() if file is not None else ""
-        self._records: dict[str, Any] = {}
+    def __init__(self, file: Path | None = None, shipped: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """``shipped``: what :func:`shipped_table` found. Its models go before those of the file, and are not put there."""
+        self._file = file
+        self._shipped: dict[str, Any] = shipped.get("models", {})
+        self.from_table: set[str] = set()
+        """Models that were asked for and came from the table."""
         self._models: dict[str, Model] = {}
         self._new = False
-        self.all_names: tuple[str, ...] = ()
+        self.all_names: tuple[str, ...] = tuple(shipped.get("names", ()))
         """Of torchvision's models; empty: not known."""
-        if file is not None:
+        if not self.all_names:
+            self.all_names = tuple(map(str, self._found.get("names", ())))
+
+    @cached_property
+    def _key(self) -> str:
+        return _versions()
+
+    @cached_property
+    def _found(self) -> Mapping[str, Any]:
+        """What the file holds; read where the table does not have a model."""
+        if self._file is not None:
             with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not what was written here
-                found = json.loads(file.read_text(encoding="utf-8"))
+                found = json.loads(self._file.read_text(encoding="utf-8"))
                 if found["key"] == self._key:
-                    self._records, self.all_names = dict(found["models"]), tuple(map(str, found["names"]))
+                    return {"models": dict(found["models"]), "names": list(found["names"])}
+        return {}
+
+    @cached_property
+    def _records(self) -> dict[str, Any]:
+        return dict(self._found.get("models", {}))
 
     def model(self, name: str) -> Model | None:
-        if name not in self._models and (found := model_from(self._records.get(name))) is not None:
-            self._models[name] = found
-        return self._models.get(name)
+        if name in self._models:
+            return self._models[name]
+        if (found := model_from(self._shipped.get(name))) is not None:
+            self.from_table.add(name)
+        elif (found := model_from(self._records.get(name))) is None:
+            return None
+        self._models[name] = found
+        return found
 
     def add(self, name: str, model: Model) -> None:
         self._models[name], self._records[name], self._new = model, model_record(model), True
@@ -254,6 +283,21 @@ class KeptModels:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 found = {"key": self._key, "names": self.all_names, "models": self._records}
                 write_text(self._file, json.dumps(found, separators=(",", ":")))
+
+
+def shipped_table() -> Mapping[str, Any]:
+    """The table that comes with perfctl ("names", "models" as :func:`model_record` has them); empty where it was traced with
+    other versions of torch or torchvision than those installed, or cannot be read."""
+    with suppress(OSError, ValueError, KeyError, EOFError, metadata.PackageNotFoundError):
+        found = json.loads(gzip.decompress(Path(str(resources.files(__package__).joinpath(TABLE))).read_bytes()))
+        if found["made_with"] == libraries() and set(found) >= {"names", "models"}:
+            return dict(found)
+    return {}
+
+
+def libraries() -> dict[str, str]:
+    """Versions of what a table depends on; builds of one version for other chips ("2.14.1+cu130") trace alike on meta."""
+    return {name: metadata.version(name).partition("+")[0] for name in ("torch", "torchvision")}
 
 
 def _versions() -> str:

@@ -51,13 +51,14 @@ def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
 
 def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
     """The largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if every batch fits."""
-    ends = []
+    least: float | None = None
     for line in lines:
         if line.per_sample > 0:
-            ends.append(max(int((limit - line.fixed) // line.per_sample), 0))
+            fitting = (limit - line.fixed) // line.per_sample
+            least = fitting if least is None or fitting < least else least
         elif line.fixed > limit:
             return 0
-    return min(ends, default=None)
+    return None if least is None else max(int(least), 0)
 
 
 def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
@@ -264,6 +263,8 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
 
     The columns are known after the last row, so the rows are put aside until then.
     """
+    from tempfile import SpooledTemporaryFile
+
     from perfctl.orchestrator.report.ledger.rows import column_facts
 
     aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115 - its reader closes it
