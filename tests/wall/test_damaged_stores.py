@@ -46,5 +46,5 @@ def test_ledger_and_plot_still_show_the_other_run(perfctl: Callable[..., Any], r
         store.commit()
     said = perfctl("ledger", "--json", "--store", "s.db")
     assert said.code == 4
-    assert {row["batch_size"] for row in said.json["rows"]} == {32}
-    assert "memory" in perfctl("plot", "--list", "--store", "s.db").out
+    assert {row["batch"] for row in said.json["rows"]} == {32}
+    assert "training-loss" in perfctl("plot", "--list", "--store", "s.db").out
