@@ -47,4 +47,4 @@ def test_ledger_and_plot_still_show_the_other_run(perfctl: Callable[..., Any], r
     said = perfctl("ledger", "--json", "--store", "s.db")
     assert said.code == 4
     assert {row["batch"] for row in said.json["rows"]} == {32}
-    assert "shares" in perfctl("plot", "--list", "--store", "s.db").out
+    assert "training-loss" in perfctl("plot", "--list", "--store", "s.db").out
