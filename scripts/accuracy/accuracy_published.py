@@ -122,16 +122,20 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
 
 
 def _compiled(every: Sequence[Row], found: HeldOut) -> list[Line]:
-    """Inference under torch.compile: the factors, and the eager costs they apply to, come from other networks."""
+    """Inference under torch.compile: the factors, and the eager costs they apply to, come from other networks, then other GPUs."""
     mine = [row for row in every if row.case.compiled and row.case.batch > SMALL]
-    return [line("torch.compile, inference, by left-out module", mine, lambda row: found.compiled[id(row)], None)]
+    said = [line("torch.compile, inference, by left-out module", mine, lambda row: found.compiled[id(row)], None)]
+    for name in sorted({chip(row) for row in mine}):
+        its = [row for row in mine if chip(row) == name]
+        said.append(line(f"  {name} left out", its, lambda row: found.compiled_new[id(row)], None, mine))
+    return said
 
 
 RELEASED = {
     "P100": 2016, "P4": 2016, "V100": 2017, "T4": 2018, "A100": 2020, "RTX 3090": 2020, "MI100": 2020, "MI250": 2021, "MI210": 2022,
     "H100": 2022, "RTX 4090": 2022, "L4": 2023, "RTX 5090": 2025,
 }  # fmt: skip
-"""Year in which each chip came out: its maker's announcement."""
+"""Year in which each chip came out, from memory: not looked up."""
 FEWEST = 30
 """Rows of earlier years to learn from."""
 

@@ -49,6 +49,8 @@ LANGUAGE = {
 """NeuSight's networks: class or "gpt width layers heads", and tokens. Its times say that gpt3_xl is 3072 wide."""
 TRACED_AT = 2
 """Batch of the trace: normalisation over 1x1 maps needs two samples."""
+MODES = {"": "train", "infer": "infer", "fused": "infer"}
+"""Last word of a trace's key -> mode of the trace. "fused" also has timm's fused attention, as PyTorch 2 runs it."""
 TRIED = 200
 """One of so many kept traces is traced again before any is used."""
 MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")
@@ -78,11 +80,12 @@ class Row:
     """Seconds that Habitat predicts, as NeuSight's authors ran it."""
 
 
-def trace_one(name: str, size: int, fused: bool = False) -> dict[str, Any] | None:
+def trace_one(name: str, size: int, mode: str = "") -> dict[str, Any] | None:
     """Module, parameters and merged operations of one architecture; None when this timm no longer has it.
 
-    fused: in inference with fused attention, as PyTorch 2 runs it; else in training as the benchmark ran, with PyTorch 1.12.
+    ``mode``: one of MODES; training ran with PyTorch 1.12.
     """
+    fused = mode == "fused"
     os.environ["TIMM_FUSED_ATTN"] = "1" if fused else "0"
     warnings.filterwarnings("ignore")
     import timm
@@ -97,17 +100,17 @@ def trace_one(name: str, size: int, fused: bool = False) -> dict[str, Any] | Non
                 model = timm.create_model(name, pretrained=False, **options)
         except (RuntimeError, TypeError, ValueError):
             continue
-        mode = "infer" if fused else "train"
-        model = model.eval() if fused else model
-        seen = trace(model, (torch.empty(TRACED_AT, 3, size, size, device="meta"),), mode=mode, grad=False)
+        seen = trace(model, (torch.empty(TRACED_AT, 3, size, size, device="meta"),), mode=MODES[mode], grad=False)
         if seen.problem is None:
-            module = type(model).__module__.rpartition(".")[2]
-            works = merged(
-                alone(op, work) for op, work in zip(_forward(seen.ops), operations_of(seen.ops, TRACED_AT), strict=True)
-            )
-            parameters = sum(each.numel() for each in model.parameters())
-            return {"module": module, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
+            return _found(type(model).__module__.rpartition(".")[2], model, seen.ops)
     return None
+
+
+def _found(module: str, model: Any, ops: Iterable[Any]) -> dict[str, Any]:
+    forward = _forward(ops)
+    works = merged(alone(op, work) for op, work in zip(forward, operations_of(forward, TRACED_AT), strict=True))
+    parameters = sum(each.numel() for each in model.parameters())
+    return {"module": module, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
 
 
 def _forward(ops: Iterable[Any]) -> list[Any]:
@@ -154,16 +157,18 @@ def language_model(name: str, tokens: int) -> Any:
 
 
 def traced(key: str) -> dict[str, Any] | None:
-    """Of "timm:NAME SIZE", "timm:NAME SIZE fused", "torchvision:NAME" or "hf:NAME TOKENS": what was traced; None: cannot be."""
+    """Of "timm:NAME SIZE", "torchvision:NAME 224" or "hf:NAME TOKENS", each with a word of MODES or none: what was traced.
+
+    None: cannot be.
+    """
     warnings.filterwarnings("ignore")
     import torch
 
     kind, _, rest = key.partition(":")
-    name, _, size = rest.rpartition(" ") if kind != "torchvision" else (rest, "", "")
+    mode = next((word for word in MODES if word and rest.endswith(f" {word}")), "")
+    name, _, size = rest.removesuffix(f" {mode}").rpartition(" ")
     if kind == "timm":
-        fused = size == "fused"
-        name, _, size = name.rpartition(" ") if fused else (name, "", size)
-        return trace_one(name, int(size), fused=fused)
+        return trace_one(name, int(size), mode)
     torch.set_num_threads(1)
     with torch.device("meta"):
         if kind == "torchvision":
@@ -174,13 +179,14 @@ def traced(key: str) -> dict[str, Any] | None:
             model = language_model(name, int(size))
     if model is None:
         return None
-    shape = (TRACED_AT, 3, 224, 224) if kind == "torchvision" else (TRACED_AT, int(size))
+    shape = (TRACED_AT, 3, int(size), int(size)) if kind == "torchvision" else (TRACED_AT, int(size))
     sample = torch.ones(shape, dtype=torch.float32 if kind == "torchvision" else torch.long, device="meta")
-    seen = trace(model, (sample,), mode="train", grad=False)
-    ops = _forward(seen.ops)
-    works = merged(alone(op, work) for op, work in zip(ops, operations_of(ops, TRACED_AT), strict=True))
-    parameters = sum(each.numel() for each in model.parameters())
-    return {"module": name, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
+    return _found(name, model, trace(model, (sample,), mode=MODES[mode], grad=False).ops)
+
+
+def key_of(model: str, size: int | str, training: bool, fused: bool = False) -> str:
+    """Of a network and its input: what :func:`traced` takes."""
+    return f"{model} {size}{'' if training else ' fused' if fused else ' infer'}"
 
 
 class Traces:
@@ -261,7 +267,7 @@ def _timm(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
         machine, training = named(device).machine, mode == "train"
         for row in _read(shared / "datasets" / "timm" / name):
             size = row[f"{mode}_img_size"]
-            found = traces.of(f"timm:{row['model']} {size}{'' if training else ' fused'}")
+            found = traces.of(key_of(f"timm:{row['model']}", size, training, fused=True))
             if found is None:
                 continue
             facts, works = found
@@ -293,12 +299,12 @@ def _neusight(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
         name = row["model_name"]
         if row["option"] or name not in LANGUAGE:
             continue
-        kind, tokens = LANGUAGE[name]
-        found = traces.of(f"hf:{kind} {tokens}")
+        (kind, tokens), training = LANGUAGE[name], row["mode"] == "train"
+        found = traces.of(key_of(f"hf:{kind}", tokens, training))
         if found is None:
             continue
         facts, works = found
-        device, training = row["device"], row["mode"] == "train"
+        device = row["device"]
         machine = named(NEUSIGHT[device]).machine if device in NEUSIGHT else amd(device)
         case = StepSpec(
             f"hf:{name}",
@@ -320,21 +326,18 @@ def _neusight(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
 
 def _published(traces: Traces | Keys) -> Iterator[Row]:
     for row in _read(HERE / "published.csv"):
-        kind, _, name = row["model"].partition(":")
         compiled = row["engine"] == "pytorch compiled" and row["mode"] == "infer" and row["licence"] in MAY_FIT
         if not (compiled or row["engine"] == "pytorch eager") or not row["batch"] or "prompt" in row["input"]:
             continue
         training, batch, value = row["mode"] == "train", int(row["batch"]), float(row["value"])
         size = row["input"].split("x")[-1]
-        key = f"torchvision:{name}" if kind == "torchvision" else f"{kind}:{name} {size}"
-        fused = kind == "timm" and not training and row["id"].startswith("timm")
-        found = traces.of(key + (" fused" if fused else ""))
+        found = traces.of(key_of(row["model"], size, training, fused=row["id"].startswith("timm")))
         if found is None or row["unit"] not in ("images/s", "sequences/s", "tokens/s", "ms"):
             continue
         if row["unit"] == "tokens/s":
             value /= int(size)
         facts, works = found
-        optimizer = "" if not training else "adam" if kind == "hf" else "momentum"
+        optimizer = "" if not training else "adam" if row["model"].startswith("hf:") else "momentum"
         case = StepSpec(
             row["model"], facts["module"], works, batch, training, row["precision"], optimizer, facts["parameters"],
             row["layout"] == "nhwc", compiled,

@@ -130,7 +130,10 @@ class Published:
     rows: int = 0
     compiled: Mapping[str, float] = field(default_factory=dict)
     """Factors of inference under torch.compile: "products 2" on the GPU's time of products with two bytes an element, "grouped 2",
-    "plain 2", "host" on the host's time; "width": factor to either end of the interval."""
+    "plain 2", "host" on the host's time; "known", "new": factor to either end of the
+    interval, on the GPUs of compiled_on and on others."""
+    compiled_on: tuple[str, ...] = ()
+    """ "device/regime" of the steps under torch.compile."""
 
 
 @lru_cache(maxsize=1)
@@ -148,7 +151,7 @@ def from_json(found: Mapping[str, Any]) -> Published:
     least, most = found["watts"]
     return Published(
         found["costs"], found["factors"], measured, found["host"], found["spread"], networks, tuple(found["sources"]),
-        (least, most), int(found["rows"]), found["compiled"],
+        (least, most), int(found["rows"]), found["compiled"], tuple(found["compiled on"]),
     )  # fmt: skip
 
 
@@ -382,10 +385,16 @@ def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
     return regime_of(case, machine).key("A").removesuffix("l") in fit.measured.get(product_of(machine.name), ())
 
 
+def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bool:
+    """Was inference under torch.compile measured on this device, on these units?"""
+    return f"{product_of(machine.name)}/{regime_of(case, machine).key('A').removesuffix('l')}" in fit.compiled_on
+
+
 def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
     """The factor from the prediction to either end of its 90 % interval, without the host's share."""
     if case.compiled:
-        return max(fit.compiled["width"], width_of(fit, replace(case, compiled=False), machine))
+        least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
+        return max(least, width_of(fit, replace(case, compiled=False), machine))
     key, known = regime_of(case, machine).key("A"), is_measured(fit, case, machine)
     what = "known" if known else "new"
     half = fit.spread.get(f"{what} {key}", fit.spread[f"{what} {key.removesuffix('l')}"])
@@ -417,7 +426,9 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
         said.append(f"the fit has no {lacking}")
         said += unseen(fit, machine)
     if case.compiled:
-        said.append("torch.compile was measured on RTX 5090 in fp16 and on T4 in fp32 only, 30 steps")
+        where = "torch.compile was measured on RTX 5090 in fp16 and on T4 in fp32 only, 30 steps"
+        guess = "" if is_measured_compiled(fit, case, machine) else ": how much it helps here is a guess"
+        said.append(f"{where}{guess}")
     if case.channels_last and element_bytes(case.precision) > 2:
         said.append("channels-last was measured in half precision only: the time is that of contiguous tensors")
     return tuple(said)

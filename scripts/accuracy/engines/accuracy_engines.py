@@ -182,7 +182,9 @@ def trained(traces: Path | None) -> None:
     from perfctl.orchestrator.analyse.predict import published
     from perfctl.orchestrator.analyse.predict.operations import StepSpec
 
-    found = Traces(traces or KEPT).of("hf:gpt2 1024")
+    kept, key = Traces(traces or KEPT), "hf:gpt2 1024"
+    kept.prepare([key])
+    found = kept.of(key)
     assert found is not None
     facts, works = found
     ratios, names = [], []

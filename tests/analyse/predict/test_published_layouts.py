@@ -97,6 +97,19 @@ def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower() 
         assert any("torch.compile" in said for said in published.outside(FIT, replace(eager, compiled=True), machine))
 
 
+def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range_and_is_called_a_guess() -> None:
+    def asked(device: str, precision: str) -> tuple[float, str]:
+        case = family("resnet:depth=50,image=224", precision=precision, compiled=True)
+        machine = named(device).machine
+        return published.width_of(FIT, case, machine), " ".join(published.outside(FIT, case, machine))
+
+    (own, sure), (other, unsure) = asked("RTX 5090", "fp16"), asked("RTX 4090", "fp16")
+    assert other > own
+    assert "guess" not in sure
+    assert "how much it helps here is a guess" in unsure
+    assert "guess" in asked("T4", "fp16")[1]  # measured there in fp32 only
+
+
 def test_runs_of_the_store_are_not_taken_for_compiled_ones() -> None:
     one = family("mlp", precision="fp32", compiled=True)
     found = predict(one, named("T4").machine, (), (), FIT)
