@@ -58,6 +58,7 @@ GROUPS = {
         "ledger": ("read.lists:ledger", "Compare counted with paper FLOPs, and say why they differ."),
         "report": ("read.report:report", "Write one self-contained HTML page."),
         "serve": ("read.serve:serve", "Show the pages of a folder in the browser."),
+        "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
         "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
         "count": ("read.count:count", "Count a kernel's instructions from its machine code."),
