@@ -50,6 +50,7 @@ GROUPS = {
         "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
         "query": ("read.lists:query", "Query the store with SQL, read-only."),
         "export": ("read.export:export", "Write tables as CSV, Parquet, JSON or Excel."),
+        "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),
         "trace": ("read.trace:trace", "Write one step as a trace for Perfetto."),
         "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
         "tensorboard": ("read.tensorboard:tensorboard", "Start TensorBoard on the traces of a folder."),
