@@ -153,16 +153,16 @@ def findings(store: Path, messages: Messages, *, limit: int, offset: int, run: i
 
     with no_collection():
         runs = newest_runs(store) if run is None else [_analysed(store, run)[0]]
-        found = analysed(runs, lambda some: analyse_all(studies(some)))
-    rows = [
+        found = analysed(runs, lambda some: [(one, views.findings(one)) for one in analyse_all(studies(some))])
+    rows: list[dict[str, Any]] = [
         {"study": heading(one.study), "runs": [run.id for run in one.study.runs], "text": said.text,
          "is_warning": said.warning, "proved_in": said.evidence}
-        for one in found for said in views.findings(one)
+        for one, sentences in found for said in sentences
     ]  # fmt: skip
     used = {number for row in rows for number in row["runs"]}
     return {
         "rows": rows[offset : offset + limit], "rows_total": len(rows), "units": {"text": "stated in each sentence"},
-        "sources": [_source(run) for one in found for run in one.study.runs if run.id in used],
+        "sources": [_source(run) for one, _ in found for run in one.study.runs if run.id in used],
     }  # fmt: skip
 
 
@@ -172,7 +172,10 @@ def kernels(store: Path, messages: Messages, *, run: int, limit: int, offset: in
 
     found, analysis = _analysed(store, run)
     table = summary(analysis.prepared.runs, names=analysis.names)
-    rows, units = ([], {}) if table is None else _table(table)
+    rows: list[dict[str, Any]] = []
+    units: dict[str, str] = {}
+    if table is not None:
+        rows, units = _table(table)
     rows = [row for row in rows if name is None or name.lower() in str(row.get("kernel")).lower()]
     for row in rows:  # a column without any value is not in the table
         for column, why in _no_column(found, analysis).items():

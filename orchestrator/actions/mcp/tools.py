@@ -15,11 +15,12 @@ from typing import Any
 
 from perfctl.orchestrator.actions.mcp import answers
 from perfctl.orchestrator.actions.mcp.text import neutral, neutral_text
+from perfctl.orchestrator.actions.schemas import name_of
 from perfctl.orchestrator.errors import Lost, PerfctlError, StoreNote, UsageError, sentence
 from perfctl.records.errors import ReportError
 
-VERSION = "perfctl.mcp/1"
-"""Of the answers: keys are added within a version, never renamed, and never change their meaning or unit."""
+VERSION = name_of("mcp")
+"""Of the answers."""
 ROWS, MOST_ROWS = 50, 1000
 MOST_CHARACTERS = 200_000
 """Of an answer as JSON."""

@@ -120,7 +120,7 @@ def _ledger() -> Schema:
     about = {name: maybe(TEXT) for name in _STUDY}
     return closed({
         "rows": array(_ledger_row(), "One object a layer, direction and batch size; then what no layer explains."),
-        "sweep": array(record(Verdict, **about), "Verdicts about a sweep as a whole."),
+        "sweep": array(closed({**about, **fields_of(Verdict)}), "Verdicts about a sweep as a whole."),
     })  # fmt: skip
 
 

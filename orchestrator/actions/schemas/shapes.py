@@ -56,13 +56,13 @@ def closed(fields: Mapping[str, Schema], description: str | None = None) -> Sche
     }  # fmt: skip
 
 
-def record(kind: type[Any], *, without: tuple[str, ...] = (), **more: Schema) -> Schema:
+def record(kind: Any, *, without: tuple[str, ...] = (), **more: Schema) -> Schema:
     """A dataclass or named tuple, as ``asdict`` writes it, with ``more`` keys."""
     return closed({**{name: one for name, one in fields_of(kind).items() if name not in without}, **more})
 
 
 @cache
-def fields_of(kind: type[Any]) -> dict[str, Schema]:
+def fields_of(kind: Any) -> dict[str, Schema]:
     """Field of a dataclass or named tuple -> its schema."""
     names = (
         [field.name for field in dataclasses.fields(kind)]
@@ -74,12 +74,12 @@ def fields_of(kind: type[Any]) -> dict[str, Schema]:
     return {name: of(hints[name]) | ({"description": about[name]} if name in about else {}) for name in names}
 
 
-def members(kind: type[Any], *names: str) -> dict[str, Schema]:
+def members(kind: Any, *names: str) -> dict[str, Schema]:
     """Some fields and properties of a class -> their schemas."""
     return {name: _member(kind, name) for name in names}
 
 
-def _member(kind: type[Any], name: str) -> Schema:
+def _member(kind: Any, name: str) -> Schema:
     if name in fields_of(kind):
         return fields_of(kind)[name]
     method = getattr(kind, name)
@@ -126,7 +126,7 @@ def _either(inside: tuple[Any, ...]) -> Schema:
 
 
 @cache
-def _described(kind: type[Any]) -> dict[str, str]:
+def _described(kind: Any) -> dict[str, str]:
     """Field -> the text below it in the source."""
     try:
         (body,) = (
