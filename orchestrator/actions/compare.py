@@ -34,6 +34,7 @@ def compare(
     store: Path | str = DEFAULT,
     messages: Messages = SILENT,
     memory_limit: str | int | None = None,
+    files: bool = True,
 ) -> Comparison:
     """Compare B with A: what became slower, what faster, which kernels are new or gone.
 
@@ -42,6 +43,7 @@ def compare(
     gate: a change up to this share does not count; 0.05 is 5 %.
     force: compare what is not comparable, too; every page then says so.
     memory_limit: how much memory the reading of a report may take ("2GiB"), as in :func:`ingest`.
+    files: whether a side may be a path; without, only runs and sweeps of ``store``.
 
     Nothing is raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and ``failed``. Raises
     UsageError for a side that does not exist or a gate that is not a share, PerfctlError for a side without a whole run,
@@ -52,7 +54,7 @@ def compare(
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
     limit = memory.bytes_of(memory_limit)
-    one, other = (side(given, Path(store), messages, limit) for given in (a, b))
+    one, other = (side(given, Path(store), messages, limit, files=files) for given in (a, b))
 
     def compared(some: Sequence[tuple[int, Run]]) -> Comparison:
         of_sides = (tuple(run for number, run in some if number == side) for side in (0, 1))
@@ -63,23 +65,25 @@ def compare(
     return whole(runs, compared, lambda item: f"run {item[1].id} of {(one, other)[item[0]].label}")
 
 
-def side(given: Path | str | int, store: Path, messages: Messages = SILENT, limit: int = 0) -> Side:
+def side(
+    given: Path | str | int, store: Path, messages: Messages = SILENT, limit: int = 0, *, files: bool = True
+) -> Side:
     """The runs of one side. Raises UsageError when nothing has that name, PerfctlError, ReportError, StoreError.
 
-    A file or folder of that name comes first, then a sweep of ``store`` (its name, the beginning of it, or sweep:3),
+    A file or folder of that name comes first (where ``files``), then a sweep of ``store`` (its name, the beginning of it, or sweep:3),
     then a run of it (its number, or run:12).
     """
     from perfctl.orchestrator.analyse.compare.records import Side
 
     named = str(given)
     path = Path(named)
-    if path.exists():
+    if files and path.exists():
         label = path.name or str(path.resolve())
         if path.name == DEFAULT.name:  # the folder's name tells two of them apart
             label = f"{path.resolve().parent.name}/{path.name}"
         runs = _of_store(path) if _is_store(path) else _of_reports(path, messages, limit)
     else:
-        label, runs = _in_store(named, store)
+        label, runs = _in_store(named, store, files)
     if not any(run.status == "ok" for run in runs):
         why = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(f"{named}: holds no whole run, so there is nothing to compare{why}", "See 'perfctl runs'")
@@ -102,7 +106,7 @@ def _of_store(path: Path) -> list[Run]:
         return loaded(connection, sorted(with_repeats))
 
 
-def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
+def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
     if not store.is_file():
         problem = f"'{named}' is not a file here, and there is no store {store} to look it up in"
         raise UsageError(problem, "Name another `store`")
@@ -118,11 +122,14 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
             chosen = chosen or [row for row in sweeps if named and row["name"].startswith(named)]
         if len(chosen) == 1:
             return chosen[0]["name"], loaded(connection, read.run_ids(connection, sweep=chosen[0]["id"]))
-    problem = f"'{named}' is neither a file nor a sweep or run of {store}"
+    problem = (
+        f"'{named}' is neither {'a file nor ' if files else ''}a sweep {'or' if files else 'nor a'} run of {store}"
+    )
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
     known = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
-    other = "Give a store, a report, a folder, or the number of a run ('perfctl runs')"
+    paths = "a store, a report, a folder, or " if files else ""
+    other = f"Give {paths}the number of a run ('perfctl runs')"
     raise UsageError(problem, f"Known: {known}" if known else other)
 
 

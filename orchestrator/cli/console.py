@@ -68,9 +68,14 @@ def command_line() -> str:
     return shlex.join(["perfctl", *sys.argv[1:]])
 
 
-def as_json(value: Any) -> None:
-    """The command's result for programs."""
+def as_json(value: Any, schema: str | None = None) -> None:
+    """The command's result for programs. ``schema``: its name in ``actions.schemas``, which an object states first."""
     import json
+
+    from perfctl.orchestrator.actions.schemas import name_of
+
+    if schema is not None and isinstance(value, dict):
+        value = {"schema": name_of(schema), **value}
 
     print(_sent(json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL)))
 

@@ -38,6 +38,6 @@ def calculator(
     devices = len(known.places)
     traced = sum(model.network.family == "torchvision" for model in known.models)
     if as_json:
-        console.as_json({"path": str(out), "bytes": size, "models": traced, "devices": devices})
+        console.as_json({"path": str(out), "bytes": size, "models": traced, "devices": devices}, "calculator")
     else:
         console.result(f"Wrote {out} ({size / 1e6:.1f} MB, {traced} torchvision models, {devices} devices)")

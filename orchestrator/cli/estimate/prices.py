@@ -48,7 +48,7 @@ def _list(gpu: str | None, file: Path | None, as_json: bool) -> None:
     shown = table.prices
     if as_json:
         found = [prices_text.as_json(price, table.today) for price in shown]
-        console.as_json({"table": table.where, "prices": found})
+        console.as_json({"table": table.where, "prices": found}, "prices")
         return
     if not shown:
         console.result(f"No offer of {gpu} in {table.where}")

@@ -14,7 +14,7 @@ def doctor(as_json: options.Json = False) -> None:
 
     findings = setup.doctor()
     if as_json:
-        console.as_json([asdict(finding) for finding in findings])
+        console.as_json([asdict(finding) for finding in findings], "doctor")
     else:
         rows = [(finding.name, finding.state, finding.value, finding.detail) for finding in findings]
         console.show(text_tables.doctor_table(rows))

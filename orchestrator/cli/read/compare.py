@@ -64,7 +64,7 @@ def _show(found: Comparison, out: Path | None, markdown: str | None, form: str |
         write_text(Path(markdown), output.markdown(found))
         console.note(f"Wrote {markdown}")
     if as_json:
-        console.as_json(output.as_json(found))
+        console.as_json(output.as_json(found), "compare")
     elif form:
         console.document(form, output.document(found))
     elif markdown != "-":

@@ -66,7 +66,7 @@ def export(
         store=store or DEFAULT,
     )
     if as_json:
-        output.as_json({"path": str(written.path), "format": written.format, "tables": list(written.tables)})
+        output.as_json({"path": str(written.path), "format": written.format, "tables": list(written.tables)}, "export")
     else:
         output.result(f"Wrote {written.path} ({', '.join(written.tables)})")
 
@@ -76,7 +76,9 @@ def _dataset(folder: Path, store: Path, *, as_json: bool) -> None:
 
     added = export_dataset(folder, store)
     if as_json:
-        output.as_json({"path": str(folder), "runs": added.runs, "files": added.files, "rows": added.rows})
+        output.as_json(
+            {"path": str(folder), "runs": added.runs, "files": added.files, "rows": added.rows}, "export-dataset"
+        )
     elif added.runs:
         output.result(f"Added {added.runs:,} runs to {folder}: {added.rows:,} rows in {added.files:,} files")
     else:

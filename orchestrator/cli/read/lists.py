@@ -26,7 +26,7 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     with database.reading(store or DEFAULT) as connection:
         rows = read.run_rows(connection)
     if as_json:
-        console.as_json(rows)
+        console.as_json(rows, "runs")
     else:
         width = console.width()
         console.show(whole(rows, lambda some: text_tables.runs_table(some, width), lambda row: f"run {row['id']}"))
@@ -62,13 +62,13 @@ def show(
             f"run {run} has no counters of source lines: {why}", "perfctl ingest FILE.ncu-rep --source --again"
         )
     if source and as_json:
-        console.as_json([line._asdict() for line in lines])
+        console.as_json([line._asdict() for line in lines], "show-source")
         return
     if source:
         console.show(terminal.source_lines(lines))
         return
     if as_json:
-        console.as_json(wall.shown(run, lambda: export.run_json(found)))
+        console.as_json(wall.shown(run, lambda: export.run_json(found)), "show")
         return
     if form:
         console.document(form, wall.shown(run, lambda: terminal.run_document(found)))
@@ -95,7 +95,8 @@ def ledger(
     asked = partial(actions.ledger, store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     if as_json:
         console.as_json(
-            asked(made=lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)})
+            asked(made=lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)}),
+            "ledger",
         )
         return
     if form:
@@ -148,7 +149,7 @@ def _print_answer(
 
     names = files_tables.unique(columns)
     if as_json:
-        console.as_json([dict(zip(names, map(files_tables.json_value, row), strict=True)) for row in found])
+        console.as_json([dict(zip(names, map(files_tables.json_value, row), strict=True)) for row in found], "query")
     elif as_csv:
         for line in files_tables.lines(names, found):
             console.raw(line)

@@ -58,14 +58,16 @@ def plot(
             name, source, out=out, width_mm=width_mm, height_mm=height_mm, dpi=dpi, force=force, messages=output
         )
     if as_json:
-        output.as_json({"path": str(done.path), "chart": done.name, "description": done.description})
+        output.as_json({"path": str(done.path), "chart": done.name, "description": done.description}, "plot")
     else:
         output.result(f"Wrote {done.path}")
 
 
 def _list(charts: dict[str, Drawn], as_json: bool) -> None:
     if as_json:
-        output.as_json([{"name": name, "description": chart.description} for name, chart in charts.items()])
+        output.as_json(
+            [{"name": name, "description": chart.description} for name, chart in charts.items()], "plot-list"
+        )
         return
     wide = max(14, *(len(name) for name in charts))
     for name, chart in charts.items():

@@ -43,7 +43,9 @@ def report(
             messages=console, progress=steps,
         )  # fmt: skip
     if as_json:
-        console.as_json({"path": str(out), "bytes": page.size, "runs": list(page.runs), "left_out": page.left_out})
+        console.as_json(
+            {"path": str(out), "bytes": page.size, "runs": list(page.runs), "left_out": page.left_out}, "report"
+        )
     else:
         console.result(f"Wrote {out} ({page.size / 1e6:.1f} MB, {len(page.runs)} runs)")
         if page.left_out:

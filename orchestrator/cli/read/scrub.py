@@ -45,7 +45,8 @@ def scrub(
     if as_json:
         names, found = list(done.names), dict(done.found)
         console.as_json(
-            {"path": str(target), "rows_removed": dict(done.rows), "looked_like_secrets": names, "replaced": found}
+            {"path": str(target), "rows_removed": dict(done.rows), "looked_like_secrets": names, "replaced": found},
+            "scrub",
         )
         return
     for table, rows in done.rows.items():

@@ -29,7 +29,8 @@ def trace(
     written = actions.trace(run, step=step, whole=whole, out=out, force=force, store=store or DEFAULT, messages=output)
     if as_json:
         output.as_json(
-            {"path": str(written.path), "run": run, "step": written.step, "events": written.events, **written.counted}
+            {"path": str(written.path), "run": run, "step": written.step, "events": written.events, **written.counted},
+            "trace",
         )
     else:
         singular = {"copies": "copy"}

@@ -1,0 +1,392 @@
+"""What each command prints with ``--json``, as JSON Schema. Units stand in the names of keys or in descriptions.
+
+Columns of the store and of the ledger are described where they always are: in the migrations and in ``ledger.csv``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
+from perfctl.orchestrator.actions.schemas.shapes import (
+    NUMBER,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Schema,
+    array,
+    closed,
+    fields_of,
+    mapping,
+    maybe,
+    members,
+    record,
+    said,
+)
+from perfctl.orchestrator.errors import UsageError
+
+FLOPS = "FLOPs count 1 multiply-add as 2. null is not known, never 0."
+_SIZES = "batch size -> its figures"
+
+
+def schema_of(output: str) -> Schema:
+    """The JSON Schema of one of ``VERSIONS``. Raises UsageError for another name."""
+    if output not in VERSIONS:
+        raise UsageError(f"`output`: there is no schema '{output}'", f"There are {', '.join(VERSIONS)}")
+    found = _MADE[output]()
+    if found["type"] == "object":
+        name = said({"const": name_of(output)}, "version of this shape")
+        found = {
+            **found,
+            "properties": {"schema": name, **found["properties"]},
+            "required": ["schema", *found["required"]],
+        }
+    about = " ".join(filter(None, (found.get("description"), FLOPS)))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:{name_of(output).replace('/', ':')}",
+        "title": f"perfctl {output.replace('-', ', ')} --json, version {VERSIONS[output]}", **found, "description": about,
+    }  # fmt: skip
+
+
+_KINDS = {"INTEGER": WHOLE, "REAL": NUMBER, "NUMERIC": NUMBER, "TEXT": TEXT}
+
+
+def _runs() -> Schema:
+    from perfctl.orchestrator.store import query
+
+    columns: dict[str, Schema] = {}
+    for column, kind in query.columns_of("run"):
+        unit = f" ({column.unit})" if column.unit != "-" else ""
+        one = said(_KINDS[kind], f"{column.meaning}{unit}")
+        columns[column.name] = one if column.null == "never" else maybe(one, column.null)
+    counts = {
+        name: maybe(said(WHOLE, f"rows of {name}"), "not collected")
+        for name in ("kernels", "ranges", "copies", "operations")
+    }
+    more = {"sweep_name": TEXT, "device_name": maybe(TEXT), **counts, "counters": said(WHOLE, "values of counters")}
+    return array(closed(columns | more), "One object a run, oldest first.")
+
+
+def _show() -> Schema:
+    from perfctl.orchestrator.report.ledger.rows import BULK, FACTS, SMALL
+    from perfctl.records.paper import LayerCall
+    from perfctl.records.report import Device, Report
+    from perfctl.records.run import Run
+
+    run, report = fields_of(Run), fields_of(Report)
+    return closed(
+        {
+            **{name: run[name] for name in FACTS}, "form": said(TEXT, "the format that was recognised"),
+            "devices": array(record(Device)), "environment": mapping(maybe(TEXT), "fact of the software -> its value"),
+            "ledger": array(_ledger_row()), "layer_calls": array(record(LayerCall)),
+            **{name: report[name] for name in (*SMALL, *BULK)},
+        },
+        "Everything that one run holds, in the units of the store.",
+    )  # fmt: skip
+
+
+def _source() -> Schema:
+    from perfctl.records.report import SourceLine
+
+    return array(record(SourceLine), "One object a source line with counters.")
+
+
+_TRUTHS = ("paper_is_lower_bound", "counted_is_lower_bound", "clock_trusted")
+_STUDY = ("workload", "variant", "mode", "precision", "device")
+
+
+def _ledger_row() -> Schema:
+    from perfctl.orchestrator.analyse.ledger.ledger import KernelUse
+    from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+    from perfctl.orchestrator.report.ledger.rows import column_facts
+
+    kinds = {
+        "verdicts": array(record(Verdict)),
+        "kernels": array(record(KernelUse)),
+        "guessed": maybe(NUMBER),
+        "batch": maybe(WHOLE),
+    }
+    kinds |= {name: maybe(TRUTH) for name in _TRUTHS}
+    columns: dict[str, Schema] = {}
+    for name, (unit, meaning) in column_facts().items():
+        kind = kinds.get(name) or maybe(TEXT if unit == "-" else NUMBER)
+        columns[name] = said(kind, f"{meaning} ({unit})" if unit != "-" else meaning)
+    return closed(columns)
+
+
+def _ledger() -> Schema:
+    from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+
+    about = {name: maybe(TEXT) for name in _STUDY}
+    return closed({
+        "rows": array(_ledger_row(), "One object a layer, direction and batch size; then what no layer explains."),
+        "sweep": array(closed({**about, **fields_of(Verdict)}), "Verdicts about a sweep as a whole."),
+    })  # fmt: skip
+
+
+def _compare() -> Schema:
+    from perfctl.orchestrator.analyse.compare.causes import KINDS, Executed
+    from perfctl.orchestrator.analyse.compare.records import MEANING, Difference, Key, Number, Row
+
+    side = closed({"label": TEXT, "runs": array(WHOLE, "numbers of runs")})
+    verdict = said(
+        {"type": "string", "enum": list(MEANING)}, "; ".join(f"{word}: {meant}" for word, meant in MEANING.items())
+    )
+    row = fields_of(Row)
+    names = ("name", "change", "interval", "p", "adjusted", "why", "basis")
+    rows = {
+        **fields_of(Key),
+        **{name: row[name] for name in names},
+        "verdict": verdict,
+        "a": maybe(record(Number)),
+        "b": maybe(record(Number)),
+    }
+    ran = {name: fields_of(Executed)[name] for name in ("algorithms", "arithmetic", "launches", "ns", "kernels")}
+    part = {
+        "layer": TEXT, "direction": TEXT, "behind_it": {"type": "string", "enum": list(KINDS)},
+        "change_ns": maybe(said(NUMBER, "B less A, ns a step")), "flops_b_over_a": maybe(NUMBER),
+        "a": maybe(closed(ran)), "b": maybe(closed(ran)),
+    }  # fmt: skip
+    pair = {
+        "heading": TEXT, "batch_a": maybe(WHOLE), "batch_b": maybe(WHOLE), "comparable": TRUTH,
+        "differences": array(record(Difference, as_cause=maybe(TEXT), as_cause_why=maybe(TEXT))), "by_layer": TRUTH,
+        "aligned": array(closed(part)), "rows": array(closed(rows)),
+    }  # fmt: skip
+    counts = dict.fromkeys(("regressions", "improvements", "news", "not_comparable"), WHOLE)
+    lists = {name: array(TEXT) for name in ("findings", "warnings", "only_a", "only_b", "failed_in_b")}
+    gate = said(NUMBER, "changes up to this do not count; 0.05 is 5 %")
+    said_of = "Times in ns, memory in bytes, throughput in samples per second."
+    return closed(
+        {"a": side, "b": side, "gate": gate, "forced": TRUTH, **counts, **lists, "pairs": array(closed(pair))}, said_of
+    )
+
+
+def _query() -> Schema:
+    value = {"type": ["string", "number", "null"]}
+    return array(
+        {"type": "object", "additionalProperties": value},
+        "One object a row, by the names of its columns; a second column of a name is name_2. Bytes are hexadecimal digits. With "
+        "--search the columns are what, name, kind, runs, launches, duration_ns.",
+    )
+
+
+def _doctor() -> Schema:
+    from perfctl.orchestrator.launch.machine.doctor import Finding
+
+    return array(record(Finding), "One object a tool or property of the machine.")
+
+
+def _price() -> dict[str, Schema]:
+    return {
+        "provider": TEXT, "instance": maybe(TEXT), "gpu": TEXT, "boards": array(TEXT, "products that it may be"),
+        "count": said(WHOLE, "GPUs"), "on_demand_usd_per_hour": maybe(NUMBER), "spot_usd_per_hour": maybe(NUMBER),
+        "region": maybe(TEXT), "date": said(TEXT, "when the price was seen"), "older_than_a_year": TRUTH,
+        "in_doubt": maybe(said(TEXT, "why the price may not hold")), "source": maybe(TEXT),
+    }  # fmt: skip
+
+
+def _prices() -> Schema:
+    return closed({"table": said(TEXT, "where the prices are from"), "prices": array(closed(_price()))})
+
+
+_MODEL = {"model": said(TEXT, "as it was named")}
+
+
+def _estimate() -> Schema:
+    from perfctl.orchestrator.analyse.flops.engine import Totals
+    from perfctl.orchestrator.analyse.memory.by_batch import Fit
+    from perfctl.orchestrator.analyse.memory.estimate import Estimate
+    from perfctl.orchestrator.analyse.memory.trace import Memory
+    from perfctl.records.paper import LayerCall
+
+    total = record(Totals, at_least=said(TRUTH, "some of it was not counted"))
+    memory = record(Memory, cublas_workspace=maybe(said(WHOLE, "bytes")), allocated=maybe(said(WHOLE, "bytes")))
+    size = {
+        **members(Estimate, "parameters", "trainable", "input_bytes", "active_parameters", "experts"),
+        "forward": total, "backward": total, "recompute": total, "fused_attention": total,
+        **members(Estimate, "integer_macs", "precision", "types", "casts"), "layers": array(record(LayerCall)),
+        **members(Estimate, "modules"), "memory": maybe(memory, "--memory was not asked for, or see problem"),
+        **members(Estimate, "data_dependent", "problem"),
+    }  # fmt: skip
+    return closed(
+        {**_MODEL, "mode": TEXT, "batches": mapping(closed(size), _SIZES), "largest_batch": maybe(record(Fit)),
+         "notes": array(TEXT)},
+        "Figures of one step, on paper. Memory in bytes.",
+    )  # fmt: skip
+
+
+def _estimate_layer() -> Schema:
+    from perfctl.orchestrator.analyse.sheets.sheet import Section, Sheet
+    from perfctl.orchestrator.analyse.sheets.slips import Finding
+
+    one = fields_of(Sheet)
+    check = maybe(record(Finding, said=TEXT), "no --check")
+    size = closed({"layer": one["layer"], "kind": one["kind"], "sections": array(record(Section)), "check": check})
+    return closed(
+        {**_MODEL, "batches": mapping(size, _SIZES), "problems": array(TEXT)}, "--sheet with --layer, or --check."
+    )
+
+
+def _estimate_sheet() -> Schema:
+    from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
+
+    sizes = mapping(record(NetworkSheet), _SIZES)
+    return closed({**_MODEL, "batches": sizes, "problems": array(TEXT)}, "--sheet of a whole network.")
+
+
+def _estimate_generation() -> Schema:
+    from perfctl.orchestrator.analyse.flops.engine import Totals
+    from perfctl.orchestrator.analyse.generation import MEASURES, CachePart, LayerWork
+
+    measures = dict.fromkeys(MEASURES[1:], NUMBER)
+    names = ("steps", "tokens", "first_context", "last_context", "macs", "flops")
+    phase = {
+        "name": TEXT, **dict.fromkeys(names, WHOLE), "at_least": TRUTH, **members(Totals, "unknown"), **measures, "bytes": NUMBER,
+        "flops_per_byte": maybe(NUMBER), "steps_traced": WHOLE, "layers": array(record(LayerWork, flops=NUMBER)),
+    }  # fmt: skip
+    latent = closed({"compressed_values": WHOLE, "expanded_values": WHOLE})
+    cache = {
+        "dtypes": array(TEXT), "bytes_per_token": NUMBER, "values_per_token": NUMBER, "fixed_bytes": NUMBER,
+        "bytes_at_end": NUMBER, "tokens_at_end": WHOLE, "parts": array(record(CachePart)), "latent": maybe(latent),
+    }  # fmt: skip
+    size = {
+        "prompt": WHOLE, "generate": WHOLE, "parameters": WHOLE, "active_parameters": maybe(WHOLE),
+        "phases": array(closed(phase)), "kv_cache": maybe(closed(cache)), "problem": maybe(TEXT), "notes": array(TEXT),
+    }  # fmt: skip
+    return closed({**_MODEL, "mode": {"const": "generate"}, "batches": mapping(closed(size), _SIZES)}, "--prompt.")
+
+
+def _device(**more: Schema) -> Schema:
+    from perfctl.orchestrator.analyse.hardware.machines import Machine
+
+    return record(
+        Machine,
+        without=("flops_per_second",),
+        flops_per_second=mapping(NUMBER, "arithmetic -> peak"),
+        source=TEXT,
+        **more,
+    )
+
+
+def _predict() -> Schema:
+    from perfctl.orchestrator.analyse.cost import Energy, Parallel, Span
+    from perfctl.orchestrator.analyse.predict.predict import Share
+
+    span = record(Span)
+    spans = maybe(span)
+    offer = {**_price(), "instances": WHOLE, "idle_gpus": WHOLE, "on_demand_usd": spans, "spot_usd": spans}
+    room = {
+        "needed_bytes": NUMBER, "reserve_bytes": NUMBER, "limit_bytes": maybe(NUMBER), "fits": maybe(TRUTH),
+        "lacking_bytes": maybe(NUMBER), "largest_batch": maybe(WHOLE),
+    }  # fmt: skip
+    point = {
+        "batch": WHOLE, "step_s": span, "step_one_gpu_s": spans, "samples_per_s": spans, "tokens_per_s": spans,
+        "steps_per_epoch": maybe(WHOLE), "epoch_s": spans, "training_s": spans, "way": TEXT, "source": TEXT,
+        "nearest": maybe(TEXT), "operations": maybe(NUMBER), "host_s": maybe(NUMBER), "gpu_s": maybe(NUMBER),
+        "host_limits": maybe(TRUTH), "coverage": maybe(NUMBER), "why_not_better": array(TEXT), "beyond_the_data": array(TEXT),
+        "roofline_s": maybe(NUMBER), "phases_s": mapping(NUMBER, "phase -> seconds"), "memory": maybe(closed(room)),
+        "parallel": maybe(record(Parallel)), "offers": array(closed(offer)), "energy": maybe(record(Energy)),
+        "layers": array(record(Share)), "drivers": mapping(NUMBER, "what the time goes with -> share"), "gaps": _gaps(),
+    }  # fmt: skip
+    choice = {
+        **_price(), "board": maybe(TEXT), "batch": WHOLE, "way": TEXT, "beyond_the_data": TRUTH, "training_s": spans,
+        "on_demand_usd": spans, "spot_usd": spans,
+    }  # fmt: skip
+    counts = dict.fromkeys(("compared", "too_large", "unknown", "unsure"), WHOLE)
+    frontier = maybe(closed({**counts, "choices": array(closed(choice))}), "no --frontier")
+    numbers = {name: maybe(WHOLE) for name in ("parameters", "dataset_size", "epochs", "gpus")}
+    return closed(
+        {**_MODEL, "mode": TEXT, "optimizer": maybe(TEXT), "precision": TEXT, **numbers, "device": _device(), "prices": TEXT,
+         "notes": array(TEXT), "tokens_per_sample": maybe(WHOLE), "batches": array(closed(point)), "frontier": frontier},
+        "Times in seconds, memory in bytes, money in US dollars, energy in kWh.",
+    )  # fmt: skip
+
+
+def _gaps() -> Schema:
+    return mapping(TEXT, "key that is null or empty -> why")
+
+
+def _predict_generation() -> Schema:
+    from perfctl.orchestrator.analyse.cost import Span
+
+    span = record(Span)
+    step = closed({"seconds": span, "roofline_s": maybe(NUMBER), "limit": maybe(TEXT), "context": maybe(WHOLE)})
+    bytes_ = dict.fromkeys(("weights_bytes", "kv_cache_bytes", "reserve_bytes", "needed_bytes"), NUMBER)
+    memory = closed({**bytes_, "limit_bytes": maybe(NUMBER), "fits": maybe(TRUTH), "largest_batch": maybe(WHOLE)})
+    point = {
+        "batch": WHOLE, "prefill": step, "decode_first_step": maybe(step), "decode_last_step": maybe(step), "whole_s": span,
+        "tokens_per_s": span, "memory": memory, "cost": maybe(closed({**_price(), "usd_per_million_tokens": span})),
+        "source": TEXT, "nearest": maybe(TEXT), "coverage": maybe(NUMBER), "beyond_the_data": array(TEXT), "gaps": _gaps(),
+    }  # fmt: skip
+    texts = {"engine": TEXT, "precision": TEXT, "kv_cache": maybe(TEXT)}
+    return closed(
+        {**_MODEL, "mode": {"const": "generate"}, **texts, "prompt": WHOLE, "generate": WHOLE, "parameters": WHOLE,
+         "device": _device(), "prices": TEXT, "notes": array(TEXT), "batches": array(closed(point))},
+        "Times in seconds, memory in bytes, money in US dollars.",
+    )  # fmt: skip
+
+
+_PATH = said(TEXT, "what was written")
+
+
+def _report() -> Schema:
+    left = maybe(said(TEXT, "which older studies are not on the page"), "all are")
+    return closed({"path": _PATH, "bytes": WHOLE, "runs": array(WHOLE, "numbers of the runs on it"), "left_out": left})
+
+
+def _plot() -> Schema:
+    return closed({"path": _PATH, "chart": TEXT, "description": TEXT})
+
+
+def _plot_list() -> Schema:
+    return array(closed({"name": TEXT, "description": TEXT}), "One object a chart.")
+
+
+def _trace() -> Schema:
+    counts = dict.fromkeys(("kernels", "copies", "ranges", "operators", "readings", "arrows"), WHOLE)
+    step = maybe(said(WHOLE, "the measured step"), "everything that was captured")
+    return closed({"path": _PATH, "run": WHOLE, "step": step, "events": WHOLE, **counts})
+
+
+def _export() -> Schema:
+    return closed({"path": _PATH, "format": TEXT, "tables": array(TEXT)})
+
+
+def _export_dataset() -> Schema:
+    return closed({"path": _PATH, "runs": WHOLE, "files": WHOLE, "rows": WHOLE})
+
+
+def _calculator() -> Schema:
+    return closed({"path": _PATH, "bytes": WHOLE, "models": array(TEXT), "devices": WHOLE})
+
+
+def _scrub() -> Schema:
+    secrets = array(TEXT, "names of what looked like secrets")
+    kinds = mapping(WHOLE, "kind -> how many were replaced")
+    return closed(
+        {
+            "path": _PATH,
+            "rows_removed": mapping(WHOLE, "table -> rows"),
+            "looked_like_secrets": secrets,
+            "replaced": kinds,
+        }
+    )
+
+
+def _mcp() -> Schema:
+    from perfctl.orchestrator.actions.mcp.tools import ANSWER
+
+    rest = {name: one for name, one in ANSWER["properties"].items() if name != "schema"}
+    return {
+        "type": "object", "properties": rest, "required": [name for name in ANSWER["required"] if name != "schema"],
+        "description": "Every answer of perfctl mcp; each tool adds keys.",
+    }  # fmt: skip
+
+
+_MADE: dict[str, Callable[[], Schema]] = {
+    "runs": _runs, "show": _show, "show-source": _source, "ledger": _ledger, "compare": _compare, "query": _query,
+    "doctor": _doctor, "prices": _prices, "estimate": _estimate, "estimate-layer": _estimate_layer,
+    "estimate-sheet": _estimate_sheet, "estimate-generation": _estimate_generation, "predict": _predict,
+    "predict-generation": _predict_generation, "report": _report, "plot": _plot, "plot-list": _plot_list, "trace": _trace,
+    "export": _export, "export-dataset": _export_dataset, "calculator": _calculator, "scrub": _scrub, "mcp": _mcp,
+}  # fmt: skip

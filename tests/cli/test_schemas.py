@@ -1,0 +1,115 @@
+"""What commands print with --json holds to the schema that perfctl schema prints for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
+from perfctl.orchestrator.actions.schemas.outputs import schema_of
+
+Perfctl = Callable[..., Any]
+READ = {
+    "runs": ["runs"],
+    "show": ["show", "1"],
+    "ledger": ["ledger"],
+    "compare": ["compare", "run:1", "run:2", "--force"],
+    "query": ["query", "select * from gap"],
+    "doctor": ["doctor"],
+    "prices": ["prices"],
+    "report": ["report"],
+    "plot": ["plot", "step", "--out", "step.svg"],
+    "plot-list": ["plot", "--list"],
+    "trace": ["trace", "1"],
+    "export": ["export"],
+}
+ON_PAPER = {
+    "estimate": ["estimate", "mnist_cnn", "--batches", "2,3", "--memory", "8G"],
+    "estimate-layer": ["estimate", "mnist_cnn", "--layer", "conv2", "--check", "141557760"],
+    "estimate-sheet": ["estimate", "mnist_cnn", "--sheet"],
+    "predict": ["predict", "mnist_cnn", "--device", "V100", "--batch", "8", "--dataset-size", "1000"],
+}
+PLAIN = {"doctor", "prices", *ON_PAPER}
+"""Outputs that need no store."""
+
+
+def inside(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a schema, itself first."""
+    if isinstance(schema, dict):
+        yield schema
+        for part in schema.values():
+            yield from inside(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from inside(part)
+
+
+def wrong(output: str, value: Any) -> list[str]:
+    found = Draft202012Validator(schema_of(output)).iter_errors(value)
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in found]
+
+
+@pytest.mark.parametrize("output", [*READ, *ON_PAPER])
+def test_what_a_command_prints_holds_to_its_schema(
+    perfctl: Perfctl, replayed: Path, output: str, own_configuration: None
+) -> None:
+    words = (READ | ON_PAPER)[output]
+    store = [] if output in PLAIN else ["--store", str(replayed)]
+    said = perfctl(*words, *store, "--json")
+    assert wrong(output, said.json) == []
+    if isinstance(said.json, dict):
+        assert next(iter(said.json)) == "schema"
+        assert said.json["schema"] == name_of(output)
+
+
+def test_a_run_with_kernels_and_counters_holds_to_the_schemas(perfctl: Perfctl) -> None:
+    reports = Path(__file__).resolve().parents[1] / "data" / "ncu-nvtx" / "layers.csv"
+    assert perfctl("ingest", reports).code == 0
+    shown = perfctl("show", 1, "--json").json
+    assert len(shown["kernels"]) == 6
+    assert wrong("show", shown) == []
+    assert wrong("runs", perfctl("runs", "--json").json) == []
+
+
+@pytest.mark.parametrize("output", VERSIONS)
+def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
+    schema = schema_of(output)
+    Draft202012Validator.check_schema(schema)
+    assert "1 multiply-add as 2" in schema["description"]
+    if output == "mcp":  # each tool adds keys
+        return
+    for one in inside(schema):
+        if one.get("type") == "object" and "properties" in one and "required" in one:
+            assert one["additionalProperties"] is False
+            assert set(one["required"]) == set(one["properties"])
+            assert {} not in one["properties"].values(), one["properties"]
+
+
+def test_a_key_that_no_schema_lists_and_one_that_is_missing_are_noticed(perfctl: Perfctl, replayed: Path) -> None:
+    """The schemas are closed, so the test above can fail."""
+    said = perfctl("ledger", "--store", replayed, "--json").json
+    row = said["rows"][0]
+    assert wrong("ledger", said | {"rows": [row | {"surprise": 1}]})
+    assert wrong("ledger", said | {"rows": [{name: value for name, value in row.items() if name != "ratio"}]})
+    assert wrong("ledger", said | {"rows": [row | {"time_ns": "439 us"}]})
+
+
+def test_the_command_prints_schemas_and_their_names(perfctl: Perfctl) -> None:
+    names = [line.split() for line in perfctl("schema").out.splitlines()]
+    assert names == [[output, name_of(output)] for output in VERSIONS]
+    assert json.loads(perfctl("schema", "ledger").out) == schema_of("ledger")
+    refused = perfctl("schema", "nothing")
+    assert refused.code == 2
+    assert "there is no schema 'nothing'" in refused.err
+
+
+def test_the_answers_of_the_agents_server_hold_to_theirs(replayed: Path) -> None:
+    from perfctl.orchestrator.actions.mcp import tools
+
+    for name, arguments in (("list_runs", {}), ("findings", {}), ("ledger", {"limit": 3}), ("run", {"run": 1})):
+        assert wrong("mcp", json.loads(tools.call(replayed, name, arguments))) == []
