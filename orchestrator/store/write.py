@@ -19,6 +19,7 @@ from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import is_moment, most
 from perfctl.records.report import DerivedCount, Device, Gap, Report
 from perfctl.records.run import Run
+from perfctl.records.serving import ServedStep
 from perfctl.redact import masked, masked_line, masked_words
 
 _NEVER_NEGATIVE = {
@@ -42,6 +43,8 @@ _NEVER_NEGATIVE = {
     "op_instance": ("duration_ns", "device_ns"),
     "collective": ("group_size", "bytes", "duration_ns", "exposed_ns"),
     "compiled_kernel": ("calls", "device_ns"),
+    "served_step": ServedStep._fields[3:],
+    "graph_launch": ("kernels", "kernel_ns", "matched", "matched_ns"),
     "derived_value": ("value",),
     "source_counter": ("address", "inst_executed", "thread_inst_executed", "samples"),
 }
