@@ -103,7 +103,9 @@ def read(path: Path) -> Captures:
     found.sets = list(_sets(found))
     if not found.sets:
         reason = "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with launches behind it"
-        raise ReportError(path, "torch", reason, "Pass the trace that was recorded while the server captured its graphs")
+        raise ReportError(
+            path, "torch", reason, "Pass the trace that was recorded while the server captured its graphs"
+        )
     return found
 
 
@@ -282,7 +284,7 @@ def _alike(mine: Sequence[Kernel], graph: CapturedGraph) -> float:
     """0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches without names."""
     if not any(graph.names):
         return ORDER_ALONE if len(mine) == len(graph.calls) else 0.0
-    both = Counter(kernel.name for kernel in mine) & Counter(graph.names)
+    both = Counter[str | None](kernel.name for kernel in mine) & Counter(graph.names)
     return both.total() / max(len(mine), len(graph.names))
 
 
@@ -326,7 +328,7 @@ def _pairs(mine: Sequence[Kernel], graph: CapturedGraph) -> tuple[str, list[tupl
     nodes = {call.node: at for at, call in enumerate(graph.calls) if call.node is not None}
     ran = [kernel.graph_node_id for kernel in mine]
     if nodes and len(nodes) == len(graph.calls) and len(set(ran) & nodes.keys()) == len(mine):
-        return "node", [(at, nodes[node]) for at, node in enumerate(ran)]
+        return "node", [(at, nodes[node]) for at, node in enumerate(ran) if node is not None]
     names = [kernel.name for kernel in mine]
     if not any(graph.names):
         return "order", [(at, at) for at in range(len(mine))] if len(mine) == len(graph.calls) else []

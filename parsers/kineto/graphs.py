@@ -68,7 +68,9 @@ def with_captures(
         times = [kernel.duration_ns or 0 for kernel in kernels]
         share = sum(kernel.duration_ns or 0 for kernel in inside) / (sum(times) or 1)
         what = f"{len(inside)} of {len(kernels)} kernels ({share * 100:.1f} % of their time) were launched by graphs"
-        which = f"{unknown} of {len(launches)} graph launches match no capture" if read else "no module is known of them"
+        which = (
+            f"{unknown} of {len(launches)} graph launches match no capture" if read else "no module is known of them"
+        )
         todo = "give the trace of the capture with perfctl ingest --capture"
         gaps.append(Gap("kernel.layer", "not_collected", f"{what}; {which}: {todo}"))
     if found.used:

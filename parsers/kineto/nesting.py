@@ -181,7 +181,8 @@ def read_ranges(spans: list[Span], served: Mapping[int, ServedStep] = MappingPro
 def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:
     """Position of each range that is a step of a server -> the step, numbered in order of time.
 
-    Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with what only the inner says: SGLang's own name lies in AMD's.
+    Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with what only the inner
+    says: SGLang's own name lies in AMD's.
     """
     read = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
     if any(read_range_name(name).step is not None for name in read):

@@ -48,5 +48,7 @@ def assign(events: Events, nesting: Nesting, launchers: Sequence[int] | None, *,
         step, _ = nesting.step_and_phase(context, kineto.Place(span.thread, span.start))
         return Place(context.layer, context.direction, step, context.phase == "optimizer")
 
-    steps = set() if not by_step else {step for meaning in nesting.meanings.values() if (step := meaning.step) is not None}
+    steps = (
+        set() if not by_step else {step for meaning in nesting.meanings.values() if (step := meaning.step) is not None}
+    )
     return rows.collect(place_of, steps, launchers)

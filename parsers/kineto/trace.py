@@ -106,10 +106,15 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         ops=operators.ops,
         precision=operators.precision,
         gaps=(
-            *_gaps(events, found_kernels, by_operator=bool(operators.ops)), *graphs.gaps, *operators.gaps, *agents,
+            *_gaps(events, found_kernels, by_operator=bool(operators.ops)),
+            *graphs.gaps,
+            *operators.gaps,
+            *agents,
         ),
         diagnostics=(
-            *_diagnostics(events, metadata, stream.repaired), *diagnostics(events.unknown), *graphs.diagnostics,
+            *_diagnostics(events, metadata, stream.repaired),
+            *diagnostics(events.unknown),
+            *graphs.diagnostics,
         ),
         started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
         duration_ns=None if begin is None or end is None else end - begin,
@@ -280,7 +285,9 @@ def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if unplaced := sum(kernel.layer is None for kernel in kernels):
         where = "outside every range named <layer>:<direction> and every module"
         where += ", and of no operator that multiplies" if by_operator else ""
-        yield Gap("kernel.layer", "not_collected", f"{unplaced} of {len(kernels)} launches are {where}{_named(kernels)}")
+        yield Gap(
+            "kernel.layer", "not_collected", f"{unplaced} of {len(kernels)} launches are {where}{_named(kernels)}"
+        )
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
         yield Gap("kernel.registers", "not_available", reason)

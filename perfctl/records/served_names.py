@@ -20,7 +20,9 @@ _VLLM = re.compile(rf"execute_context_{_N}\({_N}\)_generation_{_N}\({_N}\)\Z")
 _SUMS = rf"\(sq{_N}sk{_N}sqsq{_N}sqsk{_N}\)"
 _AMD = re.compile(rf"execute_{_N}_context_{_N}{_SUMS}_generation_{_N}{_SUMS}\Z")
 _SGLANG = re.compile(rf"step\[([A-Z_]+) bs={_N}(?: toks={_N})?\]\Z")
-_TENSORRT = re.compile(rf"(?:\[Executor\] )?_forward_step(?: {_N})?: {_N} ctx reqs, (?:{_N} ctx tokens, )?{_N} gen reqs\Z")
+_TENSORRT = re.compile(
+    rf"(?:\[Executor\] )?_forward_step(?: {_N})?: {_N} ctx reqs, (?:{_N} ctx tokens, )?{_N} gen reqs\Z"
+)
 _CAPTURE = re.compile(r"capture_(\d{1,9})_([A-Z_]+)\Z")
 _BEGINS = ("execute_", "step[", "[Executor]", "_forward_step")
 
@@ -33,7 +35,9 @@ def read_served(name: str) -> ServedStep | None:
         _, *numbers = map(int, found.groups())
         prompts, *context = numbers[:5]
         decodes, *generation = numbers[5:]
-        return _step(name, prompts, decodes, [context[0], context[1], context[3]], [generation[0], generation[1], generation[3]])
+        return _step(
+            name, prompts, decodes, [context[0], context[1], context[3]], [generation[0], generation[1], generation[3]]
+        )
     if found := _VLLM.match(name):
         prompts, tokens, decodes, own = map(int, found.groups())
         return _step(name, prompts, decodes, [tokens], [own])
@@ -60,8 +64,10 @@ def _step(name: str, prompts: int, decodes: int, context: list[int], generation:
     if not prompts and not decodes:
         return None
     phase = "mixed" if prompts and decodes else "prefill" if prompts else "decode"
-    mine, others = ([*some, *[None] * (3 - len(some))] for some in (context, generation))
-    return ServedStep(0, name, phase, prompts, *mine, decodes, *others)
+    names = ("tokens", "keys", "pairs")
+    known = {f"prompt_{name}": value for name, value in zip(names, context, strict=False)}
+    known |= {f"decode_{name}": value for name, value in zip(names, generation, strict=False)}
+    return ServedStep(0, name, phase, prompts=prompts, decodes=decodes, **known)
 
 
 def read_capture(name: str) -> tuple[int, str] | None:
