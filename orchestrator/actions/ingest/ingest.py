@@ -424,6 +424,8 @@ class Take:
             yield Written(known, new=False)
             return
         capture = Path(self.hints.capture) if self.hints.capture else None
+        if capture is not None and capture.resolve() == source.path.resolve():
+            capture = None  # it stands in a folder with the traces that it tells of
         options = {"source": self.hints.source, "single_operators": self.hints.op_calls}
         for part in parsers.reports(source.path, capture=capture, **options):
             facts = RunFacts(

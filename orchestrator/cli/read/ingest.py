@@ -102,6 +102,8 @@ def ingest(
         raise UsageError(
             "there is nothing to read", "Name report files or folders, or a list of them with --files-from"
         )
+    if capture is not None and not capture.is_file():
+        raise UsageError(f"--capture {capture}: there is no such file", "Check the path")
     hints = actions.UserHints(
         batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern, not no_op_calls,
         None if capture is None else str(capture.absolute()),

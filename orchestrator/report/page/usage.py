@@ -72,8 +72,9 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         cells = [
             text_cell(item.phase if item.part is None else f"its {item.part}"), count(item.steps),
             count(item.sequences, _UNSAID), count(item.tokens, _UNSAID), count(round(item.launches)),
-            time_cell(item.running_ns, tokens), time_cell(item.kernel_ns, tokens), time_cell(item.token_ns, tokens),
-            rate(item.tokens_per_second, "tokens/s", tokens),
+            time_cell(item.running_ns, tokens), time_cell(item.kernel_ns, tokens),
+            *((time_cell(item.token_ns, tokens), rate(item.tokens_per_second, "tokens/s", tokens))
+              if item.part is None else (nothing(_SPLIT), nothing(_SPLIT))),
         ]  # fmt: skip
         known = {0, 1, 2, 3} if item.part else set(range(len(cells)))
         rows.append(
@@ -82,6 +83,7 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     return listing("Prefill and decode", columns, rows)
 
 
+_SPLIT = "a mixed step is split by tokens, so a token of either part has the time of the step's"
 _UNSAID = "the names of the steps do not say"
 
 
