@@ -53,14 +53,23 @@ class Parser:
     """Whether ``parse`` takes ``source``: such files may hold counters of each instruction."""
     has_operators: bool = False
     """Reports of this format may hold single operators: its ``parse`` takes ``single_operators``."""
+    has_captures: bool = False
+    """Whether ``parse`` takes ``capture``: the report in which the graphs were captured that this one launches."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a folder. Never raises."""
         return bool(self._load().sniff(path, head))
 
-    def parse(self, path: Path, *, source: bool = False, single_operators: bool = True) -> Report:
+    def parse(
+        self, path: Path, *, source: bool = False, single_operators: bool = True, capture: Path | None = None
+    ) -> Report:
         """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file is broken."""
-        options = {"source": True} if source and self.has_source else {}
+        options: dict[str, Any] = {"source": True} if source and self.has_source else {}
+        if capture is not None:
+            if not self.has_captures:
+                reason = f"it is a report of another kind ({self.name}) than --capture tells of"
+                raise ReportError(path, "unknown", reason, "Name a Kineto trace, or leave --capture out")
+            options["capture"] = capture
         if self.has_operators:
             options["single_operators"] = single_operators
         with no_collection():
@@ -93,7 +102,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("rocprof-compute CSV", "rocm.compute"),
     Parser("Proton profile", "proton"),
     Parser("PyTorch memory snapshot", "memory_snapshot"),
-    Parser("Kineto trace", "kineto.trace", has_operators=True),
+    Parser("Kineto trace", "kineto.trace", has_operators=True, has_captures=True),
     Parser("DLProf CSV", "dlprof.csv"),
     Parser("DLProf database", "dlprof.database"),
     Parser("DLProf JSON", "dlprof.json"),
@@ -166,9 +175,12 @@ def _sniff(path: Path, head: bytes) -> Parser | None:
     return next((parser for parser in PARSERS if parser.sniff(path, head)), None)
 
 
-def parse(path: Path | str, *, source: bool = False, single_operators: bool = True) -> Report:
+def parse(
+    path: Path | str, *, source: bool = False, single_operators: bool = True, capture: Path | None = None
+) -> Report:
     """Read one report; ``source``: with counters of each instruction, where the file holds them and they are not
-    always read; ``op_calls`` where it has some and ``single_operators`` are wanted.
+    always read; ``op_calls`` where it has some and ``single_operators`` are wanted; ``capture``: a Kineto trace in which
+    the graphs were captured that this one launches (None: what ``execution_details.json`` beside it names).
 
     Raises ReportError when it is missing, not recognised, or broken.
     """
@@ -181,10 +193,12 @@ def parse(path: Path | str, *, source: bool = False, single_operators: bool = Tr
     parser = sniff(path)
     if parser is None:
         raise ReportError(path, "unknown", *_why_unknown(path))
-    return parser.parse(path, source=source, single_operators=single_operators)
+    return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
-def reports(path: Path | str, *, source: bool = False, single_operators: bool = True) -> Iterator[Part]:
+def reports(
+    path: Path | str, *, source: bool = False, single_operators: bool = True, capture: Path | None = None
+) -> Iterator[Part]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
 
     Use each report before the next: the text it was read from is kept until then. An output that stands in the file
@@ -194,7 +208,7 @@ def reports(path: Path | str, *, source: bool = False, single_operators: bool = 
 
     path = Path(path)
     try:
-        report = parse(path, source=source, single_operators=single_operators)
+        report = parse(path, source=source, single_operators=single_operators, capture=capture)
     except Joined as joined:
         parser = sniff(path)
         assert parser is not None

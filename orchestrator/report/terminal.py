@@ -52,6 +52,7 @@ LEFT_OUT = {
 _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
 _OF_RANGES = {"domain", "host mean", "host longest"}
+_OF_PHASES = {"kernel time"}
 _OF_RANKS = {"span", "hidden", "±"}
 NAME_WIDTH = 24
 """Columns for the name of a layer, which continues beside its other batch sizes."""
@@ -69,7 +70,8 @@ def run_details(run: Run) -> list[RenderableType]:
     facts = _grid(("", "left"), ("", "left"), heads=False)
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
     shown = [from_view(view, left_out=LEFT_OUT | _OF_RANGES) for view in _views(run, analysis)]
-    return [facts, *_findings(analysis), *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
+    phases = [] if (served := usage.phases_table([run])) is None else [from_view(served, left_out=_OF_PHASES)]
+    return [facts, *_findings(analysis), *phases, *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
 
 
 def run_document(run: Run) -> list[Part]:
@@ -77,14 +79,15 @@ def run_document(run: Run) -> list[Part]:
     analysis = analyse(studies([run])[0])
     about_run = Part(f"Run {run.id}", (), ("", ""), _facts(run, analysis), (False, False))
     views = [of_view(view) for view in _views(run, analysis)]
-    return [about_run, Part("Findings", _said(analysis)), *ledger_document(analysis), *views]
+    phases = [] if (served := usage.phases_table([run])) is None else [of_view(served)]
+    return [about_run, Part("Findings", _said(analysis)), *phases, *ledger_document(analysis), *views]
 
 
 def _facts(run: Run, analysis: Analysis) -> tuple[tuple[str, str], ...]:
     study = analysis.study
     rows = (
         ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", run.batch_size),
-        ("device", about.device_text(study)), ("accuracy", _percent(accuracy([run]))),
+        ("device", about.device_text(study)), ("modules", usage.placed_text(run)), ("accuracy", _percent(accuracy([run]))),
         ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
@@ -151,12 +154,23 @@ def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[Rendera
     out: list[RenderableType] = []
     for found in analyses:
         out += [_title(found), *(_findings(found) if whole else [])]
+        out += _served(found) if whole else []
         out += ledger_table(found, brief=whole) if found.ledger.rows else []
         out += _parts(found) if whole else []
     if whole:
         runs = [run for found in analyses for run in found.study.runs]
         out += [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(runs)]
     return out
+
+
+def _served(found: Analysis) -> list[RenderableType]:
+    """Prefill and decode of a server's traces."""
+    view = usage.phases_table(found.study.runs)
+    said = [text for run in found.study.runs if (text := usage.placed_text(run)) is not None]
+    return [
+        *([] if view is None else [from_view(view, left_out=_OF_PHASES)]),
+        *(_text(f"{text}.", "dim") for text in said),
+    ]
 
 
 def _parts(found: Analysis) -> list[RenderableType]:
@@ -205,7 +219,7 @@ def ledgers_document(analyses: Sequence[Analysis], *, whole: bool = True) -> lis
     for found in analyses:
         out.append(Part(_title(found).plain, _said(found) if whole else ()))
         out += ledger_document(found)
-        views = (variants_table(found), times_table(found)) if whole else ()
+        views = (usage.phases_table(found.study.runs), variants_table(found), times_table(found)) if whole else ()
         out += [of_view(view) for view in views if view is not None]
     return out
 

@@ -9,6 +9,7 @@ from typing import Any
 from perfctl.orchestrator.store import shape
 from perfctl.records.possible import FINITE, HOTTEST_C, LATEST_NS, LONGEST_NS, MOST_WATTS, most
 from perfctl.records.report import Gap
+from perfctl.records.serving import ServedStep
 
 _Between = tuple[float, float]
 _START = (-LONGEST_NS, LATEST_NS)
@@ -53,6 +54,8 @@ POSSIBLE: Mapping[str, Mapping[str, _Between]] = {
     "op_instance": {"start_ns": _START, **_counts("duration_ns", "device_ns")},
     "collective": {"start_ns": _START, **_counts("group_size", "bytes", "duration_ns", "exposed_ns")},
     "compiled_kernel": _counts("calls", "device_ns"),
+    "served_step": _counts(*ServedStep._fields[3:]),
+    "graph_launch": _counts("kernels", "kernel_ns", "matched", "matched_ns"),
     "derived_value": _counts("value"),
     "source_counter": _counts("address", "inst_executed", "thread_inst_executed", "samples"),
 }  # fmt: skip

@@ -78,6 +78,8 @@ class Written:
     op_calls: int = 0
     reason: str | None = None
     """Why the run is partial or failed; None when it is whole."""
+    placed: float | None = None
+    """0..1: share of the kernel time that has a module, where graphs or a server's steps were recorded; None elsewhere."""
 
 
 def holds_artifacts(connection: sqlite3.Connection) -> bool:

@@ -10,6 +10,7 @@ from perfctl.parsers.kineto.events import (
     KINDS,
     MODULE,
     NOT_USED,
+    CapturedCall,
     CommArgs,
     DeviceEvent,
     Events,
@@ -33,12 +34,20 @@ _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
 """Until 2021 record_function ranges had the category of operations; these names, and perfctl's, show a range."""
 
 
+_CAPTURING = (("begin", "StreamBeginCapture"), ("end", "StreamEndCapture"))
+
+
 def _text(value: object) -> str | None:
     return value if type(value) is str and value else None
 
 
 def _json(value: object) -> str | None:
     return None if value is None else json.dumps(value)
+
+
+def _captured(args: dict[str, Any]) -> tuple[str | None, int | None]:
+    """The kernel that a call launches, and its node in the graph that is being captured."""
+    return _text(args.get("kernel")), whole(args.get("graph node id"))
 
 
 def _share(percent: object) -> float | None:
@@ -95,7 +104,9 @@ def collect(events: Iterable[Any], *, op_calls: bool = False) -> Events:
 class Collector:
     """Takes events as decoded objects (``run``), or as text in Kineto's own layout (``take``); both may take turns."""
 
-    def __init__(self, *, op_calls: bool) -> None:
+    def __init__(self, *, op_calls: bool, captures: bool = False) -> None:
+        """``captures``: keep what is launched while graphs are captured."""
+        self.captures = captures
         self.found = Events(signatures=[] if op_calls else None)
         self.signature_numbers: dict[str, int] = {"(None, None)": 0}
         self.thread_numbers: dict[tuple[object, object], int] = {}
@@ -107,7 +118,7 @@ class Collector:
         self.seen: set[int] = set()
         reads: dict[str, Arguments[Any]] = {
             "span": Arguments(self.operation, "Sequence number"),
-            "call": Arguments(lambda _: None, "correlation"),
+            "call": Arguments(_captured if captures else lambda _: (None, None), "correlation"),
             "kernel": Arguments(self.launch, "correlation"),
             "copy": Arguments(self.copied, "correlation"),
             "function": Arguments(lambda _: None, "Python id", used=False),
@@ -184,7 +195,7 @@ class Collector:
         self.add_span(*self.facts(event), external_id(args), whole(args.get("Sequence number")), self.operation(args))
 
     def call(self, event: dict[str, Any], args: dict[str, Any]) -> None:
-        self.add_call(*self.facts(event), -1, whole(args.get("correlation")), None)
+        self.add_call(*self.facts(event), -1, whole(args.get("correlation")), _captured(args))
 
     def function(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         self.add_function(*self.facts(event), -1, None, None)
@@ -333,11 +344,18 @@ class Collector:
         duration: int | None,
         external: int,
         correlation: int | None,
-        _: None,
+        said: tuple[str | None, int | None],
     ) -> None:
-        """A call of the runtime or the driver."""
+        """A call of the runtime or the driver. ``said``: of ``_captured``."""
         found = self.found
-        found.launches += "Launch" in name
+        is_launch = "Launch" in name
+        found.launches += is_launch
+        if is_launch and correlation is not None and "GraphLaunch" in name:
+            found.graphs.add(correlation)
+        if self.captures and start is not None and "Graph" not in name:
+            what = "launch" if is_launch else next((say for say, word in _CAPTURING if word in name), None)
+            if what is not None:
+                found.captured.append(CapturedCall(what, Place(self.thread(place), start), *said))
         if start is not None and correlation is not None:
             at: Place = tuple.__new__(Place, (self.thread(place), start))
             known = found.calls.setdefault(correlation, at)

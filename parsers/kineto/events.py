@@ -136,6 +136,18 @@ class Place(NamedTuple):
     at: int
 
 
+class CapturedCall(NamedTuple):
+    """One runtime or driver call of a trace in which graphs are captured."""
+
+    what: str
+    """begin, end (of a capture) or launch (of a kernel)."""
+    place: Place
+    kernel: str | None = None
+    """Name of the kernel that it launches (ROCm); None where the trace does not say."""
+    node: int | None = None
+    """Id of the graph's node that it made; None where the trace does not say."""
+
+
 class CommArgs(NamedTuple):
     """What the arguments of a collective say, of its kernel or its operation (PyTorch 2.1 and later)."""
 
@@ -178,6 +190,10 @@ class Events:
     """External id -> position in ``spans``; -1 when several spans share it."""
     calls: dict[int, Place | None] = field(default_factory=dict)
     """Correlation id -> where the runtime or driver call began; None when several calls share it."""
+    graphs: set[int] = field(default_factory=set)
+    """Correlation ids of calls that launch a graph."""
+    captured: list[CapturedCall] = field(default_factory=list)
+    """Launches, and begins and ends of captures, in the order of the trace; empty where they were not wanted."""
     launches: int = 0
     """Runtime and driver calls that launch a kernel or a graph."""
     kernels: list[DeviceEvent] = field(default_factory=list)

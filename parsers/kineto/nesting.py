@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from perfctl.parsers.kineto.events import MODULE, OPTIMIZER, PROFILER_STEP, Events, Place, Span
 from perfctl.records.ranges import read_range_name
+from perfctl.records.served_names import read_served
+from perfctl.records.serving import ServedStep
 
 WHOLE_MICROSECOND_SLACK = 2000
 """ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before its child."""
@@ -39,7 +42,9 @@ class Nesting:
 
     def __init__(self, events: Events, probes: Iterable[Place]) -> None:
         self.spans = events.spans
-        self.meanings = read_ranges(events.spans)
+        self.served = served_steps(events.spans)
+        """The ranges that are steps of a server, by position."""
+        self.meanings = read_ranges(events.spans, self.served)
         self.parents = [-1] * len(self.spans)
         self.contexts = [NOWHERE] * len(self.spans)
         self.outside: dict[int, Context] = {}
@@ -146,11 +151,11 @@ def _at(times: Sequence[tuple[int, int, Any]], moment: int) -> Any:
     return times[number][2] if number >= 0 and moment < times[number][1] else None
 
 
-def read_ranges(spans: list[Span]) -> dict[int, Context]:
+def read_ranges(spans: list[Span], served: Mapping[int, ServedStep] = MappingProxyType({})) -> dict[int, Context]:
     """Position of each range -> what its name says.
 
-    ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step; modules only where
-    no range names a layer.
+    ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step, ProfilerStep#N only where no
+    range is a step of a server (``served``); modules only where no range names a layer.
     """
     ranges = [(index, span.name) for index, span in enumerate(spans) if span.is_range]
     names = {name: read_range_name(name) for _, name in ranges}
@@ -160,7 +165,9 @@ def read_ranges(spans: list[Span]) -> dict[int, Context]:
     found = {}
     for number, (index, text) in enumerate(ranges):
         name = names[text]
-        if not own_steps and (match := PROFILER_STEP.match(text)):
+        if index in served:
+            name = name._replace(step=served[index].number, phase=served[index].phase)
+        elif not own_steps and not served and (match := PROFILER_STEP.match(text)):
             name = name._replace(step=int(match[1]))
         if not own_steps and text.startswith(OPTIMIZER):
             name = name._replace(phase="optimizer")
@@ -169,6 +176,32 @@ def read_ranges(spans: list[Span]) -> dict[int, Context]:
             name, source = name._replace(layer=modules[text], direction="forward"), "operation"
         found[index] = Context(*name, number, 0, source)
     return found
+
+
+def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:
+    """Position of each range that is a step of a server -> the step, numbered in order of time.
+
+    Empty where perfctl's own ranges name steps. Of one in another the outer counts, completed with what only the inner
+    says: SGLang's own name lies in AMD's.
+    """
+    read = {name: read_served(name) for name in {span.name for span in spans if span.is_range}}
+    if any(read_range_name(name).step is not None for name in read):
+        return {}
+    named = [(span.thread, span.start, -(span.end or span.start), index) for index, span in enumerate(spans)
+             if span.is_range and read[span.name] is not None]  # fmt: skip
+    outer: list[tuple[int, int, ServedStep]] = []  # (start, span, step)
+    thread, end = -1, 0
+    for mine, start, minus_end, index in sorted(named):
+        step = read[spans[index].name]
+        assert step is not None
+        if mine == thread and start < end:
+            begun, above, known = outer[-1]
+            told = {field: own for field, own in step._asdict().items() if getattr(known, field) is None}
+            outer[-1] = begun, above, known._replace(**told) if step.phase == known.phase else known
+            continue
+        thread, end = mine, -minus_end
+        outer.append((start, index, step))
+    return {index: step._replace(number=number) for number, (_, index, step) in enumerate(sorted(outer))}
 
 
 def module_paths(spans: list[Span]) -> dict[str, str]:

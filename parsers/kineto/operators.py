@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfctl.parsers.kineto import events as kineto
 from perfctl.parsers.kineto.events import Events
 from perfctl.parsers.kineto.nesting import Nesting, assign_layers
-from perfctl.parsers.kineto.records import Launches
 from perfctl.parsers.operator_rows import OperatorRows, Operators, Place, Spans
 from perfctl.records.report import Gap
 
 
-def assign(events: Events, nesting: Nesting, launches: Launches) -> Operators:
+def assign(events: Events, nesting: Nesting, launchers: Sequence[int] | None, *, by_step: bool = True) -> Operators:
     """Assign layers to backward work and rows to operators outside of layers; collect the operators' shapes.
+
+    ``launchers``: spans that launched the kernels, -1 for none; None where the trace has no kernels. Without ``by_step`` the
+    shapes are those of all calls together.
 
     Nothing is collected from a trace of perfctl's own ranges, whose shapes perfctl recorded, nor from one without shapes.
     """
     own = any(context.source == "range" for context in nesting.meanings.values())
     if own or all(call is None for call in events.operators.values()):
         assign_layers(events, nesting)
-        if own or not events.operators or not events.kernels:
+        if own or not events.operators or launchers is None:
             return Operators()
         reason = f"{len(events.operators)} operators that multiply have no shapes: record with record_shapes=True"
         return Operators(gaps=(Gap("op_shape", "not_collected", reason),))
@@ -44,5 +48,7 @@ def assign(events: Events, nesting: Nesting, launches: Launches) -> Operators:
         step, _ = nesting.step_and_phase(context, kineto.Place(span.thread, span.start))
         return Place(context.layer, context.direction, step, context.phase == "optimizer")
 
-    steps = {step for meaning in nesting.meanings.values() if (step := meaning.step) is not None}
-    return rows.collect(place_of, steps, launches.kernel_spans if events.kernels else None)
+    steps = (
+        set() if not by_step else {step for meaning in nesting.meanings.values() if (step := meaning.step) is not None}
+    )
+    return rows.collect(place_of, steps, launchers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
@@ -102,14 +102,19 @@ def ranges(events: Events, nesting: Nesting) -> list[Range]:
     return found
 
 
-def steps(found: list[Range]) -> tuple[Step, ...]:
-    """Step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only where perfctl names no step."""
+def steps(found: list[Range], served: Collection[int] = ()) -> tuple[Step, ...]:
+    """Step ranges, and the phase ranges inside them, in order of time. ProfilerStep#N only where perfctl names no step.
+
+    ``served``: numbers of the ranges that are steps of a server.
+    """
     names = {span.name: read_range_name(span.name) for span in found}
     own_steps = any(name.step is not None for name in names.values())
     wanted = []
     for span in found:
         name = names[span.name]
-        opens_step = name.step is not None or (not own_steps and PROFILER_STEP.match(span.name))
+        opens_step = name.step is not None or (
+            span.number in served if served else not own_steps and PROFILER_STEP.match(span.name)
+        )
         if span.step is not None and (opens_step or name.phase):
             wanted.append(Step(span.step, name.phase or "step", span.start_ns, span.duration_ns))
     return tuple(sorted(wanted, key=lambda step: (step.start_ns or 0, step.phase != "step")))

@@ -25,6 +25,7 @@ from perfctl.parsers.kineto.calls import api_calls, compiled_kernels, memory_cur
 from perfctl.parsers.kineto.collect import Collector
 from perfctl.parsers.kineto.collectives import collectives
 from perfctl.parsers.kineto.events import Events, diagnostics, whole
+from perfctl.parsers.kineto.graphs import served_ranges, with_captures
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.operators import assign
 from perfctl.parsers.kineto.records import Launches, copies, device_times, kernels, operations, ranges, steps
@@ -44,6 +45,8 @@ METADATA = frozenset((*_FLAGS, *_VERSIONS, *_TORCH, *_OTHERS))
 
 _GFX = {"9.4": "gfx942", "9.5": "gfx950"}
 """computeMajor and computeMinor of AMD's GPUs -> the only product line with them; 9.0 is gfx906, gfx908 or gfx90a."""
+_NAMED = 5
+"""Kernels without a layer that are named."""
 _EPOCH_NS = 946_684_800 * 10**9
 """1 January 2000: times before it do not count from 1970."""
 _OF_KINETO = ('"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"baseTimeNanoseconds"')
@@ -55,8 +58,10 @@ def sniff(path: Path, head: bytes) -> bool:
     return text.startswith("{") and ('"traceEvents"' in text or sum(word in text for word in _OF_KINETO) >= 2)
 
 
-def parse(path: Path, *, single_operators: bool = True) -> Report:
+def parse(path: Path, *, single_operators: bool = True, capture: Path | None = None) -> Report:
     """Read one trace, with ``op_calls`` where single operators are wanted.
+
+    ``capture``: the trace in which the graphs were captured that this one launches; None for what lies beside it.
 
     Raises ReportError when it is cut off, broken, or not a trace of torch.profiler.
     """
@@ -71,9 +76,12 @@ def parse(path: Path, *, single_operators: bool = True) -> Report:
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
-    operators = assign(events, nesting, launches)
+    operators = assign(events, nesting, launches.kernel_spans if events.kernels else None)
     found_ranges = ranges(events, nesting)
     found_kernels = kernels(events, nesting, launches)
+    served = served_ranges(nesting)
+    graphs = with_captures(path, capture, events, found_kernels, operators, served.values())
+    found_kernels, operators = graphs.kernels, graphs.operators
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
     device = device_times(events, nesting, launches)
     begin, end = _extent(events)
@@ -94,13 +102,14 @@ def parse(path: Path, *, single_operators: bool = True) -> Report:
         ranges=found_ranges,
         operations=operations(events, nesting, device),
         samples=memory_curve(events),
-        steps=steps(found_ranges),
+        steps=steps(found_ranges, served),
         memory=_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
         gaps=(
             *_gaps(events, found_kernels, by_operator=bool(operators.ops)),
             *launches_without_work(events),
+            *graphs.gaps,
             *operators.gaps,
             *agents,
         ),
@@ -108,6 +117,7 @@ def parse(path: Path, *, single_operators: bool = True) -> Report:
             *_diagnostics(events, metadata, stream.repaired),
             *diagnostics(events.unknown),
             *doubts(events),
+            *graphs.diagnostics,
         ),
         started_at=datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds") if is_known else None,
         duration_ns=None if begin is None or end is None else end - begin,
@@ -117,6 +127,9 @@ def parse(path: Path, *, single_operators: bool = True) -> Report:
         compiled_kernels=compiled_kernels(events, device),
         rank=rank,
         world_size=world,
+        phase=phases.pop() if len(phases := {step.phase for step in served.values()} - {"mixed"}) == 1 else None,
+        served_steps=sorted(served.values()),
+        graph_launches=graphs.launches,
     )
 
 
@@ -275,7 +288,9 @@ def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if unplaced := sum(kernel.layer is None for kernel in kernels):
         where = "outside every range named <layer>:<direction> and every module"
         where += ", and of no operator that multiplies" if by_operator else ""
-        yield Gap("kernel.layer", "not_collected", f"{unplaced} of {len(kernels)} launches are {where}")
+        yield Gap(
+            "kernel.layer", "not_collected", f"{unplaced} of {len(kernels)} launches are {where}{_named(kernels)}"
+        )
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
         yield Gap("kernel.registers", "not_available", reason)
@@ -285,6 +300,20 @@ def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
         yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
     if timeless := sum(kernel.duration_ns is None or kernel.start_ns is None for kernel in kernels):
         yield Gap("kernel.duration_ns", "unreadable", f"{timeless} launches have no start or duration in the trace")
+
+
+def _named(kernels: list[Kernel]) -> str:
+    """The kernels without a layer that take the most time; nothing where no kernel has one."""
+    whole, times = 0.0, Counter[str]()
+    for kernel in kernels:
+        whole += kernel.duration_ns or 0
+        if kernel.layer is None:
+            times[kernel.name[:60]] += int(kernel.duration_ns or 0)
+    if not whole or all(kernel.layer is None for kernel in kernels):
+        return ""
+    named = ", ".join(f"{name} ({ns / whole:.1%})" for name, ns in times.most_common(_NAMED))
+    more = f" and {len(times) - _NAMED} more" if len(times) > _NAMED else ""
+    return f", with {times.total() / whole:.1%} of the kernel time: {named}{more}".replace("%", " %")
 
 
 def _diagnostics(events: Events, metadata: dict[str, Any], repaired: bool) -> Iterator[Diagnostic]:

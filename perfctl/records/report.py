@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.records.paper import OpShape
+from perfctl.records.serving import GraphLaunch, ServedStep
 
 
 class LayerTime(NamedTuple):
@@ -58,7 +59,8 @@ class Kernel(NamedTuple):
     step: int | None = None
     """Number of the measured step it belongs to; None when not known."""
     layer_source: str | None = None
-    """How the layer was found: 'range', 'operation' or 'guessed'; None when it was not."""
+    """How the layer was found: 'range', 'operation', 'capture' (of the graph that launched it) or 'guessed'; None when it was
+    not."""
     range_number: int | None = None
     """``Range.number`` of the innermost range that enclosed the launch call; None when there is none."""
     device_index: int | None = None
@@ -522,3 +524,5 @@ class Report:
     """train, prefill, decode or infer; None when not known, or when the report holds more than one."""
     effective_batch: int | None = None
     """Samples a step, all batches of gradient accumulation included."""
+    served_steps: Iterable[ServedStep] = ()
+    graph_launches: Iterable[GraphLaunch] = ()

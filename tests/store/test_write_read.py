@@ -16,6 +16,7 @@ from perfctl.records import report as records
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Device, Kernel, Range, Report
+from perfctl.records.serving import GraphLaunch, ServedStep
 
 SWEEP = SweepFacts("a sweep", "sweep", "perfctl ncu --batches 16", "host")
 FACTS = RunFacts("ncu", "ok", "measured", "mnist_cnn", 16, artifact="r.csv", artifact_sha256="ab" * 32)
@@ -63,6 +64,8 @@ def full_report() -> Report:
         compiled_kernels=[records.CompiledKernel("triton_poi_fused_add_0", "/a.py", "c0", "triton", "add", 3, 70)],
         advice=[records.Advice(0, "Occupancy", "OPT", "a text", 0.25, "local"), records.Advice(None, "whole")],
         rank=3, world_size=8, host="node7", phase="train", effective_batch=64,
+        served_steps=[ServedStep(0, "m", "mixed", 2, 100, None, 0, 1, None)], graph_launches=[
+            GraphLaunch(99, 0, 2, 70, "capture_8_FULL", 1, 30, "name", 0.5), GraphLaunch(100, None, 1, None)],
     )  # fmt: skip
 
 

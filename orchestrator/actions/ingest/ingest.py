@@ -29,6 +29,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import child, memory
 from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.analyse.kernels.names import family
+from perfctl.orchestrator.analyse.usage.served import placed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.orchestrator.store import database, merge
@@ -80,6 +81,8 @@ class UserHints:
     """A regular expression whose first group is the batch size in a report's file name, else in its folder's."""
     op_calls: bool = True
     """Take in each operator of a trace by itself, which takes 15 % more time; the sums stay without."""
+    capture: str | None = None
+    """Path of the Kineto trace in which the graphs were captured that the reports launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,8 +423,11 @@ class Take:
         if known is not None:
             yield Written(known, new=False)
             return
+        capture = Path(self.hints.capture) if self.hints.capture else None
+        if capture is not None and capture.resolve() == source.path.resolve():
+            capture = None  # it stands in a folder with the traces that it tells of
         options = {"source": self.hints.source, "single_operators": self.hints.op_calls}
-        for part in parsers.reports(source.path, **options):
+        for part in parsers.reports(source.path, capture=capture, **options):
             facts = RunFacts(
                 "unknown", "ok", "ingested", artifact=relative(source.shown, self.store),
                 artifact_sha256=f"{digest()}#{part.number}" if part.is_of_several else digest(),
@@ -452,6 +458,7 @@ class Take:
             self.connection, self.sweep, facts, report, _on_paper(source.path, report),
             family=family, again=self._again, beside=True, derive=derived_rows,
         )  # fmt: skip
+        written = replace(written, placed=placed(report))
         if written.new and not holds_rows(self.connection, written):
             reason = f"{_NO_ROWS}: {reason or _why_empty(report)}"
             set_partial(self.connection, written.run_id, reason)

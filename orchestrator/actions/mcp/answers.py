@@ -125,7 +125,8 @@ def ledger(
     from perfctl.orchestrator.actions import ledger as actions
     from perfctl.orchestrator.report.ledger import rows as export
 
-    found = actions.ledger(store, layer=layer, batch=None if batch is None else [batch], messages=messages)
+    sizes = None if batch is None else [batch]
+    found = actions.ledger(store, layer=layer, batch=sizes, messages=messages, made=lambda some: some)
     rows = list(export.ledger_rows(found))
     chosen = rows[offset : offset + limit]
     for row in chosen:

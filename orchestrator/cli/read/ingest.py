@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,6 +54,13 @@ def ingest(
             help="Where a report has no ranges, guess which layer of --workload launched what, from order and shape.",
         ),
     ] = False,
+    capture: Annotated[
+        Path | None,
+        typer.Option(
+            help="Kineto trace of the capture of the graphs (CUDA, HIP) that a trace launches: their kernels get its modules. "
+            "Default: what execution_details.json beside a trace names."
+        ),
+    ] = None,
     source: Annotated[
         bool,
         typer.Option(
@@ -94,9 +102,12 @@ def ingest(
         raise UsageError(
             "there is nothing to read", "Name report files or folders, or a list of them with --files-from"
         )
+    if capture is not None and not capture.is_file():
+        raise UsageError(f"--capture {capture}: there is no such file", "Check the path")
     hints = actions.UserHints(
-        batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern, not no_op_calls
-    )
+        batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern, not no_op_calls,
+        None if capture is None else str(capture.absolute()),
+    )  # fmt: skip
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     with listening_to_reports() as listener:
         done = actions.ingest(
@@ -147,7 +158,7 @@ class ReadListener:
 
 def _print(done: Ingested, as_json: bool) -> None:
     if as_json:
-        rows = [{"path": str(path), **_counts(written)} for path, written in done.taken]
+        rows = [_record(path, written) for path, written in done.taken]
         empty = [str(path) for path in done.empty]
         console.as_json({"store": str(done.store), "runs": rows, "failed": list(done.failed), "empty": empty})
         return
@@ -163,6 +174,11 @@ def _print(done: Ingested, as_json: bool) -> None:
 def _counts(written: Written) -> dict[str, int | bool]:
     fields = ("run_id", "new", "kernels", "counters", "ranges", "copies", "operations", "samples", "op_calls")
     return {field: getattr(written, field) for field in fields}
+
+
+def _record(path: Path, written: Written) -> dict[str, object]:
+    extra = {} if written.placed is None else {"kernel_time_with_module": written.placed}
+    return {"path": str(path), **_counts(written), **extra}
 
 
 def _sum(path: Path, runs: list[Written]) -> str:
@@ -186,4 +202,7 @@ def _line(path: Path, written: Written) -> str:
     del counts["run_id"], counts["new"]
     held = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     said = f"{path}: run {written.run_id}: {held or 'no kernels, ranges or counters'}"
+    said += (
+        "" if written.placed is None else f"; {floor(written.placed * 1000) / 10:.1f} % of the kernel time has a module"
+    )
     return f"{said}; partial: {written.reason}" if written.reason else said

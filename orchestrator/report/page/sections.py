@@ -33,7 +33,7 @@ from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
 NUMBERS = (
-    "charts", "parts", "times", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
+    "charts", "parts", "times", "phases", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
     "ranges", "api", "ranks", "utilisation", "memory", "summaries",
 )  # fmt: skip
 """Sections of numbers, with their origin beside the heading."""
@@ -125,6 +125,7 @@ def _study(found: Analysis, key: str, ranks: tuple[Table, ...] = ()) -> StudyVie
     chip = capability if (capability or "").startswith("gfx") else f"CC {capability}"
     facts = (
         ("what", study.runs[0].report.form if study.foreign else ""),
+        ("modules", next(filter(None, map(usage.placed_text, study.runs)), "")),
         ("device", f"{about.device_text(study) or 'not recorded'}" + (f" ({chip})" if capability else "")),
         ("batch", " ".join(map(str, study.batches))), ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
     )  # fmt: skip
@@ -156,6 +157,7 @@ def _parts(
         yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
+    yield from _tables("phases", "Prefill and decode", usage.phases_table(some))
     if parts := icicles(found, colours):
         yield Section("breakdown", "Where the time goes", icicles=parts)
     if entries_view is not None and entries_view.matrix is None:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.cells import Cell, amount, count, nothing, share_cell, size_cell, text_cell
+from perfctl.orchestrator.analyse.usage.served import inferred, phases, placed
+from perfctl.orchestrator.report.cells import (
+    Cell,
+    amount,
+    count,
+    nothing,
+    rate,
+    share_cell,
+    size_cell,
+    text_cell,
+    time_cell,
+)
 from perfctl.orchestrator.report.numbers import percent, significant
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import RUN, Column, Table, listing
@@ -41,6 +54,60 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
         for item in found
     ]  # fmt: skip
     return listing("Share of time with a kernel running", columns, rows, drop_run=False)
+
+
+def phases_table(runs: Sequence[Run]) -> Table | None:
+    """Prefill, decode and mixed steps of a server: time, launches and tokens; mixed steps split by tokens, an estimate."""
+    columns = [
+        RUN, Column("phase", style="text"), Column("steps"), Column("sequences", note="of all its steps together"),
+        Column("tokens", note="that the steps computed"), Column("launches"),
+        Column("a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"),
+        Column("kernel time", base="ns", note="of its kernels added up"),
+        Column("time a token", base="ns", note="time in which a kernel ran, over the tokens"),
+        Column("tokens/s", note="while a kernel ran: the time in between is left out"),
+    ]  # fmt: skip
+    rows = []
+    for item in (one for run in runs for one in phases(run)):
+        tokens = _UNSAID if item.tokens is None else "no kernel was timed"
+        cells = [
+            text_cell(item.phase if item.part is None else f"its {item.part}"), count(item.steps),
+            count(item.sequences, _UNSAID), count(item.tokens, _UNSAID), count(round(item.launches)),
+            time_cell(item.running_ns, tokens), time_cell(item.kernel_ns, tokens),
+            *((time_cell(item.token_ns, tokens), rate(item.tokens_per_second, "tokens/s", tokens))
+              if item.part is None else (nothing(_SPLIT), nothing(_SPLIT))),
+        ]  # fmt: skip
+        known = {0, 1, 2, 3} if item.part else set(range(len(cells)))
+        rows.append(
+            [run_label(item.run), *(cell if at in known else _by_tokens(cell) for at, cell in enumerate(cells))]
+        )
+    return listing("Prefill and decode", columns, rows)
+
+
+_SPLIT = "a mixed step is split by tokens, so a token of either part has the time of the step's"
+_UNSAID = "the names of the steps do not say"
+
+
+def _by_tokens(cell: Cell) -> Cell:
+    """Marked as estimated: a mixed step's share by tokens."""
+    if cell.style == "no":
+        return cell
+    title = "; ".join(
+        filter(None, (cell.title, "the step's share by tokens: attention and launches are not told apart"))
+    )
+    scale = None if cell.scale is None else replace(cell.scale, mark="~ ")
+    return replace(cell, text=f"~ {cell.text}", title=title, style="est", scale=scale)
+
+
+def placed_text(run: Run) -> str | None:
+    """How much of the kernel time has a module, and how graphs' kernels got theirs; None where that is no question."""
+    share, found = placed(run.report), inferred(run.report)
+    if share is None:
+        return None
+    said = f"{floor(share * 1000) / 10:.1f} % of the kernel time has a module"
+    if found is None:
+        return said
+    matched, kernels, least = found
+    return f"{said}; {matched:,} of {kernels:,} kernels of graphs by the capture (inferred, confidence {least:.2f})"
 
 
 def absent(runs: Sequence[Run]) -> str | None:

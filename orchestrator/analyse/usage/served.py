@@ -1,0 +1,117 @@
+"""Prefill and decode of a server's trace: time, launches and tokens of each; and how much of the kernel time has a module."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.analyse.usage.busy import spans, union
+from perfctl.records.report import Kernel, Report
+from perfctl.records.run import Run
+from perfctl.records.serving import ServedStep
+
+PHASES = ("prefill", "decode", "mixed")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseUse:
+    """All steps of one phase in a run, or the prompts or decodes of its mixed steps."""
+
+    run: Run
+    phase: str
+    part: str | None
+    """Of mixed steps: prompts or decodes, with their share of the step by tokens (estimated); None for a whole phase."""
+    steps: int
+    sequences: int | None
+    """Of all its steps together."""
+    tokens: int | None
+    """That its steps computed; None where one does not say."""
+    launches: float
+    kernel_ns: float | None
+    """Of its kernels added up; None where one was not timed."""
+    running_ns: float | None
+    """Time in which at least one of its kernels ran."""
+
+    @property
+    def token_ns(self) -> float | None:
+        """Running time a token."""
+        return self.running_ns / self.tokens if self.running_ns is not None and self.tokens else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """While its kernels ran: the time in between, when the GPU waited, is left out."""
+        return self.tokens * 1e9 / self.running_ns if self.running_ns and self.tokens else None
+
+
+def phases(run: Run) -> tuple[PhaseUse, ...]:
+    """The phases of a run in the order of PHASES, mixed steps followed by their parts; empty where no step is a server's."""
+    steps: defaultdict[str, list[ServedStep]] = defaultdict(list)
+    for step in run.report.served_steps:
+        steps[step.phase].append(step)
+    launched: defaultdict[int, list[Kernel]] = defaultdict(list)
+    if steps:
+        for kernel in run.report.kernels:
+            if kernel.step is not None:
+                launched[kernel.step].append(kernel)
+    return tuple(row for phase in PHASES if phase in steps for row in _phase(run, phase, steps[phase], launched))
+
+
+def _phase(run: Run, phase: str, steps: Sequence[ServedStep], launched: dict[int, list[Kernel]]) -> Iterator[PhaseUse]:
+    kernels = [kernel for step in steps for kernel in launched.get(step.number, ())]
+    prompts, decodes = ([step.prompt_tokens for step in steps], [step.decode_tokens for step in steps])
+    of_prompts, of_decodes = _sum(prompts), _sum(decodes)
+    sequences = _sum([_sum([step.prompts, step.decodes]) for step in steps])
+    timed = kernels and all(kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels)
+    total = sum(kernel.duration_ns or 0 for kernel in kernels) if timed else None
+    running = _running(kernels) if timed else None
+    tokens = _sum([of_prompts, of_decodes])
+    yield PhaseUse(run, phase, None, len(steps), sequences, tokens, len(kernels), total, running)
+    if phase != "mixed" or not tokens or running is None or total is None:
+        return
+    by_step = [(step, _running(mine), mine) for step in steps if (mine := launched.get(step.number, []))]
+    for part in ("prompts", "decodes"):
+        share = {step.number: _share(step, part) for step in steps}
+        own = of_prompts if part == "prompts" else of_decodes
+        count = _sum([step.prompts if part == "prompts" else step.decodes for step in steps])
+        yield PhaseUse(
+            run, phase, part, len(steps), count, own, sum(share[step.number] * len(one) for step, _, one in by_step),
+            sum(share[step.number] * sum(kernel.duration_ns or 0 for kernel in one) for step, _, one in by_step),
+            sum(share[step.number] * ran for step, ran, _ in by_step),
+        )  # fmt: skip
+
+
+def _share(step: ServedStep, part: str) -> float:
+    mine = step.prompt_tokens if part == "prompts" else step.decode_tokens
+    return (mine or 0) / ((step.prompt_tokens or 0) + (step.decode_tokens or 0) or 1)
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    """None where one is not known."""
+    return None if None in numbers else sum(number for number in numbers if number is not None)
+
+
+def _running(kernels: Sequence[Kernel]) -> float:
+    starts, ends = spans(kernels)
+    return union(starts, ends, (int(starts.min()), int(ends.max())))[0] if len(starts) else 0
+
+
+def placed(report: Report) -> float | None:
+    """0..1: share of the kernel time that has a module or layer; None where no graph was launched and no step is a server's,
+    and where a kernel was not timed."""
+    if not (report.served_steps or report.graph_launches):
+        return None
+    kernels = report.kernels if isinstance(report.kernels, Sequence) else ()
+    if not kernels or any(kernel.duration_ns is None for kernel in kernels):
+        return None
+    total = sum(kernel.duration_ns or 0 for kernel in kernels)
+    return sum(kernel.duration_ns or 0 for kernel in kernels if kernel.layer is not None) / total if total else None
+
+
+def inferred(report: Report) -> tuple[int, int, float] | None:
+    """(kernels of graphs with the layer of their capture, kernels of graphs, the least confidence); None without a match."""
+    launches = list(report.graph_launches)
+    sure = [launch.confidence for launch in launches if launch.confidence is not None]
+    if not sure:
+        return None
+    return sum(launch.matched for launch in launches), sum(launch.kernels for launch in launches), min(sure)

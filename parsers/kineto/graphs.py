@@ -1,0 +1,104 @@
+"""Steps of a server in a trace, and the layers of its graphs' kernels with what is missing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfctl.parsers.kineto import captures
+from perfctl.parsers.kineto.events import Events
+from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.parsers.operator_rows import Operators
+from perfctl.records.errors import ReportError
+from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel
+from perfctl.records.serving import GraphLaunch, ServedStep
+
+
+@dataclass(frozen=True, slots=True)
+class WithCaptures:
+    """What is known of a trace once its captures are read."""
+
+    kernels: list[Kernel]
+    operators: Operators
+    launches: tuple[GraphLaunch, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def served_ranges(nesting: Nesting) -> dict[int, ServedStep]:
+    """Number of each range that is a step of a server -> the step."""
+    numbers = {index: number for number, index in enumerate(nesting.meanings)}
+    return {numbers[index]: step for index, step in nesting.served.items()}
+
+
+def with_captures(
+    path: Path,
+    capture: Path | None,
+    events: Events,
+    kernels: list[Kernel],
+    operators: Operators,
+    served: Iterable[ServedStep],
+) -> WithCaptures:
+    """Give kernels of graphs the layers of the capture: of ``capture``, else of what lies beside ``path``.
+
+    Raises ReportError when ``capture`` cannot be read, or ``path`` launches no graph it could tell of.
+    """
+    inside = [kernel for kernel in kernels if kernel.correlation in events.graphs]
+    if not inside:
+        if capture is not None:
+            reason = f"it launches no graph whose kernels it recorded, so {capture.name} says nothing about it"
+            raise ReportError(path, "torch", reason, "Leave --capture out, or name the trace of an execution")
+        return WithCaptures(kernels, operators)
+    tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served]
+    paths = [capture] if capture is not None else captures.beside(path, tokens)
+    read, said = [], []
+    for one in paths:
+        try:
+            read.append(captures.read(one))
+        except ReportError as error:
+            if capture is not None:
+                raise
+            said.append(Diagnostic("warning", "perfctl", f"{one.name}, named by {captures.DETAILS}: {error.reason}"))
+    covers = bool(operators.environment.get(COVERS))
+    found = captures.explain(kernels, events.graphs, read, whole=covers)
+    launches, unknown = found.launches, sum(launch.capture is None for launch in found.launches)
+    gaps = []
+    if unknown:
+        times = [kernel.duration_ns or 0 for kernel in kernels]
+        share = sum(kernel.duration_ns or 0 for kernel in inside) / (sum(times) or 1)
+        what = f"{len(inside)} of {len(kernels)} kernels ({share * 100:.1f} % of their time) were launched by graphs"
+        which = (
+            f"{unknown} of {len(launches)} graph launches match no capture" if read else "no module is known of them"
+        )
+        todo = "give the trace of the capture with perfctl ingest --capture"
+        gaps.append(Gap("kernel.layer", "not_collected", f"{what}; {which}: {todo}"))
+    if found.used:
+        said.append(Diagnostic("info", "perfctl", _said(found.launches, found.used)))
+    return WithCaptures(found.kernels, _together(operators, found.operators), tuple(launches), tuple(gaps), tuple(said))
+
+
+def _said(launches: Iterable[GraphLaunch], used: Iterable[str]) -> str:
+    """How well the kernels of graphs were matched."""
+    launches = list(launches)
+    mine = [launch for launch in launches if launch.confidence is not None]
+    kernels, matched = sum(launch.kernels for launch in launches), sum(launch.matched for launch in mine)
+    least = min((launch.confidence for launch in mine if launch.confidence is not None), default=0)
+    by = {"node": "the graph's node", "name": "name and order", "order": "order alone"}
+    how = " or ".join(dict.fromkeys(by[launch.how] for launch in mine if launch.how))
+    return (
+        f"layers of {matched:,} of the {kernels:,} kernels in {len(launches)} graph launches were inferred from"
+        f" {', '.join(used)}, by {how}; confidence {least:.2f} or better"
+    )
+
+
+def _together(own: Operators, captured: Iterable[Operators]) -> Operators:
+    """The shapes of both; each operator keeps its own place in the order."""
+    ops, precision, gaps = list(own.ops), own.precision, list(own.gaps)
+    environment = dict(own.environment)
+    for one in captured:
+        known = {op.op for op in ops}
+        ops += [replace(op, position=len(ops) + at) for at, op in enumerate(one.ops)]
+        gaps += [gap for gap in one.gaps if gap.quantity == "layer_call.flops"]
+        precision = one.precision if not known else precision if precision == one.precision else None
+    return Operators(tuple(ops), environment, tuple(gaps), precision)

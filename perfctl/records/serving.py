@@ -1,0 +1,51 @@
+"""What a server of text generation did: its steps, and the graphs (CUDA or HIP) whose kernels it replayed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ServedStep(NamedTuple):
+    """One forward pass of a server (vLLM, SGLang, TensorRT-LLM) over some prompts, some sequences that decode, or both.
+
+    ``None``: the step's name does not say. Tokens are queries: what the pass computes. Keys are what they attend to, and
+    pairs are the products of both, summed over the sequences, which is what attention costs before the causal mask.
+    """
+
+    number: int
+    """``Step.number``, from 0."""
+    name: str
+    """The annotation it was read from."""
+    phase: str
+    """prefill, decode or mixed."""
+    prompts: int | None = None
+    """Sequences in prefill."""
+    prompt_tokens: int | None = None
+    prompt_keys: int | None = None
+    prompt_pairs: int | None = None
+    decodes: int | None = None
+    """Sequences that decode."""
+    decode_tokens: int | None = None
+    """More than ``decodes`` where the server checks drafts (speculative decoding)."""
+    decode_keys: int | None = None
+    decode_pairs: int | None = None
+
+
+class GraphLaunch(NamedTuple):
+    """One replay of a CUDA or HIP graph, and how many of its kernels the capture of the graph explains."""
+
+    correlation: int
+    """``Kernel.correlation`` of its kernels."""
+    step: int | None
+    kernels: int
+    kernel_ns: int | None
+    """Of its kernels together; None where the time of one is not known."""
+    capture: str | None = None
+    """Name of the capture that its kernels were matched with, as the server annotates it; None without a match."""
+    matched: int = 0
+    """Kernels with a launch in that capture."""
+    matched_ns: int | None = None
+    how: str | None = None
+    """What they were matched by: "node" (id of the graph's node), "name" (name and order) or "order" (order alone)."""
+    confidence: float | None = None
+    """0..1: share of its kernels whose launch was found; times ORDER_ALONE where the capture has no names of kernels."""

@@ -1,0 +1,64 @@
+"""Graphs and phases as a user meets them: ``ingest --capture``, and what show, ledger and the page say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.parsers.served import served_traces as traces
+
+Perfctl = Callable[..., Any]
+
+
+@pytest.fixture
+def taken(perfctl: Perfctl, tmp_path: Path) -> Any:
+    run, capture = traces.executing(tmp_path / "run.json", replays=2), traces.capturing(tmp_path / "graphs.json")
+    return perfctl("ingest", run, capture, "--capture", capture)
+
+
+def test_ingest_says_how_much_of_the_kernel_time_has_a_module(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
+    assert taken.code == 0
+    assert "100.0 % of the kernel time has a module" in taken.out
+    again = perfctl("ingest", tmp_path / "run.json", "--again", "--json").json
+    assert again["runs"][0]["kernel_time_with_module"] == 0  # the capture is in another place
+
+
+def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(taken: Any, perfctl: Perfctl) -> None:
+    for said in (perfctl("show", 1).out, perfctl("ledger").out):
+        words = " ".join(said.split())
+        assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
+        # two steps of 8 sequences; five kernels of 10 us each: 100 us over 16 tokens
+        assert "decode 2 16 16 10 100 µs 6.25 µs 160 k" in words
+        assert "Block_0.Linear_0" in words
+
+
+def test_the_ledger_has_paper_flops_of_captured_operators(taken: Any, perfctl: Perfctl) -> None:
+    rows = perfctl("ledger", "--json").json
+    assert str(2 * 8 * 16 * 32) in str(rows)
+
+
+def test_the_store_answers_by_phase(taken: Any, perfctl: Perfctl) -> None:
+    query = "SELECT phase, sum(decode_tokens) AS tokens FROM served_step GROUP BY phase"
+    assert perfctl("query", query, "--json").json == [{"phase": "decode", "tokens": 16}]
+    query = "SELECT capture, matched, how, confidence FROM graph_launch"
+    assert (
+        perfctl("query", query, "--json").json
+        == [{"capture": "capture_8_FULL", "matched": 5, "how": "name", "confidence": 1.0}] * 2
+    )
+
+
+def test_the_page_has_prefill_and_decode(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
+    assert perfctl("report", "-o", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Prefill and decode" in page
+    assert "kernels of graphs by the capture" in page
+
+
+def test_a_capture_that_is_not_there_is_one_line(perfctl: Perfctl, tmp_path: Path) -> None:
+    said = perfctl("ingest", traces.executing(tmp_path / "run.json"), "--capture", tmp_path / "none.json")
+    assert said.code != 0
+    assert "none.json" in said.err
+    assert "Traceback" not in said.err
