@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from weakref import finalize
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 from perfctl.orchestrator.report.numbers import DASH
@@ -267,7 +268,7 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
 
     from perfctl.orchestrator.report.ledger.rows import column_facts
 
-    aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115 - its reader closes it
+    aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115
     kinds: dict[str, set[type]] = {}
     for row in rows:
         for name, value in row.items():
@@ -279,15 +280,16 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
     for name in names:
         unit, meaning = facts.get(name, ("-", ""))
         columns.append(Column(name, _kind(kinds.get(name, set())), meaning, unit, "not known"))
-    return Table("ledger", tuple(columns), _put_aside(aside, names))
+    put_aside = _put_aside(aside, names)
+    finalize(put_aside, aside.close)  # also where nobody begins to read
+    return Table("ledger", tuple(columns), put_aside)
 
 
 def _put_aside(rows: IO[str], names: Sequence[str]) -> Iterator[Sequence[Any]]:
-    with rows:
-        rows.seek(0)
-        for line in rows:
-            row = json.loads(line)
-            yield tuple(row.get(name) for name in names)
+    rows.seek(0)
+    for line in rows:
+        row = json.loads(line)
+        yield tuple(row.get(name) for name in names)
 
 
 def _kind(types: set[type]) -> str:
