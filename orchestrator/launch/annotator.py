@@ -17,7 +17,7 @@ OLDEST_PYTHON = (3, 8)
 OLDEST_TORCH = (1, 8)
 
 MODULES = (
-    *(f"perfctl.records.{name}" for name in ("paper", "ranges", "report")),
+    *(f"perfctl.records.{name}" for name in ("checksum", "paper", "ranges", "report", "serving")),
     *(f"perfctl.workloads.{name}" for name in ("__main__", "spec")),
     *(f"perfctl.workloads.run.{name}" for name in ("annotate", "clock", "memory", "options", "record", "setup")),
     *(

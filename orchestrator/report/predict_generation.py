@@ -25,7 +25,12 @@ RESTS = {
     "eager": "forward passes learned from measurements that others published",
     "tensorrt-llm": "learned from measurements that others published",
 }
-LIMITS = {"host": "the host", "arithmetic": "FLOPs", "bandwidth": "bandwidth"}
+LIMITS = {
+    "host": "the host",
+    "overhead": "fixed costs of its operations",
+    "arithmetic": "FLOPs",
+    "bandwidth": "bandwidth",
+}
 
 
 def terminal(found: GenerationAnswer) -> Iterator[RenderableType]:

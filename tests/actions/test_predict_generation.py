@@ -108,7 +108,8 @@ def test_eager_mode_waits_for_the_host_and_the_server_does_not() -> None:
     eager, served = (predicted(engine=engine).points[0] for engine in ("eager", "tensorrt-llm"))
     assert eager.first is not None
     assert served.first is not None
-    assert eager.first.limit == "host"
+    assert eager.first.limit in ("host", "overhead"), "its operations are tiny"
+    assert served.first.limit not in ("overhead", "arithmetic")
     assert served.first.time.value < eager.first.time.value / 3
 
 

@@ -26,7 +26,10 @@ def change(file: Path, **fields: Any) -> None:
 
 
 def runs(folder: Path) -> int:
-    with closing(sqlite3.connect(folder.parent / "perfctl.db")) as db:
+    store = folder.parent / "perfctl.db"
+    if not store.exists():
+        return 0
+    with closing(sqlite3.connect(store)) as db:
         return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
 
 

@@ -26,6 +26,9 @@ REFERENCE = re.compile(r"reference ([0-9a-f]{8})\. To report it, send (\S+)")
 @pytest.fixture(autouse=True)
 def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        child, "_is_own", lambda thread: True
+    )  # the tests' own threads do not keep a child from being forked
 
 
 def logged(said: Said) -> str:

@@ -80,7 +80,9 @@ def test_no_type_is_built_when_it_is_loaded_that_python_3_8_cannot_build() -> No
 
 def test_the_file_holds_every_module_of_perfctl_that_it_imports() -> None:
     lazily = {"perfctl.workloads.run.loop", "perfctl.workloads.data.images", "perfctl.workloads.script.options"}
-    lazily |= {f"perfctl.workloads.tracing.{name}" for name in ("as_cuda", "autocast", "traffic")}  # of estimates alone
+    lazily |= {
+        f"perfctl.workloads.tracing.{name}" for name in ("as_cuda", "autocast", "meta_results", "traffic")
+    }  # of estimates alone
     held = {*annotator.MODULES, "perfctl.workloads"}
     for name, tree in modules().items():
         for node in ast.walk(tree):

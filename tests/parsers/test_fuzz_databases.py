@@ -72,16 +72,15 @@ def test_a_roctx_range_without_a_start_is_left_out_with_a_gap(tmp_path: Path) ->
 
 
 def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_path: Path) -> None:
-    """An OSError of the system, and a ValueError for a name with a NUL."""
-    for number, name in enumerate(("a" * 300 + ".json", "a/b.json")):
-        path = tmp_path / f"{number}.tar"
-        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-            for one in (name, *(["a"] if number else []))[::-1]:
-                archive.addfile(tarfile.TarInfo(one))
-        target = tmp_path / f"unpacked-{number}"
-        target.mkdir()
-        with pytest.raises(ReportError, match="cannot be unpacked"):
-            archives.unpack(path, target)
+    """An OSError of the system."""
+    path = tmp_path / "r.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        for one in ("a", "a/b.json"):  # a file, and a file in it
+            archive.addfile(tarfile.TarInfo(one))
+    target = tmp_path / "unpacked"
+    target.mkdir()
+    with pytest.raises(ReportError, match="cannot be unpacked"):
+        archives.unpack(path, target, archives.Room(path.stat().st_size))
 
 
 @pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
@@ -93,7 +92,7 @@ def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
         parse(path)
     if archives.is_archive(path):
         with pytest.raises(ReportError, match="cannot be unpacked"):
-            archives.unpack(path, tmp_path)
+            archives.unpack(path, tmp_path, archives.Room(path.stat().st_size))
 
 
 def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path:
             target = tmp_path / f"{at}-{value}"
             target.mkdir()
             try:
-                archives.unpack(path, target)
+                archives.unpack(path, target, archives.Room(path.stat().st_size))
             except ReportError:
                 refused += 1
     assert refused > 20

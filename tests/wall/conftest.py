@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
+from perfctl.orchestrator.actions.wall import child
 from tests.cli.conftest import perfctl, recorded, replayed
 
 __all__ = ["perfctl", "recorded", "replayed"]
@@ -17,6 +18,9 @@ Break = Callable[[str, Callable[[], object]], None]
 @pytest.fixture(autouse=True)
 def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        child, "_is_own", lambda thread: True
+    )  # the tests' own threads do not keep a child from being forked
 
 
 @pytest.fixture

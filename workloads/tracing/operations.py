@@ -10,7 +10,6 @@ import torch
 from torch.utils._pytree import tree_map
 
 from perfctl.records.paper import ModuleSeen, OpShape
-from perfctl.workloads.tracing import meta_results
 from perfctl.workloads.tracing.composites import kind_of
 
 Attributes = Tuple[Tuple[str, Any], ...]
@@ -159,6 +158,14 @@ def _stored(value: torch.Tensor) -> int:
     return int(value.values().numel()) if value.layout is not torch.sparse_coo else int(value._values().numel())
 
 
+def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        from perfctl.workloads.tracing import meta_results
+    except ImportError:  # in the file for a script's own interpreter, which traces nothing on meta
+        return func(*args, **kwargs)
+    return meta_results.run(func, args, kwargs)
+
+
 def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator's result; on meta, also of those few that torch has no meta kernel for, or one that refuses types.
 
@@ -167,7 +174,7 @@ def run(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     shaped = _SHAPED.get(name)
     if shaped is None or not any(map(_is_on_meta, args)):
         try:
-            return meta_results.run(func, args, kwargs)
+            return _result(func, args, kwargs)
         except RuntimeError as error:
             if "not on the expected device meta" not in str(error):
                 raise

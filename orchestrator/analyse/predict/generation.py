@@ -39,7 +39,7 @@ class StepSeconds:
     floor: float
     """Seconds at the machine's peaks."""
     limit: str
-    """What takes the most of it: host, arithmetic or bandwidth."""
+    """What takes the most of it: host, overhead (what each operation takes whatever its size), arithmetic or bandwidth."""
     context: int
     """Tokens that its last token attends to, itself included."""
 
@@ -195,7 +195,10 @@ def _eager(found: Generation, phase: Phase, trace: Estimate, precision: str, mac
     gpu = max(published.gpu_seconds(fit, case, machine), moved)
     wider = 1.0 if phase.name == "prefill" else published.WIDER
     one = around._replace(host=host, gpu_width=around.gpu_width**wider, host_width=around.host_width**wider).of(gpu)
-    limit = "host" if host > gpu else "bandwidth" if moved >= flops else "arithmetic"
+    rates = published.rates(fit, case, machine)
+    fixed = sum(rates[place] * amount for place, amount in published.amounts(case) if published.KINDS[place] == "H")
+    works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
+    limit = "host" if host > gpu else works
     return StepSeconds(Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,4 +60,8 @@ def ask() -> Ask:
             got = [await client.call_tool(name, arguments) for name, arguments in questions]
         return [Answer(one.is_error, "".join(part.text for part in one.content), one.structured_content) for one in got]
 
-    return lambda store, questions: asyncio.run(asked(store, questions))
+    def run(store: Path, questions: Sequence[Question]) -> list[Answer]:
+        with ThreadPoolExecutor(1) as thread:  # of its own: the tests with a browser leave a loop running in this one
+            return thread.submit(lambda: asyncio.run(asked(store, questions))).result()
+
+    return run

@@ -11,6 +11,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.compare.compare import compare
 from perfctl.orchestrator.analyse.compare.records import Side
+from perfctl.orchestrator.report.cells import TURNING
 from perfctl.orchestrator.report.page.page import render, render_comparison
 from perfctl.records.report import Copy, Kernel, Range
 from tests.analyse import synthetic
@@ -206,7 +207,7 @@ def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path_factory: p
         assert visit.page.locator("script").evaluate_all(
             "all => all.every(one => one.type || one.textContent.startsWith('\\n\"use'))"
         )
-        for name in HOSTILE:
+        for name in (name.translate(dict.fromkeys(TURNING, "\ufffd")) for name in HOSTILE):
             study = (
                 visit.page.locator("article", has=visit.page.locator("figure.timeline"))
                 .filter(has=visit.page.locator("h2", has_text=name[:30]))

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 KEYS = [
     "perfctl_workload_record", "workload", "batch_size", "mode", "precision", "seed", "status", "reason", "variant",
     "options", "environment", "device", "started_at", "duration_ns", "clock", "steps", "memory", "summaries", "ops",
-    "layer_times", "parameters", "gaps",
+    "layer_times", "parameters", "gaps", "crc32",
 ]  # fmt: skip
 
 
