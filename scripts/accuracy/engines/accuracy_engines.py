@@ -140,7 +140,7 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
         others = (
             errors([roofline(row.case, row.machine) for row in given], measured),
             gmacs([row.case.macs for row in given], measured),
-            errors([row.others or 0.0 for row in given], measured),
+            errors([row.neusight or 0.0 for row in given], measured),
             _known(errors([by_seconds[row.seconds] for row in given], measured)),
         )
         predicted = [new[id(row)] for row in given]
