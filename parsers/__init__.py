@@ -26,6 +26,7 @@ __all__ = [
     "Parser",
     "Part",
     "ReportError",
+    "captures",
     "find",
     "is_tar",
     "leader",
@@ -245,6 +246,17 @@ def leaders(paths: Iterable[Path]) -> list[Path]:
     given = list(dict.fromkeys(paths))
     known = set(given)
     return [path for path in given if path.is_dir() or (first := leader(path)) == path or first not in known]
+
+
+def captures(folder: Path) -> list[Path]:
+    """Traces in ``folder`` that say which modules the graphs of the other traces belong to, and are no measurement themselves."""
+    from perfctl.records.served_names import DETAILS
+
+    if not (folder / DETAILS).is_file():
+        return []
+    from perfctl.parsers.kineto.captures import in_folder
+
+    return in_folder(folder)
 
 
 def leader(path: Path) -> Path:

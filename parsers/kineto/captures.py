@@ -29,10 +29,9 @@ from perfctl.parsers.operator_rows import Operators
 from perfctl.parsers.text.json import JsonStream
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Kernel
-from perfctl.records.served_names import read_capture
+from perfctl.records.served_names import DETAILS, read_capture
 from perfctl.records.serving import GraphLaunch
 
-DETAILS = "execution_details.json"
 ORDER_ALONE = 0.5
 """Confidence of a match by order alone, a judgement: nothing but the number of kernels confirms it."""
 ALIKE = 0.5
@@ -178,27 +177,40 @@ def beside(trace: Path, tokens: Iterable[int]) -> list[Path]:
     A file that was renamed is the only other one of its folder with "capture" in its name.
     """
     for folder in _FOLDERS:
-        try:
-            details = json.loads((trace.parent / folder / DETAILS).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            continue
-        entries = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
-        sizes = {size for one in entries if type(size := one.get("batch_size")) is int}
-        wanted = {min((size for size in sizes if size >= count), default=None) for count in tokens}
-        entries.sort(key=lambda one: one.get("batch_size") not in wanted)
-        named = [trace.parent / folder / Path(name).name for one in entries if isinstance(name := one.get("file"), str)]
-        found = [path for path in dict.fromkeys(named) if path.is_file() and not _same(path, trace)]
-        if not found:
-            others = [path for path in sorted((trace.parent / folder).glob("*capture*.json*"))
-                      if path.is_file() and not _same(path, trace)]  # fmt: skip
-            found = others if len(others) == 1 else []
+        found = _named(trace.parent / folder, tokens, trace)
         if found:
             return found[:LOOKED_AT]
     return []
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def in_folder(folder: Path) -> list[Path]:
+    """All traces with captures that ``execution_details.json`` of ``folder`` names; none where nothing else may launch them."""
+    at, where = (folder.parent, folder) if folder.name == _FOLDERS[1] else (folder, folder)
+    found = _named(where, (), None)
+    others = (path for path in at.glob("*.json*") if path.name != DETAILS and path not in found)
+    return found if next(others, None) is not None else []
+
+
+def _named(folder: Path, tokens: Iterable[int], trace: Path | None) -> list[Path]:
+    """What the list of one folder names, without ``trace`` itself."""
+    try:
+        details = json.loads((folder / DETAILS).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    entries = [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    sizes = {size for one in entries if type(size := one.get("batch_size")) is int}
+    wanted = {min((size for size in sizes if size >= count), default=None) for count in tokens}
+    entries.sort(key=lambda one: one.get("batch_size") not in wanted)
+    named = [folder / Path(name).name for one in entries if isinstance(name := one.get("file"), str)]
+    found = [path for path in dict.fromkeys(named) if path.is_file() and not _same(path, trace)]
+    if found:
+        return found
+    others = [path for path in sorted(folder.glob("*capture*.json*")) if path.is_file() and not _same(path, trace)]
+    return others if len(others) == 1 else []
+
+
+def _same(one: Path, other: Path | None) -> bool:
+    return other is not None and one.resolve() == other.resolve()
 
 
 def explain(kernels: list[Kernel], graphs: set[int], captures: Sequence[Captures], *, whole: bool) -> Explained:

@@ -12,6 +12,7 @@ from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.operator_rows import Operators
 from perfctl.records.errors import ReportError
 from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel
+from perfctl.records.served_names import DETAILS
 from perfctl.records.serving import GraphLaunch, ServedStep
 
 
@@ -59,7 +60,7 @@ def with_captures(
         except ReportError as error:
             if capture is not None:
                 raise
-            said.append(Diagnostic("warning", "perfctl", f"{one.name}, named by {captures.DETAILS}: {error.reason}"))
+            said.append(Diagnostic("warning", "perfctl", f"{one.name}, named by {DETAILS}: {error.reason}"))
     covers = bool(operators.environment.get(COVERS))
     found = captures.explain(kernels, events.graphs, read, whole=covers)
     launches, unknown = found.launches, sum(launch.capture is None for launch in found.launches)

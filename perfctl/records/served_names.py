@@ -15,6 +15,9 @@ import re
 
 from perfctl.records.serving import ServedStep
 
+DETAILS = "execution_details.json"
+"""List of the traces of captures that vLLM and SGLang write beside the others."""
+
 _N = r"(\d{1,12})"
 _VLLM = re.compile(rf"execute_context_{_N}\({_N}\)_generation_{_N}\({_N}\)\Z")
 _SUMS = rf"\(sq{_N}sk{_N}sqsq{_N}sqsk{_N}\)"

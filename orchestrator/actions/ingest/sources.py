@@ -27,6 +27,7 @@ from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.parsers import ReportError
+from perfctl.records.served_names import DETAILS
 
 _PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
 """Ends of names that nothing but a profiler gives."""
@@ -186,13 +187,17 @@ def _folder(folder: Source, found: Found, temporary: Path, depth: int, room: Roo
         if file.is_file() and not file.name.startswith(".") and file not in taken and taken.isdisjoint(file.parents)
     ]
     archives = {file for file in others if depth < _DEEPEST and is_archive(file)}
-    for path in sorted((*inside, *archives)):
+    captures = {path for place in {path.parent for path in inside} for path in parsers.captures(place)} & taken
+    if captures:
+        found.notes.append(_of_captures(folder, captures))
+    for path in sorted((*(taken - captures), *archives)):
         source = Source(path, folder.shown / path.relative_to(folder.path))
         if path in archives:
             _archive(source, found, temporary, depth + 1, room)
         else:
             found.entries.append(source)
-    left = (file for file in others if file not in archives)
+    lists = {path.with_name(DETAILS) for path in captures}
+    left = (file for file in others if file not in archives | lists)
     why = {file: _why_broken(file) for file in left if parsers.leader(file) not in taken}
     broken = [folder.said(said) for said in why.values() if said is not None]
     found.entries += broken
@@ -203,6 +208,17 @@ def _folder(folder: Source, found: Found, temporary: Path, depth: int, room: Roo
         files = "1 file that is not a report" if len(names) == 1 else f"{len(names)} files that are not reports"
         more = ", ..." if len(names) > 5 else ""
         found.notes.append(f"{folder.shown}: skipped {files}: {', '.join(names[:5])}{more}")
+
+
+def _of_captures(folder: Source, captures: set[Path]) -> str:
+    """That traces of captures are no runs: their steps ran once, without the graphs, and were never meant to be timed."""
+    names = sorted(" ".join(path.name.splitlines()) for path in captures)
+    more = ", ..." if len(names) > 5 else ""
+    files = "1 trace says" if len(names) == 1 else f"{len(names)} traces say"
+    return (
+        f"{folder.shown}: {files} what the graphs of the others were captured from, and no run of that is stored:"
+        f" {', '.join(names[:5])}{more}. Name such a file itself to store it"
+    )
 
 
 def _archive(archive: Source, found: Found, temporary: Path, depth: int, room: Room | None) -> None:
