@@ -21,7 +21,6 @@ from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
-from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.calculator import SAME_BYTES, CalculatorView, Known, Model, Place, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
@@ -71,11 +70,10 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
 
 def test_page_and_command_agree_without_measurements(
-    open_tab: Any, tmp_path: Path, traced: set[tuple[str, str]]
+    open_tab: Any, calculator_page: Path, tmp_path: Path, traced: set[tuple[str, str]]
 ) -> None:
     store = tmp_path / "none.db"
-    assert run(["calculator", "--out", str(tmp_path / "c.html"), "--models", "none", "--store", str(store)]) == 0
-    tab, rng = open_tab(tmp_path / "c.html"), random.Random(20)
+    tab, rng = open_tab(calculator_page), random.Random(20)
     devices = tab.locator("#c-device option").evaluate_all("all => all.map(one => one.value)")
     choices = [points.random_choice(rng, FAMILIES, devices) for _ in range(POINTS)]
     refused, bounded, errors = 0, 0, []
