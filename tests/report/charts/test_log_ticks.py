@@ -21,14 +21,14 @@ ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data"
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends(seed: int) -> None:
-    some = random.Random(seed)
-    low = 10 ** some.uniform(-6, 15)
-    high = low * 10 ** some.choice([0.01, 0.05, 0.2, 0.5, 1.0, 2.5, 9.0, 20.0])
-    ticks = log_ticks(low, high)
-    assert 2 <= len(ticks) <= MOST_TICKS
-    assert all(low <= tick <= high for tick in ticks) and ticks == sorted(set(ticks))
+def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends() -> None:
+    for seed in range(200):
+        some = random.Random(seed)
+        low = 10 ** some.uniform(-6, 15)
+        high = low * 10 ** some.choice([0.01, 0.05, 0.2, 0.5, 1.0, 2.5, 9.0, 20.0])
+        ticks = log_ticks(low, high)
+        assert 2 <= len(ticks) <= MOST_TICKS, seed
+        assert all(low <= tick <= high for tick in ticks) and ticks == sorted(set(ticks)), seed
 
 
 def test_the_ticks_of_a_drawn_axis_are_labelled() -> None:
