@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import signal
 import sqlite3
 import stat
@@ -67,7 +66,7 @@ def test_ctrl_c_while_a_text_is_searched_stays_ctrl_c_and_is_not_called_damage(
         connection.execute("CREATE TABLE log (line TEXT)")
         connection.execute("INSERT INTO log VALUES ('a line')")
         connection.commit()
-    monkeypatch.setattr(redact, "secrets_in", lambda raw: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(redact, "secrets_in", lambda raw: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         scrub(report, tmp_path / "copy.sqlite")
     assert [path.name for path in tmp_path.iterdir()] == [report.name]

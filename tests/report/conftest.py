@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from perfctl.orchestrator.cli.main import run
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +29,12 @@ def browser() -> Iterator[Any]:
             pytest.skip(f"chromium does not start here: {str(error)[:200]}")
         yield found
         found.close()
+
+
+@pytest.fixture(scope="session")
+def calculator_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``perfctl calculator`` writes without a store: the page of all its tests. Read only."""
+    folder = tmp_path_factory.mktemp("calculator")
+    words = ["calculator", "--out", str(folder / "c.html"), "--models", "none", "--store", str(folder / "no.db")]
+    assert run(words) == 0
+    return folder / "c.html"

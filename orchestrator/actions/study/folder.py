@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.report.studies.records import StudyPage
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.report.studies.records import StudyPage
 
 CHART_MM = 140
 """Width of a chart in the Markdown: a page of text."""

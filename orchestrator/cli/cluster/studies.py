@@ -6,15 +6,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.actions.study.folder import StudyParts
 from perfctl.orchestrator.cli import console, flags
 from perfctl.orchestrator.cli.measure.profilers import AFTER, parameters_of
 from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.study.folder import StudyParts
 
 STUDIES = ("flops", "inference", "speedup", "cost")
 _OF_SITE = tuple(field.name for field in fields(SiteOptions))

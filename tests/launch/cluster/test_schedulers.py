@@ -110,9 +110,9 @@ def test_without_an_array_index_nothing_runs(tmp_path: Path, name: str | None) -
 
 
 def test_pbs_stops_the_profiler_in_time_by_a_timer_of_its_own(tmp_path: Path) -> None:
-    """A limit of one minute, of which 59 s are for the report: the timer ends its program after one second."""
+    """A limit of one minute, of which 57 s are for the report: the timer ends its program after three seconds."""
     waits = 'trap "echo told; exit 143" TERM; while :; do sleep 0.05; done'
-    site = Site(template="pbs", time="1", stop_before=59)
+    site = Site(template="pbs", time="1", stop_before=57)
     path = script(tmp_path, site, perfctl=["bash", "-c", waits, "x"], device="cpu")
     environment = {"PATH": "/usr/bin:/bin", "PBS_ARRAY_INDEX": "0"}
     done = subprocess.run(["bash", path], check=False, cwd=tmp_path, env=environment, timeout=50)

@@ -86,7 +86,7 @@ def test_what_is_not_there_or_no_program_is_named(tmp_path):
 
 def test_a_time_limit_ends_a_stubborn_program_and_its_daemon(tmp_path, processes):
     started = time.monotonic()
-    outcome = run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes, timeout_s=1.0, grace_s=0.3)
+    outcome = run_python(tmp_path, STUBBORN_DAEMON, "600", processes=processes, timeout_s=3.0, grace_s=0.3)
     assert (outcome.exit_code, outcome.timed_out) == (None, True)
     assert outcome.stdout.read_text() == "ready\n"
     assert processes.alive() == []
@@ -99,14 +99,14 @@ def test_a_program_that_is_out_of_time_may_finish_writing(tmp_path, processes):
         "def finish(*_):\n    time.sleep(0.5); print('written'); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, finish); time.sleep(600)"
     )
-    outcome = run_python(tmp_path, code, processes=processes, timeout_s=1.0)
+    outcome = run_python(tmp_path, code, processes=processes, timeout_s=3.0)
     assert outcome.timed_out
     assert outcome.stdout.read_text() == "written\n"
 
 
 def test_a_wrapper_that_dies_at_once_does_not_cut_the_tool_short(tmp_path, processes):
     tool = "trap 'sleep 0.5; echo report written; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    outcome = run(tmp_path, "bash", "-c", f'bash -c "{tool}"; true', processes=processes, timeout_s=1.0)
+    outcome = run(tmp_path, "bash", "-c", f'bash -c "{tool}"; true', processes=processes, timeout_s=3.0)
     assert outcome.stdout.read_text() == "ready\nreport written\n"
 
 

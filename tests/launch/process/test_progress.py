@@ -110,4 +110,4 @@ def test_a_tool_that_is_still_writing_is_not_killed(tmp_path, processes, monkeyp
 
 
 def run_tool(folder, tool, processes):
-    return run(folder, str(tool), processes=processes, timeout_s=1.0)
+    return run(folder, str(tool), processes=processes, timeout_s=2.0)

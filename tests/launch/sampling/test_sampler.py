@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sampling import sampler
-from perfctl.orchestrator.launch.sampling.nvml import Nvml, NvmlMissing, command, words
+from perfctl.orchestrator.launch.sampling.nvml import Nvml, NvmlMissing, SmiLog, command, words
 from perfctl.orchestrator.launch.sampling.sampler import HostLoad, Sampling
 from tests.launch.fake_nvml import FakeNvml
 from tests.launch.programs import wait_until
@@ -38,12 +38,21 @@ while time.monotonic() < end:
     time.sleep(0.05)
 """
 
+UNTIL_LOGGED = """
+import os, time
+end = time.monotonic() + 30
+while not os.path.exists(log) or open(log).read().count("\\n") < 4:  # it may begin before nvidia-smi's log is there
+    assert time.monotonic() < end
+    time.sleep(0.05)
+"""
+
 
 def start(folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None) -> None:
-    run.run(
+    outcome = run.run(
         Command((sys.executable, "-c", code), "run"), cwd=folder, stdout=folder / "out.log", stderr=folder / "err.log",
         scratch=folder / "tmp", sampling=Sampling(every_s, folder, gpu, visible),
     )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.stderr.read_text()
 
 
 def test_nvml_gives_every_quantity_in_base_units() -> None:
@@ -157,7 +166,7 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
         'temperature.gpu, clocks.current.sm [MHz], clocks.current.memory [MHz]"\n'
         "for i in 0 1 2 3 4 5 6 7 8 9; do\n"
         'echo "2024/11/23 12:23:2$i.500, 3, NVIDIA A40, 80 %, 100 MiB, 2000 MiB, 99.50 W, 50, 1200 MHz, 7250 MHz"\n'
-        "sleep 0.1; done; sleep 60\n"
+        "sleep 0.1; done; exec sleep 60\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -165,12 +174,15 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     def missing(visible: str | None) -> Nvml:
         raise NvmlMissing("nvidia-ml-py is not installed")
 
+    def late(log: SmiLog) -> None:
+        time.sleep(0.5)  # as on a busy machine, where the program begins first
+        copy(log)
+
+    copy = SmiLog._copy
+    monkeypatch.setattr(SmiLog, "_copy", late)
     monkeypatch.setattr(sampler, "Nvml", missing)
     before = time.monotonic_ns()
-    twice = f"import time; end = time.monotonic() + 30; log = {str(tmp_path / sampler.SMI_FILE)!r}\n" + (
-        "while time.monotonic() < end and open(log).read().count('\\n') < 4: time.sleep(0.1)"
-    )
-    start(tmp_path, twice, gpu=True, visible="3")
+    start(tmp_path, f"log = {str(tmp_path / sampler.SMI_FILE)!r}\n{UNTIL_LOGGED}", gpu=True, visible="3")
     assert time.monotonic_ns() - before < 40e9, "nvidia-smi was ended with the run"
     report = parsers.parse(tmp_path / sampler.FILE)
     gpu = [sample for sample in report.samples if sample.gpu_utilisation is not None]

@@ -10,17 +10,13 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, flops_per_second
-from perfctl.orchestrator.cli.main import run
 from tests.report.page.test_calculator_page import at, settled
 from tests.report.visit import Visit
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("devices")
-    words = ["calculator", "--out", str(folder / "c.html"), "--models", "none", "--store", str(folder / "no.db")]
-    assert run(words) == 0
-    return folder / "c.html"
+def file(calculator_page: Path) -> Path:
+    return calculator_page
 
 
 @pytest.fixture

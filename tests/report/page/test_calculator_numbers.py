@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions.predict import predict as predict_action
 from perfctl.orchestrator.actions.predict.calculator import planned_model
-from perfctl.orchestrator.actions.predict.predict import answer
 from perfctl.orchestrator.analyse.answer import Question
 from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, named
@@ -21,7 +21,6 @@ from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
-from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.calculator import SAME_BYTES, CalculatorView, Known, Model, Place, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
@@ -51,13 +50,33 @@ def open_tab(browser: Any) -> Iterator[Any]:
         assert troubles == []
 
 
-def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """One network for each family and optimizer is traced for PyTorch's allocator; the others go as without torch.
+
+    The page knows the tensors' memory only, whichever of them is asked for.
+    """
+    real, seen = predict_action._storages, set()
+
+    def storages(spec: str, optimizer: str, *rest: Any) -> Any:
+        key = (spec.partition(":")[0], optimizer)
+        if key in seen:
+            return None, ()
+        seen.add(key)
+        return real(spec, optimizer, *rest)
+
+    monkeypatch.setattr(predict_action, "_storages", storages)
+    return seen
+
+
+def test_page_and_command_agree_without_measurements(
+    open_tab: Any, calculator_page: Path, tmp_path: Path, traced: set[tuple[str, str]]
+) -> None:
     store = tmp_path / "none.db"
-    assert run(["calculator", "--out", str(tmp_path / "c.html"), "--models", "none", "--store", str(store)]) == 0
-    tab, rng = open_tab(tmp_path / "c.html"), random.Random(20)
+    tab, rng = open_tab(calculator_page), random.Random(20)
     devices = tab.locator("#c-device option").evaluate_all("all => all.map(one => one.value)")
     choices = [points.random_choice(rng, FAMILIES, devices) for _ in range(POINTS)]
-    refused, errors = 0, []
+    refused, bounded, errors = 0, 0, []
     for choice, said in zip(choices, tab.evaluate(points.IN_PAGE, choices), strict=True):
         question = Question(
             choice["model"], (choice["batch"],), choice["device"], None, choice["samples"], choice["epochs"],
@@ -65,7 +84,7 @@ def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Pa
             overlap=choice["overlap"], efficiency=choice["efficiency"] or None,
         )  # fmt: skip
         try:
-            found, _ = answer(question)
+            found, _ = predict_action.answer(question)
         except PerfctlError as error:
             refused += 1
             assert said == {"refused": error.message.removeprefix(f"--gpus {choice['gpus']}: ")} or (
@@ -76,10 +95,12 @@ def test_page_and_command_agree_without_measurements(open_tab: Any, tmp_path: Pa
         by_tensors = room_of(found.subject.lines or (), choice["batch"], machine.memory_bytes, reserve_on(machine.kind))
         if room is not None and room.largest is not None and by_tensors.largest is not None:
             assert room.largest <= by_tensors.largest, "the page's largest batch is a bound"
+            bounded += room.largest < by_tensors.largest
         expected = points.said_of(found.step, replace(found.training, room=by_tensors))
         assert (said["memory"], said["steps"]) == (expected["memory"], expected["steps"]), choice
         errors.append((*points.error(said, expected), str(choice)))
     assert 0 < refused < POINTS / 2, "some GPUs have no tensor cores"
+    assert len(traced) > len(FAMILIES) and bounded, "the allocator's replay was among them"
     assert max(errors)[0] < MOST, max(errors)
 
 

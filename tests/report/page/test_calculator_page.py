@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
-from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.report.page.server import PageServer
 from tests.report.visit import Visit, serious
 
@@ -22,12 +21,8 @@ FREE = HASH.replace("resnet", "resnet:depth=26,width=32")
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("calculator")
-    assert (
-        run(["calculator", "--out", str(folder / "c.html"), "--models", "none", "--store", str(folder / "no.db")]) == 0
-    )
-    return folder / "c.html"
+def page(calculator_page: Path) -> Path:
+    return calculator_page
 
 
 @pytest.fixture

@@ -20,16 +20,24 @@ def perfctl(batch: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
+WORDS = (SCRIPT, *["--batch-size", "4", "--batches", "5", "--workers", "1", "--start-method"])
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, forks):
+    """What the script does by itself, however its workers start."""
+    done = forks.run(tmp_path_factory.mktemp("alone"), *WORDS, "fork")
+    assert done.returncode == 0 and done.stdout
+    return done
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_loader_workers_start_as_they_would_and_are_not_watched(tmp_path, forks, method):
+def test_loader_workers_start_as_they_would_and_are_not_watched(tmp_path, forks, alone, method):
     def run(*argv):  # a worker that is spawned starts as its parent did
         return forks.run(tmp_path, *argv) if method == "fork" else start(tmp_path, sys.executable, *argv)
 
-    words = (SCRIPT, *["--batch-size", "4", "--batches", "5", "--workers", "1", "--start-method"], method)
-    done = run(*perfctl("4"), "--record", "r.json", "--", *words)
-    alone = run(*words)
+    done = run(*perfctl("4"), "--record", "r.json", "--", *WORDS, method)
     assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
-    assert alone.returncode == 0
     assert json.loads((tmp_path / "r.json").read_text())["status"] == "ok"
 
 
@@ -65,19 +73,38 @@ def trained(ranks: int, batch: int) -> float:
     return float(models[0].weight.detach().sum())
 
 
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2", "ddp.py", "8")
+ACCELERATE = ("accelerate", "launch", "--multi_gpu", "--num_processes=2", "ddp.py", "8")
+PROFILER = """#!/bin/sh
+echo "rank $RANK: $1" >>started.log
+shift
+exec "$@"
+"""
+"""Stands in for a profiler, and says whom it started."""
+
+
 @pytest.mark.parametrize(
-    ("launch", "module"),
+    ("launch", "only", "started"),
     [
-        (("torchrun", "--standalone", "--nproc-per-node=2", "ddp.py", "8"), "torch.distributed.run"),
-        (("accelerate", "launch", "--multi_gpu", "--num_processes=2", "ddp.py", "8"), "accelerate.commands.launch"),
+        (TORCHRUN, (), ["rank 0: report", "rank 1: report.rank1"]),
+        (TORCHRUN, ("--under-rank", "0"), ["rank 0: report"]),
+        (ACCELERATE, ("--under-rank", "0"), ["rank 0: report"]),
     ],
+    ids=["torchrun, every rank under the profiler", "torchrun, one of them", "accelerate, one of them"],
 )
-def test_a_launcher_starts_every_rank_under_perfctl(tmp_path, launch, module):
-    pytest.importorskip(module.partition(".")[0])
+def test_a_launcher_starts_every_rank_under_perfctl_and_those_asked_for_under_the_profiler(
+    tmp_path, launch, only, started
+):
+    pytest.importorskip({"torchrun": "torch", "accelerate": "accelerate"}[launch[0]])
     (tmp_path / "ddp.py").write_text(DDP)
+    program = tmp_path / "profiler"
+    program.write_text(PROFILER)
+    program.chmod(0o755)
+    under = ("--under", json.dumps([str(program), "report{rank}"]), *only)
     trace = ("--window", "torch", "--trace", "t.json")
-    done = start(tmp_path, sys.executable, *perfctl("8"), *trace, "--record", "r.json", "--", *launch)
+    done = start(tmp_path, sys.executable, *perfctl("8"), *under, *trace, "--record", "r.json", "--", *launch)
     assert done.returncode == 0, done.stderr
+    assert sorted((tmp_path / "started.log").read_text().splitlines()) == started
     assert float(done.stdout) == pytest.approx(trained(ranks=2, batch=8), rel=1e-5)
     for rank, record, trace in (("0", "r.json", "t.json"), ("1", "r.rank1.json", "t.rank1.json")):
         found = json.loads((tmp_path / record).read_text())

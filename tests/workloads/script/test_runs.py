@@ -63,7 +63,8 @@ def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
 class Runs:
     """Runs a script when a test first asks for it: alone, under perfctl with torch.profiler, or under nsys.
 
-    "mnist" and everything under nsys are started as a user would; the others are forked from a process that has torch.
+    "mnist" under perfctl and everything under nsys are started as a user would; the others are forked from a process
+    that has torch.
     """
 
     def __init__(self, base: Path, forks: Forks) -> None:
@@ -84,7 +85,8 @@ class Runs:
                 pytest.skip("nsys, or a torch that has NVTX, is not installed")
             return under_nsys(folder, name)
         argv = words(name) if how == "alone" else (*OWN, *TRACE, "python", *words(name))
-        return start(folder, sys.executable, *argv) if name == "mnist" else self._forks.run(folder, *argv)
+        as_typed = name == "mnist" and how == "torch"
+        return start(folder, sys.executable, *argv) if as_typed else self._forks.run(folder, *argv)
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +112,8 @@ def layers(folder: Path) -> set[str]:
     return {path.removesuffix(".out_proj") for path in found.values()}
 
 
-UNDER_NSYS = ("mnist", "bilstm", "gan")
-"""Ranges of shared layers and of a transformer are shown, faster, in test_annotate_autograd."""
+UNDER_NSYS = ("mnist", "gan")
+"""Ranges of shared layers, of a bidirectional LSTM and of a transformer are shown, faster, in test_annotate_autograd."""
 
 
 @pytest.mark.parametrize(
