@@ -143,7 +143,13 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
     widths = f"factor to its ends {exp(fit.spread['known iV']):.2f}, from these very errors"
     return [
         line("timm, inference on one CPU, by left-out module", given, lambda row: found[id(row)], 0.10),
-        Line(f"90 % interval, one CPU, left-out modules ({len(given)})", percent(float(np.mean(inside))), "", True, widths),
+        Line(
+            f"90 % interval, one CPU, left-out modules ({len(given)})",
+            percent(float(np.mean(inside))),
+            "",
+            True,
+            widths,
+        ),
     ]
 
 

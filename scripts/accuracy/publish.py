@@ -2,7 +2,8 @@
 
     python scripts/accuracy/publish.py [--shared ../shared] [--traces FILE]
 
-They come from published measurements. Only rows whose licence allows it are learned from; the others judge the fit in accuracy_published.py.
+They come from published measurements. Only rows whose licence allows it are learned from; the others judge the fit in
+accuracy_published.py. The CPU's rows have a fit of their own, by the same steps: the GPUs' does not see them.
 
 Costs are found by non-negative least squares of relative errors, all devices together. A cost in one regime is pulled
 towards the cost of the part in all regimes, and that towards a prior; factors of devices are pulled towards 1. Outliers get

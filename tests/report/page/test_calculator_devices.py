@@ -31,7 +31,9 @@ def visit(browser: Any, file: Path) -> Iterator[Any]:
         yield opened.page
 
 
-def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_and_the_command_names_the_type(visit: Any) -> None:
+def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_and_the_command_names_the_type(
+    visit: Any,
+) -> None:
     assert visit.locator("#c-precision").input_value() == "mixed"
     alone = [price for price in load().sure.prices if price.board and price.count == 1 and price.on_demand]
     newest, device = max(price.date for price in alone), visit.locator("#c-device").input_value()
