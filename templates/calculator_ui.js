@@ -194,11 +194,12 @@ const whyNoCost = (a) => {
   const { unsure } = DATA.machines.find((one) => one.name === choice.device), other = unsure ? `; ${unsure} may have it but do not state their form` : "";
   return `no offer of a ${choice.device} in the table${other}; say a price of your own`;
 };
+const BOUND = ", an upper bound from the sizes of the tensors; PyTorch's allocator may need more, and the command below replays it";
 const memorySaid = ({ limit, fits, lacking, largest, reserve, close }) => {
   const kept = reserve ? ` (${gigabytes(reserve)} of it reserved for the CUDA context and the allocator)` : "";
   if (limit === null) return "how much the device has is not known";
-  if (!fits) return `does not fit in ${gigabytes(limit)}${kept}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is at most ${grouped(largest)}` : "not even one sample fits"}`;
-  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch at most ${grouped(largest)}`}`;
+  if (!fits) return `does not fit in ${gigabytes(limit)}${kept}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is at most ${grouped(largest)}${reserve ? BOUND : ""}` : "not even one sample fits"}`;
+  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch at most ${grouped(largest)}${reserve ? BOUND : ""}`}`;
 };
 const sentence = (a) => {
   if (a.impossible) return ["There is no such network, so nothing is predicted."];
@@ -295,7 +296,7 @@ const tableOf = (host, heads, onHead) => {
 const sorts = [...byId("sorts").children], SORTED_BY = { cost: "cost", time: "training" };
 const pressed = (key) => { for (const button of sorts) button.setAttribute("aria-pressed", String(button.dataset.sort === key)); };
 const gpus = tableOf(byId("gpus"), [
-  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["price of", "text", "the date of the price; more than a year old: check it before you rent"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch", "", "at most: the allocator's own needs are not in it"], ["for", "text"], ["rests on", "text"],
+  ["device", "text"], ["training", "", "", "s"], ["cost", "", "", "USD"], ["range", "text", "of the training; sorted by its low end", "low end, s"], ["price of", "text", "the date of the price; more than a year old: check it before you rent"], ["precision", "text"], ["step", "", "", "s"], ["memory", "", "", "B"], ["largest batch", "", "an upper bound from the sizes of the tensors: PyTorch's allocator may need more, which perfctl predict replays"], ["for", "text"], ["rests on", "text"],
 ], () => pressed(null));
 function showGpus(answers) {
   const able = (key) => answers.filter((a) => a.room?.fits !== false && a[key]), spans = (key) => able(key).map((a) => a[key].value), priced = able("cost").length;

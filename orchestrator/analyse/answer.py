@@ -99,8 +99,9 @@ class Question:
         if self.compiled and not self.infer:
             why = "`compiled` in training: no times under torch.compile were published that perfctl may learn from"
             raise UsageError(why, "Predict inference with `infer`, or leave it out for eager mode")
-        if self.compiled and (self.device or "").lower() == "cpu":
-            raise UsageError("`compiled` with `device` cpu: perfctl has no fit of it", "Leave it out for eager mode")
+        if self.compiled and (self.device or "").lower() == "cpu" and self.precision != "fp32":
+            why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit of it"
+            raise UsageError(why, "Use `precision` fp32, or leave it out for eager mode")
         if self.infer and self.gpus > 1:
             why = "`gpus` with `infer`: GPUs do not exchange gradients"
             raise UsageError(why, "Divide the dataset by them instead")

@@ -218,7 +218,7 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
     in_groups = sorted(known.places, key=_group_order)
     devices = tuple((place.machine.name, place.machine.name) for place in in_groups)
-    device = next((name for name, _ in devices if name.startswith("A100 SXM4 40")), devices[0][0])
+    device = max(in_groups, key=lambda place: _newest_alone(known, place)).machine.name
     count: dict[str, Any] = {"low": 1, "whole": True, "always": True}
     return (
         Part("network", "Network", (
@@ -247,6 +247,12 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
             Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
         )),
     )  # fmt: skip
+
+
+def _newest_alone(known: Known, place: Place) -> str:
+    """Date of the newest price of one such GPU on demand; "" without one. The page opens on the first device with the newest."""
+    offers = (known.prices[number] for number in place.offers)
+    return max((one.date for one in offers if one.count == 1 and one.on_demand is not None), default="")
 
 
 def _group_order(place: Place) -> tuple[int, int]:

@@ -1,8 +1,9 @@
-"""Makes the fit that ships with perfctl, orchestrator/analyse/predict/published.json, from published measurements.
+"""Makes the fits that ship with perfctl, published.json and published_cpu.json in orchestrator/analyse/predict.
 
     python scripts/accuracy/publish.py [--shared ../shared] [--traces FILE]
 
-Only rows whose licence allows it are learned from; the others judge the fit in accuracy_published.py.
+They come from published measurements. Only rows whose licence allows it are learned from; the others judge the fit in
+accuracy_published.py. The CPU's rows have a fit of their own, by the same steps: the GPUs' does not see them.
 
 Costs are found by non-negative least squares of relative errors, all devices together. A cost in one regime is pulled
 towards the cost of the part in all regimes, and that towards a prior; factors of devices are pulled towards 1. Outliers get
@@ -23,13 +24,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from published_rows import KEPT, Row, rows, shared_folder
+from published_rows import KEPT, Row, cpu_rows, rows, shared_folder
 from scipy.optimize import nnls
 
 from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import element_bytes
 from perfctl.orchestrator.analyse.predict.published import (
     COMPILED,
+    CPU_FILE,
     FILE,
     FORMAT,
     Published,
@@ -89,6 +91,12 @@ SOURCES = (
         "inference on T4, RTX 3090 and A100",
     ),
 )
+
+
+CPU_SOURCE = {
+    "name": "huggingface/pytorch-image-models, results/ (timm)", "licence": "Apache-2.0", "dates": "2024",
+    "what": "inference of 1,430 networks in fp32 on a Core i9-10940X, one sample, under torch.compile",
+}  # fmt: skip
 
 
 def teaches(row: Row) -> bool:
@@ -374,9 +382,31 @@ def compiled_widths(given: Sequence[Row], found: HeldOut) -> dict[str, float]:
     return {"known": round(float(np.exp(np.quantile(known, COVERED))), 4), "new": round(float(np.exp(new)), 4)}
 
 
+def cpu_held_out(given: Sequence[Row]) -> dict[int, float]:
+    """Seconds of a CPU's rows by five fits, each without whole modules. Keys: id of a row."""
+    made, found = dict[int, Any](), dict[int, float]()
+    for train, test in folds([row.module for row in given], 5, 3):
+        rest = [given[place] for place in train]
+        fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
+        found |= {
+            id(row): published.gpu_seconds(replace(fit, kind="cpu", compiled={}), row.case, row.machine)
+            for row in (given[place] for place in test)
+        }
+    return found
+
+
+def cpu_fitted(given: Sequence[Row], found: Mapping[int, float]) -> Published:
+    """The fit of a CPU; all its rows are compiled, so there is no factor for it, and no time of a host beside it."""
+    missed = [abs(np.log(found[id(row)] / row.seconds)) for row in given]
+    spread = {"known iV": round(float(np.quantile(missed, COVERED)), 4), "host i": 0.0}
+    fit = as_published(learn(given), given, {}, spread, {"host": 1.0})
+    return replace(fit, kind="cpu", sources=(CPU_SOURCE,))
+
+
 def to_json(fit: Published) -> dict[str, Any]:
+    kind = {"kind": fit.kind} if fit.kind != "gpu" else {}
     return {
-        "format": FORMAT, "rows": fit.rows, "watts": list(fit.watts), "sources": list(fit.sources), "parts": list(PARTS),
+        "format": FORMAT, **kind, "rows": fit.rows, "watts": list(fit.watts), "sources": list(fit.sources), "parts": list(PARTS),
         "host": dict(fit.host), "spread": dict(fit.spread), "compiled": dict(fit.compiled),
         "compiled on": list(fit.compiled_on), "factors": dict(fit.factors),
         "measured": {name: list(regimes) for name, regimes in fit.measured.items()}, "costs": dict(fit.costs),
@@ -404,9 +434,12 @@ def main() -> int:
     every = rows(given.shared, given.traces)
     fit = fitted(every, held_out(every))
     FILE.write_text(written(fit), encoding="utf-8")
-    print(
-        f"Wrote {FILE}: {fit.rows:,} steps, {len(fit.networks):,} networks, {len(fit.measured)} devices, {FILE.stat().st_size:,} bytes"
-    )
+    of_cpu = cpu_rows(given.shared, given.traces)
+    cpu = cpu_fitted(of_cpu, cpu_held_out(of_cpu))
+    CPU_FILE.write_text(written(cpu), encoding="utf-8")
+    for file, one in ((FILE, fit), (CPU_FILE, cpu)):
+        size = f"{len(one.measured)} devices, {file.stat().st_size:,} bytes"
+        print(f"Wrote {file}: {one.rows:,} steps, {len(one.networks):,} networks, {size}")
     print(json.dumps({"host": fit.host, "spread": fit.spread, "compiled": fit.compiled}, indent=1))
     return 0
 

@@ -13,14 +13,14 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.analyse.hardware.machines import Machine, by_hand, named
+from perfctl.orchestrator.analyse.hardware.machines import CPU, Machine, by_hand, named
 from perfctl.orchestrator.analyse.predict.operations import HEAVY, Operation, StepSpec, operations_of
 from perfctl.orchestrator.analyse.predict.step_parts import merged, peak_of
 from perfctl.workloads.tracing.recorder import trace
@@ -34,6 +34,8 @@ TIMM = (
     ("train", "nchw", "RTX 3090", "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv", 2022),
     ("train", "nhwc", "RTX 3090", "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv", 2022),
 )
+TIMM_CPU = ("benchmark-infer-fp32-nchw-pt240-cpu-i9_10940x-dynamo.csv", 2024)
+"""Inference in fp32 of one sample on :data:`machines.CPU`, under torch.compile ("dynamo" in timm's names), PyTorch 2.4."""
 NEUSIGHT = {
     "Tesla_P4": "P4", "NVIDIA_L4": "L4", "Tesla_T4": "T4", "Tesla_V100-PCIE-32GB": "V100 PCIe 32 GB",
     "Tesla_P100-PCIE-16GB": "P100 PCIe 16 GB", "NVIDIA_A100-PCIE-40GB": "A100 PCIe 40 GB",
@@ -257,6 +259,34 @@ def rows(shared: Path, path: Path = KEPT) -> list[Row]:
     return [*_timm(shared, traces), *_neusight(shared, traces), *_published(traces)]
 
 
+def cpu_rows(shared: Path, path: Path = KEPT) -> list[Row]:
+    """Rows of a CPU, under torch.compile, whose network can be traced. Raises OSError when the published file is not there."""
+    keys, traces = Keys(), Traces(path)
+    assert not list(_timm_cpu(shared, keys))
+    traces.prepare(keys)
+    return list(_timm_cpu(shared, traces))
+
+
+def _timm_cpu(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
+    name, year = TIMM_CPU
+    for row in _read(shared / "datasets" / "timm" / name):
+        found = traces.of(key_of(f"timm:{row['model']}", row["infer_img_size"], training=False, fused=True))
+        if found is None or not _is_same(found[0], row):
+            continue
+        facts, works = found
+        case = StepSpec(
+            f"timm:{row['model']}", facts["module"], works, int(row["infer_batch_size"]), False, "fp32", "",
+            facts["parameters"], compiled=True,
+        )  # fmt: skip
+        yield Row("timm infer cpu", True, CPU, case, float(row["infer_step_time"]) / 1e3, facts["module"], year)
+
+
+def _is_same(facts: Mapping[str, Any], row: Mapping[str, str]) -> bool:
+    """Does the traced network have the published one's parameters? See :data:`SAME`."""
+    published = float(row["param_count"])
+    return abs(facts["parameters"] / 1e6 - published) <= max(SAME * published, 0.01)
+
+
 def _read(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -271,7 +301,7 @@ def _timm(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
             if found is None:
                 continue
             facts, works = found
-            if abs(facts["parameters"] / 1e6 - float(row["param_count"])) > max(SAME * float(row["param_count"]), 0.01):
+            if not _is_same(facts, row):
                 continue
             case = StepSpec(
                 f"timm:{row['model']}", facts["module"], works, int(row[f"{mode}_batch_size"]), training, "fp16",

@@ -190,7 +190,7 @@ def step_on(machine: Machine, question: Question, subject: Subject, known: Known
     """One step on a machine. Raises UsageError when it has no peak for the precision."""
     try:
         case = subject.case(batch, question.precision, question.channels_last, question.compiled)
-        return predict_step(case, machine, known.measured, known.fits, published.load())
+        return predict_step(case, machine, known.measured, known.fits, published.load_for(machine))
     except ValueError as error:
         raise UsageError(str(error), _NO_PEAK) from error
 

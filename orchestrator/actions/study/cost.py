@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.predict.fit import LeftOut
     from perfctl.orchestrator.analyse.predict.operations import Measured
     from perfctl.orchestrator.analyse.predict.step_model import StepFitted
+    from perfctl.orchestrator.analyse.prices import Price, PriceTable
     from perfctl.records.bench import BenchPoint
 
 PAGE = "calculator.html"
@@ -223,5 +224,21 @@ def _calculator(request: CostRequest, store: Path, messages: Messages) -> str:
             messages.note(f"working out {model} ({place} of {total})")
 
     page = request.folder.path / PAGE
-    calculator(page, request.models, store, table=request.prices, force=True, progress=working, messages=messages)
+    _, known = calculator(
+        page, request.models, store, table=request.prices, force=True, progress=working, messages=messages
+    )
+    if request.prices is not None:
+        messages.note(_priced(load(request.prices), known.prices))
     return PAGE
+
+
+def _priced(table: PriceTable, used: Sequence[Price]) -> str:
+    """How many of a table's prices the calculator uses, of which dates, and why not all."""
+    from perfctl.orchestrator.report.prices import days
+
+    of = f", of {days(used)}" if used else ""
+    unused = len(table.prices) - len(used)
+    why = f"; {unused} not used: they state no date, or not which form of the GPU it is ('perfctl prices --prices')"
+    return (
+        f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.where}{of}{why if unused else ''}"
+    )

@@ -59,8 +59,18 @@ class Device:
         return self.board.gpu.power_w if self.board is not None else None
 
 
+CPU = Machine(
+    "Core i9-10940X", "cpu", {"fp32": 14 * 64 * 3.3e9}, 94e9, sms=14, clock_hz=3.3e9, l2_bytes=19.25 * MIB, power_w=165.0,
+    process_nm=14,
+)  # fmt: skip
+"""The one CPU that published steps are of. 14 cores of two AVX-512 units (64 fp32 FLOPs a cycle; 1 multiply-add = 2 FLOPs) at the
+base clock, four channels of DDR4-2933: figures of Intel's data sheet from memory, not looked up."""
+
+
 def named(name: str) -> Device:
     """The machine of a device name; of several boards one, by ``gpus.CHOICE_RULE``. Raises DeviceError for an unknown name."""
+    if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):
+        return Device(CPU, f"data sheet of the {CPU.name}, base clock")
     found = gpus.meant(name)
     if not found:
         close = gpus.nearest(name)
@@ -102,10 +112,10 @@ EXAMPLE = "For example `device_spec` name=X1,fp32_tflops=20,bandwidth_gbs=900,me
 def by_hand(text: str) -> Device:
     """From ``name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24``: TFLOP/s dense (1 multiply-add = 2), GB/s, GB.
 
-    tensor_bf16_tflops defaults to tensor_fp16_tflops. Raises DeviceError.
+    tensor_bf16_tflops defaults to tensor_fp16_tflops, kind to gpu. Raises DeviceError.
     """
     known, given = (
-        dict.fromkeys((*_NEEDED, *_PATHS, "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")),
+        dict.fromkeys((*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "l2_mb", "power_w", "process_nm")),
         dict[str, str](),
     )
     for piece in text.split(","):
@@ -119,12 +129,15 @@ def by_hand(text: str) -> Device:
     missing = [key for key in _NEEDED if not given.get(key)]
     if missing:
         raise DeviceError(f"`device_spec`: {', '.join(missing)} missing", EXAMPLE)
-    figure = {key: _figure(key, value) for key, value in given.items() if key != "name"}
+    kind = given.get("kind", "gpu")
+    if kind not in ("gpu", "cpu"):
+        raise DeviceError(f"`device_spec`: kind is gpu or cpu, got '{kind}'", EXAMPLE)
+    figure = {key: _figure(key, value) for key, value in given.items() if key not in ("name", "kind")}
     paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
     if "tensor fp16" in paths and "tensor bf16" not in paths:
         paths["tensor bf16"] = paths["tensor fp16"]
     machine = Machine(
-        name=given["name"], kind="gpu", flops_per_second=paths, bytes_per_second=figure["bandwidth_gbs"] * 1e9,
+        name=given["name"], kind=kind, flops_per_second=paths, bytes_per_second=figure["bandwidth_gbs"] * 1e9,
         memory_bytes=figure["memory_gb"] * 1e9, sms=int(figure["sms"]) if "sms" in figure else None,
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
         l2_bytes=figure["l2_mb"] * MIB if "l2_mb" in figure else None, power_w=figure.get("power_w"),

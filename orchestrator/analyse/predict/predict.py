@@ -224,8 +224,9 @@ def basis_of(
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
     step_parts.peak_of(machine, case.precision)
+    shipped_fit = published if published is not None and shipped.covers(published, case, machine) else None
     if case.compiled:
-        return _compiled(case, machine, published)
+        return _compiled(case, machine, shipped_fit)
     mine, missing = _own(case, machine, measured)
     alike = [fit for fit in fits if (fit.precision, fit.training) == (case.precision, case.training)]
     fit = _best(case, [fit for fit in alike if fit.machine.name == machine.name])
@@ -237,19 +238,21 @@ def basis_of(
     others = "other precisions or directions only" if own else "none"
     what = f"{'training' if case.training else 'inference'} in {case.precision}"
     reason = f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
-    if published is not None and machine.kind == "gpu":
-        return Basis("published", None, None, (missing, reason), published)
+    if shipped_fit is not None and machine.kind == "gpu":
+        return Basis("published", None, None, (missing, reason), shipped_fit)
     other = _best(case, [fit for fit in alike if fit.machine.kind == machine.kind])
     if other is not None:
         return Basis("transferred", None, other, (missing, reason))
     no_other = f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
+    if shipped_fit is not None:
+        return Basis("published", None, None, (missing, reason, no_other), shipped_fit)
     return Basis("roofline", None, None, (missing, reason, no_other))
 
 
 def _compiled(case: StepSpec, machine: Machine, published: Published | None) -> Basis:
     """Runs and fits to them are eager ones. Raises ValueError for what nobody published."""
-    if case.training or machine.kind != "gpu" or published is None:
-        what = f"training on {machine.name}" if case.training else f"inference on {machine.name}"
+    if case.training or published is None:
+        what = f"{'training' if case.training else f'inference in {case.precision}'} on {machine.name}"
         raise ValueError(f"no times of {what} under torch.compile were published that perfctl may learn from")
     mine = "measured and fitted: runs of the store are of eager mode, or perfctl does not know that they are not"
     return Basis("published", None, None, (mine,), published)

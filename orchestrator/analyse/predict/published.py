@@ -9,6 +9,9 @@ Two more terms are learned: bytes over what the SMs can issue (SMs x clock), bec
 fp32 FLOPs (1 multiply-add = 2) over what the power limit sustains. ``scripts/accuracy/publish.py`` makes the file.
 
 Two rules hold whatever was learned: no device is slower than one whose peaks are all lower, and TF32 is not slower than fp32.
+
+CPUs have a fit of their own, published_cpu.json, of one CPU: inference in fp32 under torch.compile, one sample. It has the same
+parts, without issued bytes and power, which one device does not tell apart, and without the host's time.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from perfctl.orchestrator.analyse.predict.step_parts import parts as parts_on
 
 FORMAT = "perfctl published 1"
 FILE = Path(__file__).with_name("published.json")
+CPU_FILE = FILE.with_name("published_cpu.json")
 PHASES = ("forward", "backward", "optimizer")
 UNIT = Machine(
     "unit",
@@ -51,6 +55,9 @@ COVERED = 0.9
 """Share of held-out steps that lie in the interval."""
 WIDER = 1.5
 """Factor on the interval (in logarithms) for each of: a process, a class of power, a precision that nobody published."""
+WIDER_CPU = 2.0
+"""The same for another CPU than the measured one, for eager mode, and for more than one sample. An assumption: one CPU cannot
+tell how CPUs differ."""
 
 
 def kind_of(part: str) -> str:
@@ -134,12 +141,29 @@ class Published:
     interval, on the GPUs of compiled_on and on others."""
     compiled_on: tuple[str, ...] = ()
     """ "device/regime" of the steps under torch.compile."""
+    kind: str = "gpu"
+    """gpu, or cpu: of the machines that the fit is for."""
 
 
 @lru_cache(maxsize=1)
 def load() -> Published:
-    """Raises ValueError for another format."""
+    """Of GPUs. Raises ValueError for another format."""
     return from_json(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=1)
+def load_cpu() -> Published:
+    """Raises ValueError for another format."""
+    return from_json(json.loads(CPU_FILE.read_text(encoding="utf-8")))
+
+
+def load_for(machine: Machine) -> Published:
+    return load() if machine.kind == "gpu" else load_cpu()
+
+
+def covers(fit: Published, case: StepSpec, machine: Machine) -> bool:
+    """May the fit be used? That of CPUs holds for inference in fp32 alone."""
+    return machine.kind == fit.kind and (fit.kind == "gpu" or not (case.training or case.precision != "fp32"))
 
 
 def from_json(found: Mapping[str, Any]) -> Published:
@@ -151,7 +175,7 @@ def from_json(found: Mapping[str, Any]) -> Published:
     least, most = found["watts"]
     return Published(
         found["costs"], found["factors"], measured, found["host"], found["spread"], networks, tuple(found["sources"]),
-        (least, most), int(found["rows"]), found["compiled"], tuple(found["compiled on"]),
+        (least, most), int(found["rows"]), found["compiled"], tuple(found["compiled on"]), found.get("kind", "gpu"),
     )  # fmt: skip
 
 
@@ -242,6 +266,8 @@ def terms(case: StepSpec, machine: Machine) -> tuple[Term, ...]:
     for place, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
         own = regime if LAYOUTS[place] else plain
         found.append(Term(place, part, own.key(kind), classes[kind], units[kind]))
+        if machine.kind == "cpu":
+            continue
         if ISSUING[place]:
             found.append(Term(place, ISSUING[place], own.key("B"), "B", 1.0 / issued))
         if POWERED[place] and not regime.tensor:
@@ -319,7 +345,7 @@ def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[floa
 
     Raises ValueError without a peak for the precision.
     """
-    lower = _below(peaks_of(machine, case.precision), case.precision)
+    lower = _below(peaks_of(machine, case.precision), case.precision) if machine.kind == "gpu" else ()
     found = tuple(rates(fit, case, other) for other in lower)
     if case.precision != "tf32":
         return found
@@ -381,7 +407,9 @@ def predict(fit: Published, case: StepSpec, machine: Machine) -> Predicted:
 
 
 def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
-    """Was this device measured in this direction, on these units?"""
+    """Was this device measured in this direction, on these units? For a CPU: was such a step?"""
+    if fit.kind == "cpu":
+        return not any(_unlike(fit, case, machine))
     return regime_of(case, machine).key("A").removesuffix("l") in fit.measured.get(product_of(machine.name), ())
 
 
@@ -392,6 +420,8 @@ def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bo
 
 def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
     """The factor from the prediction to either end of its 90 % interval, without the host's share."""
+    if fit.kind == "cpu":
+        return exp(fit.spread["known iV"] * WIDER_CPU ** len(tuple(_unlike(fit, case, machine))))
     if case.compiled:
         least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
         return max(least, width_of(fit, replace(case, compiled=False), machine))
@@ -412,8 +442,21 @@ def unseen(fit: Published, machine: Machine) -> Iterable[str]:
         yield f"{machine.power_w:g} W is outside of {least:g} to {most:g} W, which were measured"
 
 
+def _unlike(fit: Published, case: StepSpec, machine: Machine) -> Iterable[str]:
+    """Sentences: in what this step is unlike those of the one CPU that was measured."""
+    (name,) = fit.measured
+    if machine.name != name:
+        yield f"one CPU was measured, {name}: other CPUs are outside of what is known, and the range is an assumption"
+    if not case.compiled:
+        yield "it was measured under torch.compile: eager mode takes longer by a factor that is not known"
+    if case.batch != 1:
+        yield f"it was measured with one sample, not with {case.batch:,}"
+
+
 def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]:
-    """What was not measured, in words that hold at every batch size."""
+    """What was not measured, in words; of GPUs they hold at every batch size."""
+    if fit.kind == "cpu":
+        return tuple(_unlike(fit, case, machine))
     said = []
     if not is_measured(fit, case, machine):
         what = f"{'training' if case.training else 'inference'} in {case.precision}"
@@ -463,6 +506,8 @@ def nearest(fit: Published, case: StepSpec, machine: Machine) -> Neighbour | Non
 
 def _apart(machine: Machine, name: str) -> float:
     """Distance of two devices: logarithms of the ratios of their peaks; an eighth of it counts beside the work's."""
+    if machine.name == name:  # a CPU
+        return 0.0
     other = next((one for one in table_machines() if product_of(one.name) == name), None)
     if other is None:
         return 1.0
@@ -473,6 +518,9 @@ def _apart(machine: Machine, name: str) -> float:
 
 def words(fit: Published) -> str:
     """The source of a prediction."""
+    if fit.kind == "cpu":
+        where = f"{', '.join(fit.measured)} under torch.compile"
+        return f"{fit.rows:,} steps of one sample on one CPU, {where} (docs/prediction.md)"
     return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/prediction.md)"
 
 

@@ -72,7 +72,9 @@ def predict(
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Images lie channels-last in memory (NHWC).")
     ] = False,
-    compiled: Annotated[bool, typer.Option("--compile", help="Under torch.compile; inference on GPUs only.")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Under torch.compile; inference on GPUs, in fp32 on CPUs.")
+    ] = False,
     tariff: Annotated[float | None, typer.Option(help="Price of a kWh, for the cost of energy.")] = None,
     power: Annotated[float | None, typer.Option(help="W of one GPU. Default: measured, else the data sheet's.")] = None,
     explain: Annotated[

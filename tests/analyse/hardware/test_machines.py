@@ -60,6 +60,7 @@ def test_peaks_by_hand_become_base_units_and_bf16_follows_fp16() -> None:
         ("name=X1,tflops=20", "'tflops' is not known"),
         ("name=X1,name=X2", "'name=X2' is given twice"),
         ("X1", "'X1' is not key=value"),
+        ("name=X1,kind=tpu,fp32_tflops=1,bandwidth_gbs=9,memory_gb=1", "kind is gpu or cpu, got 'tpu'"),
     ],
 )
 def test_what_is_wrong_in_a_description_is_named(text: str, said: str) -> None:
@@ -99,6 +100,16 @@ def test_without_tensor_peaks_none_are_made_up_and_what_is_not_said_is_not_known
     assert bf16.flops_per_second == {"fp32": 2e12, "tensor bf16": 8e12}
 
 
+@pytest.mark.parametrize("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
+def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(name: str) -> None:
+    machine = named(name).machine
+    assert (machine.name, machine.kind, machine.sms) == ("Core i9-10940X", "cpu", 14)
+    # Two AVX-512 units of 16 fp32 lanes in each of 14 cores at 3.3 GHz; four channels of 2,933 million transfers of 8 bytes.
+    assert machine.flops_per_second["fp32"] == pytest.approx(14 * 2 * 16 * 2 * 3.3e9)
+    assert machine.bytes_per_second == pytest.approx(4 * 2933e6 * 8, rel=0.005)
+    assert by_hand("name=X1,kind=cpu,fp32_tflops=2,bandwidth_gbs=90,memory_gb=64").machine.kind == "cpu"
+
+
 def test_a_board_gives_its_clock_in_hz_and_no_cache_where_no_sheet_states_one() -> None:
     assert named("T4").machine.clock_hz == 1_590_000_000
     assert named("GH200 480 GB").machine.l2_bytes is None
@@ -110,7 +121,7 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
         by_hand("tflops=20")
     assert caught.value.remedy == (
         "Known: name, fp32_tflops, bandwidth_gbs, memory_gb, fp64_tflops, fp16_tflops, tensor_fp16_tflops,"
-        " tensor_bf16_tflops, tensor_tf32_tflops, sms, clock_mhz, l2_mb, power_w, process_nm"
+        " tensor_bf16_tflops, tensor_tf32_tflops, kind, sms, clock_mhz, l2_mb, power_w, process_nm"
     )
 
 

@@ -175,3 +175,51 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
         if said is not None:
             assert f"starting {sum(work.calls for work in one.works)} operations takes" in said
             assert "CUDA graphs or torch.compile" in said
+
+
+CPU_FIT = published.load_cpu()
+OTHER_CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
+RESNET_ON_CPU = case(SPECS[1], batch=1, training=False)
+"""timm measured 14.865 ms of it on the Core i9-10940X under torch.compile."""
+
+
+def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing_is_beyond_the_data() -> None:
+    found = predict(replace(RESNET_ON_CPU, compiled=True), named("i9-10940X").machine, (), (), CPU_FIT)
+    assert found.way == "published"
+    assert found.low < 14.865e-3 < found.high
+    assert (found.outside, found.coverage) == ((), 0.9)
+    assert "one CPU, Core i9-10940X under torch.compile" in found.source
+    assert "resnet50" in found.nearest
+
+
+def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_and_squares_the_range() -> None:
+    compiled, own = replace(RESNET_ON_CPU, compiled=True), named("Core i9-10940X").machine
+    half = published.width_of(CPU_FIT, compiled, own)
+    for asked, machine, said in (
+        (RESNET_ON_CPU, own, "eager mode takes longer"),
+        (compiled, OTHER_CPU, "other CPUs are outside of what is known"),
+        (replace(compiled, batch=8), own, "not with 8"),
+    ):
+        (sentence,) = published.outside(CPU_FIT, asked, machine)
+        assert said in sentence
+        assert published.width_of(CPU_FIT, asked, machine) == pytest.approx(half**2)
+        assert predict(asked, machine, (), (), CPU_FIT).coverage is None
+
+
+def test_the_fit_of_cpus_says_nothing_of_training_of_other_precisions_and_of_gpus() -> None:
+    training = case(SPECS[1], batch=8)
+    assert predict(training, OTHER_CPU, (), (), CPU_FIT).way == "roofline"
+    assert predict(replace(RESNET_ON_CPU, precision="bf16"), OTHER_CPU, (), (), CPU_FIT).way == "roofline"
+    assert predict(RESNET_ON_CPU, named("T4").machine, (), (), CPU_FIT).way == "roofline"
+    assert predict(RESNET_ON_CPU, OTHER_CPU, (), (), FIT).way == "roofline"
+    assert not set(CPU_FIT.measured) & set(FIT.measured)
+    assert all(published.load_for(machine) is FIT for machine in table_machines())
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(spec: str) -> None:
+    one = case(spec, training=False)
+    fast = replace(OTHER_CPU, flops_per_second={"fp32": 8e11}, bytes_per_second=6e10)
+    found = [published.predict(CPU_FIT, replace(one, batch=batch), OTHER_CPU).seconds for batch in BATCHES]
+    assert found == sorted(found)
+    assert published.predict(CPU_FIT, one, fast).seconds < published.predict(CPU_FIT, one, OTHER_CPU).seconds

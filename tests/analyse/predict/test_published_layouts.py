@@ -117,10 +117,10 @@ def test_runs_of_the_store_are_not_taken_for_compiled_ones() -> None:
     assert any("eager mode" in reason for reason in found.why_not)
 
 
-def test_compiled_training_and_compiled_work_on_a_cpu_are_refused() -> None:
-    cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
+def test_compiled_training_and_compiled_work_on_a_cpu_in_half_precision_are_refused() -> None:
+    cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
     training = family("mlp", precision="fp32", compiled=True, training=True, optimizer="sgd")
     with pytest.raises(ValueError, match="training on T4 under torch"):
         predict(training, named("T4").machine, (), (), FIT)
-    with pytest.raises(ValueError, match="inference on Desk CPU under torch"):
-        predict(family("mlp", precision="fp32", compiled=True), cpu, (), (), FIT)
+    with pytest.raises(ValueError, match="inference in bf16 on Desk CPU under torch"):
+        predict(family("mlp", precision="bf16", compiled=True), cpu, (), (), published.load_cpu())

@@ -51,7 +51,10 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         ({"infer": True, "optimizer": "sgd"}, "`optimizer` with `infer`: inference has no optimizer", "Omit one"),
         ({"infer": True, "gpus": 2}, "`gpus` with `infer`: GPUs do not exchange", "Divide the dataset"),
         ({"compiled": True}, "`compiled` in training: no times under torch.compile were published", "`infer`"),
-        ({"compiled": True, "infer": True, "device": "CPU"}, "`compiled` with `device` cpu: perfctl has no fit", "eager mode"),
+        (
+            {"compiled": True, "infer": True, "device": "CPU", "precision": "bf16"},
+            "`compiled` with `device` cpu in bf16: perfctl has no fit", "eager mode",
+        ),
         ({"epochs": 3}, "`epochs` without `dataset_size`", "`dataset_size` 1281167"),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.analyse.hardware.gpus import BOARDS, flops_per_second
 from tests.report.page.test_calculator_page import at, settled
 from tests.report.visit import Visit
@@ -26,9 +27,15 @@ def visit(browser: Any, file: Path) -> Iterator[Any]:
         yield opened.page
 
 
-def test_it_opens_in_mixed_precision_where_the_device_has_it_and_the_command_names_the_type(visit: Any) -> None:
+def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_and_the_command_names_the_type(
+    visit: Any,
+) -> None:
     assert visit.locator("#c-precision").input_value() == "mixed"
-    assert "in bf16 on A100" in visit.locator("#sentence").inner_text()
+    alone = [price for price in load().sure.prices if price.board and price.count == 1 and price.on_demand]
+    newest, device = max(price.date for price in alone), visit.locator("#c-device").input_value()
+    assert any((price.board.name, price.date) == (device, newest) for price in alone if price.board)
+    assert f"in bf16 on {device}" in visit.locator("#sentence").inner_text()
+    assert f"(price of {newest}" in visit.locator("#sentence").inner_text()
     assert "--precision bf16" in visit.locator("#command").inner_text()
     said = {
         row.locator("td").nth(0).locator("button").inner_text(): row.locator("td").nth(5).inner_text()

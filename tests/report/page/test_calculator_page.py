@@ -113,6 +113,8 @@ def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_t
     assert (
         "Learned from measurements that others published" in notes and "Not fitted" in notes and "Not measured" in notes
     )
+    at(visit, "#model=vgg&device=A100+SXM4+40+GB")
+    notes = visit.locator("#notes").inner_text()
     assert "Full Stack Deep Learning" in notes and "2023-10" in notes and "more than a year old" in notes
     assert visit.locator("#figures dd.est").count() == 5, "all five are estimates"
     assert "1 multiply-add = 2 FLOPs" in visit.locator(".made").inner_text()
