@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import exp
 from pathlib import Path
@@ -79,7 +79,7 @@ def _theirs(given: Sequence[Row], seconds: Callable[[Row], float | None]) -> np.
     return np.array([abs((one or 0.0) / row.seconds - 1.0) for one, row in zip(found, given, strict=True)])
 
 
-def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
+def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line]:
     known, new = (lambda row: found.known[id(row)]), (lambda row: found.new[id(row)])
 
     def taught(source: str, training: bool | None = None) -> list[Row]:
@@ -93,7 +93,7 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
     resnets = [row for row in judges if row.case.training and "resnet50" in row.case.model]
     language = taught("neusight")
     with_habitat = [row for row in language if row.habitat is not None]
-    said = [
+    yield from (
         line("timm, inference, by left-out module", taught("timm", False), known, 0.10),
         line("timm, training, NCHW, by left-out module", taught("timm train nchw"), known, 0.10),
         line("timm, training, NHWC, by left-out module", taught("timm train nhwc"), known, 0.10),
@@ -102,23 +102,25 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
         line("language models, fp32, by left-out GPU", language, new, 0.15),
         line("  those that Habitat predicts too", with_habitat, new, None),
         line("ResNet-50 training, rows that no fit may see", resnets, whole, 0.15),
-    ]
+    )
     for name in ("A100", "V100", "H100", "T4", "RTX 3090"):
         for precision in ("fp32", "tf32", "fp16"):
             mine = [row for row in resnets if chip(row) == name and row.case.precision == precision]
             if mine:
-                said.append(line(f"  {name} {precision}", mine, whole, None, resnets))
+                yield line(f"  {name} {precision}", mine, whole, None, resnets)
         if not any(chip(row) == name for row in resnets):
-            said.append(Line(f"  {name} (0)", "-", "", True, "published.csv has none"))
+            yield Line(f"  {name} (0)", "-", "", True, "published.csv has none")
     hosts = {name: replace(fit, host=host_of([row for row in every if chip(row) != name], fit))
              for name in {chip(row) for row in every if single(row)}}  # fmt: skip
     singles = [row for row in every if single(row)]
-    said.append(line("one sample, inference, host by left-out GPU", singles,
-                     lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds, 0.30))  # fmt: skip
+    yield line("one sample, inference, host by left-out GPU", singles,
+               lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds, 0.30)  # fmt: skip
     for what, chosen in (("convolutions", False), ("language models (Lambda's BERT)", True)):
         mine = [row for row in judges if row.case.training and row.case.model.startswith("hf:") == chosen]
-        said.append(line(f"all training that no fit may see, {what}", mine, whole, None))
-    return [*said, *_compiled(every, found), *_years(every, found), *_coverage(every, fit, found)]
+        yield line(f"all training that no fit may see, {what}", mine, whole, None)
+    yield from _compiled(every, found)
+    yield from _years(every, found)
+    yield from _coverage(every, fit, found)
 
 
 def _compiled(every: Sequence[Row], found: HeldOut) -> list[Line]:
@@ -140,9 +142,9 @@ FEWEST = 30
 """Rows of earlier years to learn from."""
 
 
-def _years(every: Sequence[Row], found: HeldOut) -> list[Line]:
+def _years(every: Sequence[Row], found: HeldOut) -> Iterator[Line]:
     """Each year predicted by a fit to earlier years only: of publication, then of the chips' release."""
-    taught, made, said = [row for row in every if teaches(row)], dict[int, Any](), list[Line]()
+    taught, made = [row for row in every if teaches(row)], dict[int, Any]()
     for what, year_of in (("published", lambda row: row.year), ("chips of", lambda row: RELEASED[chip(row)])):
         for year in sorted({year_of(row) for row in taught}):
             before = [row for row in taught if year_of(row) < year]
@@ -153,10 +155,9 @@ def _years(every: Sequence[Row], found: HeldOut) -> list[Line]:
             seconds = {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in mine}
             inside = [_inside(row, seconds[id(row)], width_of(fit, row.case, row.machine)) for row in mine]
             one = line(f"{what} {year}, from earlier years", mine, lambda row, seconds=seconds: seconds[id(row)], None)
-            said.append(
-                replace(one, note=f"in 90 %: {percent(float(np.mean(inside)))}; learned from {len(before)}; {one.note}")
+            yield replace(
+                one, note=f"in 90 %: {percent(float(np.mean(inside)))}; learned from {len(before)}; {one.note}"
             )
-    return said
 
 
 def _inside(row: Row, seconds: float, width: float) -> bool:
@@ -241,9 +242,13 @@ def main() -> int:
         return 0
     every = rows(given.shared, given.traces)
     found = held_out(every)
-    said = lines(every, fitted(every, found), found)
-    print("\n".join([HEADING, *(one.text() for one in said), NOTE]))
-    return 0 if all(one.good for one in said) else 1
+    print(HEADING, flush=True)
+    good = True
+    for one in lines(every, fitted(every, found), found):
+        print(one.text(), flush=True)
+        good &= one.good
+    print(NOTE)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
