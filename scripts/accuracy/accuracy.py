@@ -1,9 +1,9 @@
 """Accuracy and speed of ``perfctl estimate``: published figures, hand values and peers, each line printed when it is known.
 
-    python scripts/accuracy/accuracy.py [--shared ../shared] [--all] [--without-detection]
+    python scripts/accuracy/accuracy.py [--shared ../shared] [--all]
 
-Nothing is downloaded: models are built without weights, on meta tensors, except the detection models, whose sizes
-depend on data, and the models for the peers: these run on the CPU. Peers (fvcore, torchinfo) are used
+Nothing is downloaded: models are built without weights, on meta tensors, except the models for the peers: these run on the CPU.
+Detection models, whose sizes depend on data, have a table of their own: accuracy_detection.py. Peers (fvcore, torchinfo) are used
 if installed: perfctl[peers]. Exits 1 when a line misses its target.
 """
 
@@ -185,26 +185,6 @@ def memory() -> list[Line]:
     ]
 
 
-def detection(folder: Path) -> Line:
-    """Prints one line per model; their total: a model is right if every seed is within the rounding."""
-    print("\nDetection, one 512 x 512 image of noise: published GMAC, then GMAC for seeds 0, 1, 2 of weights and image")
-    found = []
-    for case in cases.published(folder):
-        if case.family == "detection":
-            found.append(cases.detected(case))
-            print(found[-1].line(), flush=True)
-    print()
-    steady = sum(len(one.matching) == len(one.macs) for one in found)
-    reached = sum(bool(one.matching) for one in found)
-    unmarked = [one.case.name for one in found if one.varies and not one.marked]
-    rest = [one for one in found if not one.matching]
-    good = reached >= 8 and not unmarked and all(one.marked for one in rest) and not any(one.problem for one in found)
-    note = (
-        f"{steady} for every seed, {reached - steady} for some seeds only, {len(rest)} for none: marked data-dependent"
-    )
-    return Line("detection models inside the rounding", f"{reached} of {len(found)}", "8 of 12", good, note)
-
-
 def size_of_largest() -> Line:
     """Peak memory of a process that estimates the largest model, built from its name."""
     code = (
@@ -216,7 +196,7 @@ def size_of_largest() -> Line:
     return Line(f"peak memory for {LARGEST}, train", f"{size / 1e9:.2f} GB", "< 1.5 GB", size < 1.5e9)
 
 
-def parts(folder: Path, show: bool, with_detection: bool) -> Iterator[Line]:
+def parts(folder: Path, show: bool) -> Iterator[Line]:
     """Every line of the table, one comparison after the other."""
     there = (folder / "torchvision_ops.csv").is_file()
     if not there:
@@ -229,8 +209,6 @@ def parts(folder: Path, show: bool, with_detection: bool) -> Iterator[Line]:
         yield backward(folder, show)
     yield from memory()
     print("\n" + "\n".join(side_by_side(cases.published(folder) if there else [])) + "\n", flush=True)
-    if there and with_detection:
-        yield detection(folder)
 
 
 def main() -> int:
@@ -239,11 +217,10 @@ def main() -> int:
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/peers")
     parser.add_argument("--all", action="store_true", help="a line for every model too")
-    parser.add_argument("--without-detection", action="store_true", help="leave out the slow part")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     begun, good = time.perf_counter(), True
-    for line in parts(given.shared / "datasets" / "peers", given.all, not given.without_detection):
+    for line in parts(given.shared / "datasets" / "peers", given.all):
         print(line.text(), flush=True)
         good &= line.good
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9

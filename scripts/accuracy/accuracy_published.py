@@ -5,7 +5,7 @@
 Left out together: the networks of one timm module (five folds), all boards of one chip, all that was published in a year and
 later, all chips that came out in a year and later, and, as judges only, every row of published.csv whose licence does not allow
 to learn from it. Each line stands beside a line through GMACs (fitted in logarithms), the roofline alone, and Habitat and NeuSight
-where their predictions are published. The first run traces two thousand networks, which takes half an hour of one core; the traces
+where their predictions are published. The first run traces 2,500 networks, which takes a quarter of an hour of one core; the traces
 are kept in build/accuracy/. Needs perfctl[peers], perfctl[predict].
 """
 

@@ -30,10 +30,10 @@ ROOT = HERE.parents[1]
 BUILD = ROOT / "build"
 KEPT = BUILD / "accuracy" / "tables"
 TABLES = (
-    "accuracy_operators", "accuracy_memory", "accuracy_bench", "accuracy_named", "accuracy", "accuracy_ops", "accuracy_timm",
-    "accuracy_published", "engines/accuracy_engines",
+    "accuracy_operators", "accuracy_bench", "accuracy_memory", "accuracy_published", "engines/accuracy_engines", "accuracy_timm",
+    "accuracy_ops", "accuracy", "accuracy_named", "accuracy_detection",
 )  # fmt: skip
-"""The quick ones first."""
+"""The one that takes longest last."""
 NOTES = "PERFCTL_ACCURACY_NOTES"
 MISSED = re.compile(r"\bNO\b|\bWRONG\b|NOT EXPLAINED|[1-9]\d* failed|^Traceback|Error: ")
 
@@ -84,7 +84,7 @@ def noted(script: Path) -> int:
     read |= {
         os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
     }
-    ours = [path for path in sorted(read) if concerns(path, shared)]
+    ours = [path for path in sorted(read) if concerns(path, shared) and path != os.path.realpath(__file__)]
     Path(os.environ[NOTES]).write_text(json.dumps([*ours, str(script)]), encoding="utf-8")
     return code
 
