@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from scripts.accuracy import all_tables
 
 SCRIPT = """import sys
