@@ -85,7 +85,9 @@ def noted(script: Path) -> int:
         os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
     }
     ours = [path for path in sorted(read) if concerns(path, shared) and path != os.path.realpath(__file__)]
-    Path(os.environ[NOTES]).write_text(json.dumps([*ours, str(script)]), encoding="utf-8")
+    Path(os.environ[NOTES]).write_text(
+        json.dumps([os.path.relpath(path, ROOT) for path in (*ours, script)]), encoding="utf-8"
+    )
     return code
 
 
@@ -118,10 +120,9 @@ def run(name: str) -> dict[str, Any]:
     found = {"code": child.returncode, "wall_s": round(time.perf_counter() - begun, 1), "cpu_s": round(used() - before, 1),
              "libraries": libraries(), "files": {}, "lines": lines}  # fmt: skip
     if files is not None:
-        found["files"] = {path: digest(Path(path)) for path in files}
-        if all(
-            Path(path).stat().st_mtime < started for path in files if Path(path).is_file()
-        ):  # none changed meanwhile
+        found["files"] = {path: digest(ROOT / path) for path in files}
+        read = [ROOT / path for path in files if (ROOT / path).is_file()]
+        if all(path.stat().st_mtime < started for path in read):  # none changed meanwhile
             place(name).write_text(json.dumps(found), encoding="utf-8")
     return found
 
@@ -141,7 +142,7 @@ def kept(name: str) -> dict[str, Any] | None:
     if not place(name).is_file():
         return None
     found: dict[str, Any] = json.loads(place(name).read_text(encoding="utf-8"))
-    same = found["libraries"] == libraries() and all(digest(Path(path)) == was for path, was in found["files"].items())
+    same = found["libraries"] == libraries() and all(digest(ROOT / path) == was for path, was in found["files"].items())
     return found if same else None
 
 
