@@ -115,7 +115,7 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line
     singles = [row for row in every if single(row)]
     yield line("one sample, inference, host by left-out GPU", singles,
                lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds, 0.30)  # fmt: skip
-    for what, chosen in (("convolutions", False), ("language models (Lambda's BERT)", True)):
+    for what, chosen in (("convolutions", False), ("Lambda's BERT", True)):
         mine = [row for row in judges if row.case.training and row.case.model.startswith("hf:") == chosen]
         yield line(f"all training that no fit may see, {what}", mine, whole, None)
     yield from _compiled(every, found)
@@ -155,9 +155,8 @@ def _years(every: Sequence[Row], found: HeldOut) -> Iterator[Line]:
             seconds = {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in mine}
             inside = [_inside(row, seconds[id(row)], width_of(fit, row.case, row.machine)) for row in mine]
             one = line(f"{what} {year}, from earlier years", mine, lambda row, seconds=seconds: seconds[id(row)], None)
-            yield replace(
-                one, note=f"in 90 %: {percent(float(np.mean(inside)))}; learned from {len(before)}; {one.note}"
-            )
+            more = f"  in 90 %: {percent(float(np.mean(inside)))}; learned from {len(before)}"
+            yield replace(one, note=f"{one.note}{more}")
 
 
 def _inside(row: Row, seconds: float, width: float) -> bool:
@@ -188,7 +187,7 @@ def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line
     resnets = [row for row in every if not row.may_fit and row.case.training and "resnet50" in row.case.model]
     spans = [(published.predict(fit, row.case, row.machine), row.seconds) for row in resnets]
     held = sum(span.low <= seconds <= span.high for span, seconds in spans)
-    said.append(Line(f"90 % interval, ResNet-50 training, rows that no fit may see ({len(spans)})", percent(held / len(spans)), "all",
+    said.append(Line(f"90 % interval, ResNet-50, rows that no fit may see ({len(spans)})", percent(held / len(spans)), "all",
                      held == len(spans), ""))  # fmt: skip
     judged: dict[str, list[bool]] = defaultdict(list)
     for row in every:
