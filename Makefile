@@ -35,7 +35,7 @@ docs: $(VENV)/.docs ## The documentation as a site: build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Every table is printed, whatever the one before it says, and kept until something that it reads changes (build/accuracy/).
-# The very first run also traces 2,500 networks: a quarter of an hour of one core.
+# The very first run takes half an hour of one core, half of it to trace 2,500 networks.
 accuracy: $(VENV)/.peers ## Counts and predicted times against published figures and other counters: all tables
 	$(BIN)/python scripts/accuracy/all_tables.py $(TABLES)
 
