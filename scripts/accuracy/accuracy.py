@@ -1,10 +1,9 @@
-"""Accuracy and speed of ``perfctl estimate``, and accuracy of ``perfctl predict``: one table of comparisons with published figures,
-hand values, peers, and measured times that no fit saw.
+"""Accuracy and speed of ``perfctl estimate``: published figures, hand values and peers, each line printed when it is known.
 
-    python scripts/accuracy/accuracy.py [--shared ../shared] [--all] [--without-detection] [--without-times]
+    python scripts/accuracy/accuracy.py [--shared ../shared] [--all]
 
-Nothing is downloaded: models are built without weights, on meta tensors, except the detection models, whose sizes
-depend on data, and the models for the peers: these run on the CPU. Peers (fvcore, torchinfo) are used
+Nothing is downloaded: models are built without weights, on meta tensors, except the models for the peers: these run on the CPU.
+Detection models, whose sizes depend on data, have a table of their own: accuracy_detection.py. Peers (fvcore, torchinfo) are used
 if installed: perfctl[peers]. Exits 1 when a line misses its target.
 """
 
@@ -19,15 +18,12 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import accuracy_bench
 import accuracy_cases as cases
-import accuracy_timm
 import torch
 from accuracy_peers import side_by_side
 from accuracy_steps import Line
@@ -128,9 +124,8 @@ def layers(folder: Path) -> Line:
     return Line("layers and directions equal to hand values", f"{right} of {count}", f"all {count}", right == count)
 
 
-def devices() -> list[Line]:
+def devices() -> Iterator[Line]:
     """LSTM, GRU, SDPA, MHA on CPU and meta, with and without gradients, in train and eval."""
-    lines = []
     for name, (make, shape, macs) in cases.PROBES.items():
         found = {
             (device, mode, grad): estimation.estimate(make(), shape, device=device, mode=mode, grad=grad).forward.macs
@@ -138,8 +133,7 @@ def devices() -> list[Line]:
         }  # fmt: skip
         good = set(found.values()) == {macs}
         right = sum(value == macs for value in found.values())
-        lines.append(Line(f"{name} on CPU and meta, train and eval, grad and no_grad", f"{right} of 8", "8 of 8", good))
-    return lines
+        yield Line(f"{name} on CPU and meta, train and eval, grad and no_grad", f"{right} of 8", "8 of 8", good)
 
 
 def tracked(model: Any, given: Any, target: Any, optimizer: str) -> int:
@@ -191,25 +185,6 @@ def memory() -> list[Line]:
     ]
 
 
-def detection(folder: Path) -> tuple[list[str], Line]:
-    """One line per model, and their total: a model is right if every seed is within the rounding."""
-    found = [cases.detected(case) for case in cases.published(folder) if case.family == "detection"]
-    steady = sum(len(one.matching) == len(one.macs) for one in found)
-    reached = sum(bool(one.matching) for one in found)
-    unmarked = [one.case.name for one in found if one.varies and not one.marked]
-    rest = [one for one in found if not one.matching]
-    good = reached >= 8 and not unmarked and all(one.marked for one in rest) and not any(one.problem for one in found)
-    note = (
-        f"{steady} for every seed, {reached - steady} for some seeds only, {len(rest)} for none: marked data-dependent"
-    )
-    lines = [
-        "Detection, one 512 x 512 image of noise: published GMAC, then GMAC for seeds 0, 1, 2 of weights and image"
-    ]
-    return [*lines, *(one.line() for one in found)], Line(
-        "detection models inside the rounding", f"{reached} of {len(found)}", "8 of 12", good, note
-    )
-
-
 def size_of_largest() -> Line:
     """Peak memory of a process that estimates the largest model, built from its name."""
     code = (
@@ -221,23 +196,19 @@ def size_of_largest() -> Line:
     return Line(f"peak memory for {LARGEST}, train", f"{size / 1e9:.2f} GB", "< 1.5 GB", size < 1.5e9)
 
 
-def times(shared: Path) -> list[Line]:
-    """Predicted times against measured ones: operations (their own table), steps on a CPU, training of timm's networks."""
-    if find_spec("sklearn") is None:
-        print("scikit-learn is not installed: predicted times are left out; pip install 'perfctl[predict]'")
-        return []
-    found = accuracy_bench.lines()
-    for layout in ("nchw", "nhwc"):
-        found += accuracy_timm.lines(shared, layout, jobs=os.cpu_count() or 1, aim=layout == "nchw")
-    script = Path(__file__).with_name("accuracy_ops.py")
-    done = subprocess.run([sys.executable, str(script), "--shared", str(shared)], capture_output=True, text=True)
-    print(f"\n{done.stdout}{done.stderr[-2000:]}")
-    good = done.returncode == 0
-    note = "left out" if "left out" in done.stdout[:200] else "see the table of operations"
-    return [
-        *found,
-        Line("operations on V100, T4, A100: all lines as wanted", "yes" if good else "no", "yes", good, note),
-    ]
+def parts(folder: Path, show: bool) -> Iterator[Line]:
+    """Every line of the table, one comparison after the other."""
+    there = (folder / "torchvision_ops.csv").is_file()
+    if not there:
+        print(f"No published figures in {folder}: those lines are left out; say where they are with --shared")
+    yield from devices()
+    yield size_of_largest()
+    if there:
+        yield layers(folder)
+        yield from published(folder, show)
+        yield backward(folder, show)
+    yield from memory()
+    print("\n" + "\n".join(side_by_side(cases.published(folder) if there else [])) + "\n", flush=True)
 
 
 def main() -> int:
@@ -246,32 +217,15 @@ def main() -> int:
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/peers")
     parser.add_argument("--all", action="store_true", help="a line for every model too")
-    parser.add_argument("--without-detection", action="store_true", help="leave out the slow part")
-    parser.add_argument("--without-times", action="store_true", help="leave out predicted times")
     given = parser.parse_args()
-    folder = given.shared / "datasets" / "peers"
-    there = (folder / "torchvision_ops.csv").is_file()
     warnings.filterwarnings("ignore")
-    begun = time.perf_counter()
-    lines: list[Line] = []
-    tables: list[str] = []
-    if there:
-        lines += [*published(folder, given.all), backward(folder, given.all), layers(folder)]
-    else:
-        print(f"No published figures in {folder}: those lines are left out; say where they are with --shared")
-    lines += [*devices(), *memory(), size_of_largest()]
-    tables += ["", *side_by_side(cases.published(folder) if there else [])]
-    if there and not given.without_detection:
-        seeds, line = detection(folder)
-        tables += ["", *seeds]
-        lines.append(line)
-    if not given.without_times:
-        lines += times(given.shared)
-    print("\n".join(tables) + "\n")
-    print("\n".join(line.text() for line in lines))
+    begun, good = time.perf_counter(), True
+    for line in parts(given.shared / "datasets" / "peers", given.all):
+        print(line.text(), flush=True)
+        good &= line.good
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     print(f"{time.perf_counter() - begun:.0f} s; peak memory of this process {peak:.2f} GB")
-    return 0 if all(line.good for line in lines) else 1
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

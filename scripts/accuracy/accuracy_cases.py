@@ -13,9 +13,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.workloads.models.find import build_model, torchvision_size
-from perfctl.workloads.tracing.recorder import trace
 
 ROUNDING = 0.0005
 """GMAC: published figures have three decimals."""
@@ -159,55 +157,3 @@ PROBES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "MHA": (SelfAttention, (2, 50, 64), 2_278_400),
 }
 """Layers that counters get wrong by device: model, input, hand value in MAC (layer_probe.csv)."""
-
-SEEDS = (0, 1, 2)
-"""Of detection models: their number of boxes, and so of FLOPs, can depend on data."""
-
-
-@dataclass(frozen=True)
-class Detected:
-    """One detection model: its multiply-adds for each seed of weights and image."""
-
-    case: Published
-    macs: tuple[int, ...]
-    marked: bool
-    """perfctl names operations whose result sizes depend on the data."""
-    problem: str | None
-
-    @property
-    def matching(self) -> tuple[int, ...]:
-        """Seeds inside the published rounding."""
-        return tuple(
-            seed
-            for seed, macs in zip(SEEDS, self.macs, strict=False)
-            if abs(macs / 1e9 - self.case.gmac) <= ROUNDING + 1e-12
-        )
-
-    @property
-    def varies(self) -> bool:
-        """Whether the count was seen to change with the seed."""
-        return len(set(self.macs)) > 1
-
-    def line(self) -> str:
-        values = ", ".join(f"{macs / 1e9:.3f}" for macs in self.macs)
-        seeds = ", ".join(map(str, self.matching)) or "none"
-        said = "the same for every seed"
-        if self.varies:
-            said = "data-dependent: the count changes with the seed"
-        elif not self.matching:
-            said = "data-dependent: by the proposals that nms keeps; random weights keep all that are allowed"
-        if self.problem:
-            said = self.problem
-        return f"{self.case.name:40}{self.case.gmac:10.3f}  {values:28} matches seeds {seeds:8} {said}"
-
-
-def detected(case: Published) -> Detected:
-    """One forward of a 512 x 512 image of noise a seed: real, on the CPU, because the number of boxes can depend on data."""
-    macs, marked, problem = [], True, None
-    for seed in SEEDS:
-        torch.manual_seed(seed)
-        model = build(case.name, case.family, train=False, device="cpu")
-        found = estimation.from_trace(trace(model, (list(torch.randn((1, 3, 512, 512))),), mode="infer"))
-        macs.append(found.forward.macs)
-        marked, problem = marked and bool(found.data_dependent), problem or found.problem
-    return Detected(case, tuple(macs), marked, problem)

@@ -5,7 +5,7 @@
 Left out together: the networks of one timm module (five folds), all boards of one chip, all that was published in a year and
 later, all chips that came out in a year and later, and, as judges only, every row of published.csv whose licence does not allow
 to learn from it. Each line stands beside a line through GMACs (fitted in logarithms), the roofline alone, and Habitat and NeuSight
-where their predictions are published. The first run traces two thousand networks, which takes half an hour of one core; the traces
+where their predictions are published. The first run traces 2,500 networks, which takes a quarter of an hour of one core; the traces
 are kept in build/accuracy/. Needs perfctl[peers], perfctl[predict].
 """
 
@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def _theirs(given: Sequence[Row], seconds: Callable[[Row], float | None]) -> np.
     return np.array([abs((one or 0.0) / row.seconds - 1.0) for one, row in zip(found, given, strict=True)])
 
 
-def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
+def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line]:
     known, new = (lambda row: found.known[id(row)]), (lambda row: found.new[id(row)])
 
     def taught(source: str, training: bool | None = None) -> list[Row]:
@@ -107,7 +108,7 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
     resnets = [row for row in judges if row.case.training and "resnet50" in row.case.model]
     language = taught("neusight")
     with_habitat = [row for row in language if row.habitat is not None]
-    said = [
+    yield from (
         line("timm, inference, by left-out module", taught("timm", False), known, 0.10),
         line("timm, training, NCHW, by left-out module", taught("timm train nchw"), known, 0.10),
         line("timm, training, NHWC, by left-out module", taught("timm train nhwc"), known, 0.10),
@@ -116,23 +117,25 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line]:
         line("language models, fp32, by left-out GPU", language, new, 0.15),
         line("  those that Habitat predicts too", with_habitat, new, None),
         line("ResNet-50 training, rows that no fit may see", resnets, whole, 0.15),
-    ]
+    )
     for name in ("A100", "V100", "H100", "T4", "RTX 3090"):
         for precision in ("fp32", "tf32", "fp16"):
             mine = [row for row in resnets if chip(row) == name and row.case.precision == precision]
             if mine:
-                said.append(line(f"  {name} {precision}", mine, whole, None, resnets))
+                yield line(f"  {name} {precision}", mine, whole, None, resnets)
         if not any(chip(row) == name for row in resnets):
-            said.append(Line(f"  {name} (0)", "-", "", True, "published.csv has none"))
+            yield Line(f"  {name} (0)", "-", "", True, "published.csv has none")
     hosts = {name: replace(fit, host=host_of([row for row in every if chip(row) != name], fit))
              for name in {chip(row) for row in every if single(row)}}  # fmt: skip
     singles = [row for row in every if single(row)]
-    said.append(line("one sample, inference, host by left-out GPU", singles,
-                     lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds, 0.30))  # fmt: skip
-    for what, chosen in (("convolutions", False), ("language models (Lambda's BERT)", True)):
+    yield line("one sample, inference, host by left-out GPU", singles,
+               lambda row: published.predict(hosts[chip(row)], row.case, row.machine).seconds, 0.30)  # fmt: skip
+    for what, chosen in (("convolutions", False), ("Lambda's BERT", True)):
         mine = [row for row in judges if row.case.training and row.case.model.startswith("hf:") == chosen]
-        said.append(line(f"all training that no fit may see, {what}", mine, whole, None))
-    return [*said, *_compiled(every, found), *_years(every, found), *_coverage(every, fit, found)]
+        yield line(f"all training that no fit may see, {what}", mine, whole, None)
+    yield from _compiled(every, found)
+    yield from _years(every, found)
+    yield from _coverage(every, fit, found)
 
 
 def cpu_lines(given: Sequence[Row]) -> list[Line]:
@@ -172,9 +175,9 @@ FEWEST = 30
 """Rows of earlier years to learn from."""
 
 
-def _years(every: Sequence[Row], found: HeldOut) -> list[Line]:
+def _years(every: Sequence[Row], found: HeldOut) -> Iterator[Line]:
     """Each year predicted by a fit to earlier years only: of publication, then of the chips' release."""
-    taught, made, said = [row for row in every if teaches(row)], dict[int, Any](), list[Line]()
+    taught, made = [row for row in every if teaches(row)], dict[int, Any]()
     for what, year_of in (("published", lambda row: row.year), ("chips of", lambda row: RELEASED[chip(row)])):
         for year in sorted({year_of(row) for row in taught}):
             before = [row for row in taught if year_of(row) < year]
@@ -185,10 +188,8 @@ def _years(every: Sequence[Row], found: HeldOut) -> list[Line]:
             seconds = {id(row): published.gpu_seconds(fit, row.case, row.machine) for row in mine}
             inside = [_inside(row, seconds[id(row)], width_of(fit, row.case, row.machine)) for row in mine]
             one = line(f"{what} {year}, from earlier years", mine, lambda row, seconds=seconds: seconds[id(row)], None)
-            said.append(
-                replace(one, note=f"in 90 %: {percent(float(np.mean(inside)))}; learned from {len(before)}; {one.note}")
-            )
-    return said
+            more = f"  in 90 %: {percent(float(np.mean(inside)))}; learned from {len(before)}"
+            yield replace(one, note=f"{one.note}{more}")
 
 
 def _inside(row: Row, seconds: float, width: float) -> bool:
@@ -219,7 +220,7 @@ def _coverage(every: Sequence[Row], fit: Published, found: HeldOut) -> list[Line
     resnets = [row for row in every if not row.may_fit and row.case.training and "resnet50" in row.case.model]
     spans = [(published.predict(fit, row.case, row.machine), row.seconds) for row in resnets]
     held = sum(span.low <= seconds <= span.high for span, seconds in spans)
-    said.append(Line(f"90 % interval, ResNet-50 training, rows that no fit may see ({len(spans)})", percent(held / len(spans)), "all",
+    said.append(Line(f"90 % interval, ResNet-50, rows that no fit may see ({len(spans)})", percent(held / len(spans)), "all",
                      held == len(spans), ""))  # fmt: skip
     judged: dict[str, list[bool]] = defaultdict(list)
     for row in every:
@@ -273,9 +274,14 @@ def main() -> int:
         return 0
     every = rows(given.shared, given.traces)
     found = held_out(every)
-    said = [*lines(every, fitted(every, found), found), *cpu_lines(cpu_rows(given.shared, given.traces))]
-    print("\n".join([HEADING, *(one.text() for one in said), NOTE]))
-    return 0 if all(one.good for one in said) else 1
+    print(HEADING, flush=True)
+    good = True
+    gpus, cpu = lines(every, fitted(every, found), found), cpu_rows(given.shared, given.traces)
+    for one in chain(gpus, cpu_lines(cpu)):
+        print(one.text(), flush=True)
+        good &= one.good
+    print(NOTE)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -116,13 +116,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = Path(os.environ.get("PERFCTL_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     parser.add_argument("--shared", type=Path, default=shared, help="folder that holds datasets/timm")
-    parser.add_argument("--layout", choices=("nchw", "nhwc"), default="nchw")
+    parser.add_argument("--layout", choices=("nchw", "nhwc"), help="both, when it is not given")
     parser.add_argument("--traces", type=Path, default=KEPT, help="where traced operations are kept")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
-    found = lines(given.shared, given.layout, given.traces, given.jobs)
-    print("\n".join(line.text() for line in found))
-    return 0 if all(line.good for line in found) else 1
+    good = True
+    for layout in [given.layout] if given.layout else ["nchw", "nhwc"]:
+        for line in lines(given.shared, layout, given.traces, given.jobs, aim=layout == "nchw"):
+            print(line.text(), flush=True)
+            good &= line.good
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Sources: timm's results (training on an RTX 3090, inference on an RTX 3090 and 4090), NeuSight's language models on GPUs of
 NVIDIA and AMD (both in --shared), and published.csv beside this file (PUBLISHED.md states its sources). Networks are traced
-without weights; the traces are kept in build/accuracy/, because tracing two thousand networks takes half an hour.
+without weights; the traces are kept in build/accuracy/, because tracing 2,500 networks takes a quarter of an hour of one core.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""``make accuracy`` shows a kept table only while nothing that it was made from has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.accuracy import all_tables
+
+SCRIPT = """import sys
+from pathlib import Path
+said = Path(__file__).with_name("measured.csv").read_text()
+print("line of", said)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for the folder of measurements; its scripts are the tables."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "measured.csv").write_text("first")
+    monkeypatch.setenv("PERFCTL_SHARED", str(tmp_path))
+    monkeypatch.setattr(all_tables, "HERE", tmp_path)
+    monkeypatch.setattr(all_tables, "KEPT", tmp_path / "kept")
+    return tmp_path
+
+
+def made(folder: Path, script: str) -> dict[str, object]:
+    (folder / "table.py").write_text(script)
+    all_tables.digest.cache_clear()
+    return all_tables.run("table")
+
+
+def kept() -> dict[str, object] | None:
+    all_tables.digest.cache_clear()
+    return all_tables.kept("table")
+
+
+def test_a_table_is_kept_until_what_it_read_changes(folder: Path) -> None:
+    assert made(folder, SCRIPT)["lines"] == ["line of first\n"]
+    found = kept()
+    assert found is not None
+    assert found["lines"] == ["line of first\n"]
+    (folder / "measured.csv").write_text("second")
+    assert kept() is None
+
+
+def test_a_table_is_kept_until_its_script_changes(folder: Path) -> None:
+    made(folder, SCRIPT)
+    (folder / "table.py").write_text(SCRIPT + "# another\n")
+    assert kept() is None
+
+
+def test_a_table_is_kept_until_a_library_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(folder, SCRIPT)
+    monkeypatch.setattr(all_tables, "libraries", lambda: "others")
+    assert kept() is None
+
+
+def test_a_table_that_misses_is_kept_with_its_exit_code(folder: Path) -> None:
+    made(folder, SCRIPT + "print('median 9 % < 5 % NO')\nsys.exit(1)\n")
+    found = kept()
+    assert found is not None
+    assert found["code"] == 1
+    (said, missed) = all_tables.short("table", found, True)
+    assert "a line misses" in said
+    assert missed.endswith("NO")
+
+
+@pytest.mark.parametrize("end", ["raise ValueError('broken')", "sys.exit(2)", "sys.exit('no such file')"])
+def test_a_script_that_fails_is_not_kept_and_said_to_have_failed(folder: Path, end: str) -> None:
+    found = made(folder, SCRIPT + end + "\n")
+    assert found["code"] != 0
+    assert kept() is None
+    assert "FAILED" in next(iter(all_tables.short("table", found, False)))
+
+
+def test_every_table_has_a_script() -> None:
+    for name in all_tables.TABLES:
+        assert (all_tables.HERE / f"{name}.py").is_file()
