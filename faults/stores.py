@@ -21,6 +21,7 @@ from scene import (
     Run,
     Scene,
     expect,
+    expect_count,
     no_traceback,
     removed,
     runs_of,
@@ -57,9 +58,7 @@ def _once(scene: Scene) -> str:
         ended = scene.ended(child, place)
         no_traceback(ended)
         expect(ended, 0)
-    store_is_whole(store)
-    if len(runs_of(store)) != 6:
-        raise Broken(f"the store holds {runs_of(store)}, not six runs")
+    expect_count(store, 6)
     return "six runs, each once"
 
 
