@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -48,3 +49,35 @@ def test_ledger_and_plot_still_show_the_other_run(perfctl: Callable[..., Any], r
     assert said.code == 4
     assert {row["batch"] for row in said.json["rows"]} == {32}
     assert "training-loss" in perfctl("plot", "--list", "--store", "s.db").out
+
+
+def test_a_parquet_column_leaves_values_of_another_type_empty_and_says_how_many(
+    perfctl: Callable[..., Any], replayed: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute("UPDATE step SET loss = 'low' WHERE run_id = 1")
+        (changed,) = store.execute("SELECT changes()").fetchone()
+        (whole,) = store.execute("SELECT count(loss) FROM step WHERE run_id != 1").fetchone()
+        store.commit()
+    assert changed > 0
+    for words in (("--dataset", "ds"), ("--table", "step", "--out", "step.parquet")):
+        said = perfctl("export", *words, "--store", "s.db")
+        assert said.code == 4, said.err
+        assert f"step.loss: {changed} values are not of its type" in said.err
+    losses = parquet.read_table("step.parquet").column("loss").to_pylist()
+    assert sum(value is not None for value in losses) == whole
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("runs", "--store"), ("ingest", "none.json", "--store"), ("ingest",), ("scrub",), ("study", "flops", "--from"),
+     ("study", "inference", "--from"), ("study", "cost", "--from"), ("study", "speedup", "--from")],
+)  # fmt: skip
+def test_a_named_pipe_is_refused_and_never_waited_for(perfctl: Callable[..., Any], words: tuple[str, ...]) -> None:
+    os.mkfifo("pipe.db")
+    said = perfctl(*words, "pipe.db")
+    assert said.code in (1, 2, 4), said.err
+    assert "pipe.db: this is a named pipe" in said.err
+    assert "Traceback" not in said.err
