@@ -51,6 +51,21 @@ def test_ledger_and_plot_still_show_the_other_run(perfctl: Callable[..., Any], r
     assert "training-loss" in perfctl("plot", "--list", "--store", "s.db").out
 
 
+@pytest.mark.parametrize("column", ["batch_size", "rank", "world_size"])
+def test_a_run_that_fails_only_beside_others_is_the_one_that_is_left_out(
+    perfctl: Callable[..., Any], replayed: Path, column: str
+) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute(f"UPDATE run SET {column} = 'many' WHERE id = 1")
+        store.commit()
+    said = perfctl("plot", "--list", "--store", "s.db")
+    assert said.code == 4, said.err
+    assert f"its {column.replace('_', ' ')} is 'many', not a whole number" in said.err
+    assert "run 1" in said.err and "run 2" not in said.err
+    assert "training-loss" in said.out
+
+
 def test_a_parquet_column_leaves_values_of_another_type_empty_and_says_how_many(
     perfctl: Callable[..., Any], replayed: Path
 ) -> None:
