@@ -34,7 +34,14 @@ TOGETHER = (
     ("replay", str(RECORDED / "nsys"), "--sweep-name", "two"),
     ("ingest", str(RECORDED / "torch" / "b16" / "workload.json"), str(RECORDED / "nsys" / "b32" / "workload.json")),
 )
-NOTHING_YET = ("no store here yet", "no runs", "there is no run", "not a store yet", "nothing on paper to compare with")
+NOTHING_YET = (
+    "no store here yet",
+    "no runs",
+    "it holds no run",
+    "there is no run",
+    "not a store yet",
+    "nothing on paper to compare with",
+)
 READERS = (("runs",), ("show", "1"), ("ledger",), ("report", "--out", "page.html"))
 
 
