@@ -25,6 +25,7 @@ from scene import (
     Scene,
     Skipped,
     expect,
+    expect_count,
     expect_runs,
     no_traceback,
     runs_of,
@@ -183,9 +184,7 @@ def _late(scene: Scene) -> None:
             ("export", "--out", "tables"), ("scrub", str(SQLITE), "--out", "clean.sqlite"),
         ):  # fmt: skip
             scene.attempt(partial(_works, scene, place, command))
-        store_is_whole(place / "perfctl.db")
-        if len(runs_of(place / "perfctl.db")) != 4:
-            raise Broken(f"the store holds {runs_of(place / 'perfctl.db')}, not four runs")
+        expect_count(place / "perfctl.db", 4)
         folders = iter(range(100))
 
         def fresh() -> Path:
@@ -208,9 +207,7 @@ def _killed_late(scene: Scene, folder: Path, number: signal.Signals) -> str:
     scene.nothing_left(but="slow_disk.py")
     store_is_whole(folder / "perfctl.db")
     expect(scene.perfctl("ingest", *REPORTS, cwd=folder), 0)
-    store_is_whole(folder / "perfctl.db")
-    if len(runs_of(folder / "perfctl.db")) != 4:
-        raise Broken(f"the store holds {runs_of(folder / 'perfctl.db')}, not four runs")
+    expect_count(folder / "perfctl.db", 4)
     return "an ingest that was killed is completed"
 
 

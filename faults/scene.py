@@ -210,6 +210,13 @@ def expect_runs(store: Path, wanted: list[Run]) -> None:
         raise Broken(f"the store holds {there}, not {wanted}")
 
 
+def expect_count(store: Path, wanted: int) -> None:
+    """Raises Broken unless the store is intact and has this many runs."""
+    store_is_whole(store)
+    if len(there := runs_of(store)) != wanted:
+        raise Broken(f"the store holds {there}, not {wanted} runs")
+
+
 def removed(folder: Path) -> None:
     """Remove the folder of a try that succeeded."""
     shutil.rmtree(folder, ignore_errors=True)

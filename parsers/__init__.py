@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.text.parts import Part, of_file
+from perfctl.parsers.unknown import LFS, is_tar, why_unknown
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
@@ -37,8 +38,6 @@ __all__ = [
     "sniff",
 ]  # fmt: skip
 
-LFS = b"version https://git-lfs"
-"""First bytes of a git-LFS pointer, the small file that stands in for a large one."""
 HEAD_BYTES = 65536
 """How much of a file's beginning a parser may look at to recognise it."""
 
@@ -134,7 +133,7 @@ def sniff(path: Path | str) -> Parser | None:
     """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if none does."""
     path = Path(path)
     if (version := version_of(path)) is None:
-        return _sniff(path, b"")
+        return None if is_special(path) else _sniff(path, b"")
     if (path, version) not in _SNIFFED:
         with path.open("rb") as file:
             remember(path, version, _sniff(path, file.read(HEAD_BYTES)))
@@ -155,6 +154,19 @@ def version_of(path: Path) -> Version | None:
     except OSError:
         return None
     return (now.st_ino, now.st_size, now.st_mtime_ns) if stat.S_ISREG(now.st_mode) else None
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a named pipe, a socket or a device: to read one can wait for ever, or not end."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def refuse_special(path: Path) -> None:
+    """Raises ReportError for what ``is_special``."""
+    if is_special(path):
+        raise ReportError(
+            path, "unknown", "this is a named pipe, socket or device, not a file", "Write it to a file first"
+        )
 
 
 def remember(path: Path, version: Version, parser: Parser | str | None) -> None:
@@ -188,12 +200,13 @@ def parse(
     path = Path(path)
     if not path.exists():
         raise ReportError(path, "unknown", "no such file or folder", "Check the path")
+    refuse_special(path)
     if path.is_file() and path.stat().st_size == 0:
         remedy = "The profiler wrote nothing: check its log and run it again"
         raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:
-        raise ReportError(path, "unknown", *_why_unknown(path))
+        raise ReportError(path, "unknown", *why_unknown(path, ", ".join(parser.name for parser in PARSERS)))
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
@@ -227,7 +240,7 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
     seen: set[Path] = set()
 
     def below(path: Path) -> Iterator[Path]:
-        if path.is_file() or is_one(path) or sniff(path) is not None:
+        if path.is_file() or is_special(path) or is_one(path) or sniff(path) is not None:
             yield path
             return
         seen.add(path.resolve())
@@ -273,40 +286,3 @@ def is_stump(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     return not size or head.startswith(LFS) or size < stated_bytes(head)
-
-
-def is_tar(path: Path) -> bool:
-    """Whether it is a tar archive, compressed or not, also one that breaks off. Raises OSError where it cannot be read."""
-    import lzma
-    import tarfile
-    import zlib
-
-    try:
-        return tarfile.is_tarfile(path)
-    except (EOFError, zlib.error, lzma.LZMAError):  # its compression begins well
-        return path.name.lower().endswith((".tar", ".tgz", ".tar.gz", ".tar.xz", ".txz", ".tar.bz2", ".tbz", ".tbz2"))
-
-
-def _why_unknown(path: Path) -> tuple[str, str]:
-    """(reason, remedy) for something that no parser recognised."""
-    if path.is_dir():
-        return "no report was found in this folder", "Pass the report file itself, or the folder that holds it"
-    import zipfile
-
-    with path.open("rb") as file:
-        head = file.read(512)
-    if head.startswith(LFS):
-        return "this is a git-LFS pointer, not the report itself", "Run 'git lfs pull' in the repository it came from"
-    if path.stat().st_size < (whole := stated_bytes(head)):
-        reason = f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are there"
-        return reason, "Copy it again, or have the profiler export it again"
-    begins_empty = not head.strip(b"\0")  # xz takes zeros for padding: tarfile would read all of them, for minutes
-    if (not begins_empty and is_tar(path)) or zipfile.is_zipfile(path):
-        return "it is an archive", "Pass it to perfctl ingest, which reads the reports in it, or unpack it"
-    if head.startswith(b"\x1f\x8b"):
-        return "it is a gzip file, but not a gzipped Kineto trace", "Unpack it with gunzip and pass the unpacked file"
-    known = ", ".join(parser.name for parser in PARSERS)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"
-        return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
-    return f"not a known report format (known: {known})", "Export it as one of these"

@@ -42,6 +42,7 @@ def writing(path: Path, *, keep_empty: bool = True) -> Iterator[sqlite3.Connecti
     """
     if not path.parent.is_dir():
         raise StoreError(f"{path}: there is no folder {path.parent}", "Make it, or name another file with --store")
+    _check_kind(path)
     with _as_store_error(path):
         with _folder_locked(path, fcntl.LOCK_SH):
             made = not path.exists()
@@ -52,6 +53,15 @@ def writing(path: Path, *, keep_empty: bool = True) -> Iterator[sqlite3.Connecti
             if made and not keep_empty:
                 _remove_empty(connection, path)
             connection.close()
+
+
+def _check_kind(path: Path) -> None:
+    """Raises StoreError where something other than a file is there."""
+    if path.is_dir():
+        remedy = "Name the file with --store, as in --store FOLDER/perfctl.db"
+        raise StoreError(f"{path}: this is a folder, not a store", remedy)
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path}: this is a named pipe, socket or device, not a store", "Name a file with --store")
 
 
 def _migrated(path: Path) -> sqlite3.Connection:
@@ -149,9 +159,7 @@ def reading(path: Path, *, as_it_is: bool = False) -> Iterator[sqlite3.Connectio
 
     Tables that their owner changed are read with perfctl's own columns and types, unless ``as_it_is``.
     """
-    if path.is_dir():
-        remedy = "Name the file with --store, as in --store FOLDER/perfctl.db"
-        raise StoreError(f"{path}: this is a folder, not a store", remedy)
+    _check_kind(path)
     if not path.is_file():
         remedy = "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or name it with --store"
         raise StoreError(f"{path}: there is no store here yet", remedy)

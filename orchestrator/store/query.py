@@ -179,14 +179,17 @@ def table_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] |
     where, bound = _limits(table, runs)
     order = "id" if table == "kernel" else "rowid"
     sql = f"SELECT {shape.named(shape.columns(table))} FROM {table}{where} ORDER BY {order}"
-    yield from connection.execute(sql, bound)
+    for row in connection.execute(sql, bound):  # noqa: UP028 - "yield from" closes the cursor, after its database at a Ctrl-C
+        yield row
 
 
 def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
     """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing is sorted."""
     has_run = "run_id" in shape.columns(table)
     where = "run_id = ?" if has_run else "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id = ?)"
-    yield from connection.execute(f"SELECT {shape.named(shape.columns(table))} FROM {table} WHERE {where}", (run,))
+    sql = f"SELECT {shape.named(shape.columns(table))} FROM {table} WHERE {where}"
+    for row in connection.execute(sql, (run,)):  # noqa: UP028 - the same
+        yield row
 
 
 def _limits(table: str, runs: Sequence[int] | None) -> tuple[str, dict[str, str]]:

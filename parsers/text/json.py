@@ -232,7 +232,7 @@ class JsonStream:
 
     def _position(self) -> str:
         after = f" after {self._elements} complete events," if self._elements else ""
-        return f"{after} at byte {self._bytes} of the JSON"
+        return f"{after} at byte {self._bytes} of the JSON" if self._bytes else after.rstrip(",")
 
     def _cut(self, what: str = "the JSON is") -> ReportError:
         return self._error(f"{what} cut off{self._position()}", STOPPED)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -105,6 +106,33 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
     assert refused > 5
     assert "report" not in [row[1] for row in writing.execute("PRAGMA database_list")]
     assert writing.execute("SELECT name FROM temp.sqlite_master").fetchall() == []
+
+
+class Stopped:
+    """A connection whose functions hear Ctrl-C when they are called. SQLite keeps no exception of a function."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def create_function(self, name: str, places: int, _: Callable[..., Any]) -> None:
+        def stop(*key: int) -> None:
+            raise KeyboardInterrupt
+
+        self._connection.create_function(name, places, stop)
+
+
+def test_ctrl_c_while_names_are_numbered_stops_and_leaves_the_store_as_it_was(
+    writing: sqlite3.Connection, tmp_path: Path
+) -> None:
+    report = parse(export(tmp_path / "r.sqlite"))
+    before = list(writing.iterdump())
+    with pytest.raises(KeyboardInterrupt):
+        write(cast(sqlite3.Connection, Stopped(writing)), report)
+    assert list(writing.iterdump()) == before
+    assert write(writing, report).kernels == 8
 
 
 def _die_after_the_copy(export_path: Path, store_path: Path) -> None:

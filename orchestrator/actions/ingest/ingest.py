@@ -377,6 +377,7 @@ def read_source(
             if source.path.is_dir() and read_run_record(source.path) is not None:
                 hearer.stored(take_run(connection, source.path, sweep, store=store, again=again, stored=stored))
                 return
+            parsers.refuse_special(source.path)
             with FileScan(source.path) as scan, parsers.no_collection():
                 take = Take(connection, sweep, hints, store, again, hearer, stored)
                 for written in take.reports(source, scan.digest, named):

@@ -118,11 +118,13 @@ def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubb
     Raises UsageError, before anything is written, where the copy cannot be made or is there and ``force`` is not given;
     ReportError for a format that cannot be edited.
     """
+    from perfctl.parsers import refuse_special
     from perfctl.parsers.scrub import scrub as write_copy
 
     target = out or scrubbed_name(file)
     if not file.exists():
         raise UsageError(f"{file}: there is no such file", "Check the path")
+    refuse_special(file)
     if target.exists() and target.samefile(file):
         raise UsageError(f"`out`: {target} is the report itself", "Name another file")
     with replacing(target, force=force) as partial:

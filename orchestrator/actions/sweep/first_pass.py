@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.kernels.repeats import FirstPass, first_pass
-from perfctl.orchestrator.errors import RunFailed
+from perfctl.orchestrator.actions.wall import memory
+from perfctl.orchestrator.actions.wall.items import answer
+from perfctl.orchestrator.analyse.kernels.repeats import FirstPass, first_pass, read_first_pass
+from perfctl.orchestrator.errors import PerfctlError, RunFailed
 from perfctl.orchestrator.launch.profilers.base import Profiler
 from perfctl.orchestrator.launch.profilers.ncu import FIRST_PASS, Ncu
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
@@ -29,7 +33,8 @@ class PlainStep:
 def plain_step(request: SweepRequest, batch: int, listener: Listener, plain: Profiler | None = None) -> PlainStep:
     """Run one step of the request's program without ncu. ``plain``: what records it; None for torch.profiler.
 
-    Raises RunFailed when the step does not run.
+    What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does not run, or its report
+    cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
         one = replace(
@@ -39,11 +44,20 @@ def plain_step(request: SweepRequest, batch: int, listener: Listener, plain: Pro
         result = sweeps.run(one, listener)[0]
         if result.status == "failed":
             raise RunFailed(f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why")
-        record = read_run_record(result.folder) or {}
-        kernels = tuple(parsers.parse(result.folder / str(record["artifact"])).kernels)
-        own = result.folder / "workload.json"
-        ops = parsers.parse(own).ops if own.is_file() else ()
-        return PlainStep(kernels, first_pass(kernels, ops))
+        try:
+            kernels, found = answer("the plain step", partial(_read, result.folder), memory.bytes_of(None))
+        except PerfctlError as error:
+            raise RunFailed(f"what the plain step left cannot be read: {error}") from error
+        return PlainStep(tuple(Kernel(*kernel) for kernel in kernels), read_first_pass(found))
+
+
+def _read(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
+    """The launches of the run in this folder, and the first pass in its JSON form. Raises ReportError."""
+    record = read_run_record(folder) or {}
+    kernels = list(parsers.parse(folder / str(record["artifact"])).kernels)
+    own = folder / "workload.json"
+    ops = parsers.parse(own).ops if own.is_file() else ()
+    return kernels, first_pass(kernels, ops).as_json()
 
 
 def with_first_pass(request: SweepRequest, listener: Listener) -> SweepRequest:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from perfctl.orchestrator.actions.wall.child import Ended, Send, forked
+from perfctl.orchestrator.actions.wall import memory
+from perfctl.orchestrator.actions.wall.child import Ended, Send, forked, is_possible
+from perfctl.orchestrator.actions.wall.unexpected import alone
 from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
+from perfctl.records.errors import ReportError
 
 T = TypeVar("T")
 Tell = Callable[..., None]
@@ -71,6 +74,37 @@ def each(
                 raise PerfctlError(f"nothing could be read: {end}") from None
             ended(items[at], end)
             first = at + 1
+
+
+def answer(name: object, work: Callable[[], Any], limit: int) -> Any:
+    """What ``work`` returns, which JSON can hold, from a child with ``limit`` bytes of memory; where none is possible, from
+    this process with the same limit.
+
+    Raises PerfctlError with one line about ``name`` where there is no answer, and what ``work`` raises of that kind.
+    """
+    had = memory.shown(limit) if limit and memory.is_kept() else None
+    said: dict[str, Any] = {}
+
+    def one(hear: Callable[..., None]) -> None:
+        try:
+            with alone(name, partial(hear, "failed"), limit=had, passing=(OSError,)):
+                hear("answer", work())
+        except (ReportError, OSError) as error:
+            hear("failed", str(error))
+
+    if had and is_possible():
+
+        @contextmanager
+        def opened(tell: Tell) -> Iterator[Callable[[None], None]]:
+            yield lambda _: one(tell)
+
+        each([None], opened, said.__setitem__, lambda _, end: said.update(failed=f"{name}: {end}"), limit)
+    else:
+        with memory.kept(limit):
+            one(said.__setitem__)
+    if "failed" in said:
+        raise PerfctlError(said["failed"])
+    return said["answer"]
 
 
 def _work(

@@ -33,8 +33,20 @@ def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable
     found: list[Run] = []
     for run_id in ids:
         with alone(f"{store}: run {run_id}"):
-            found += _as_text(connection, lambda: read_one(run_id))  # noqa: B023 - called at once
+            runs = _as_text(connection, lambda: read_one(run_id))  # noqa: B023 - called at once
+            for run in runs:
+                _check_numbers(run)
+            found += runs
     return found
+
+
+def _check_numbers(run: Run) -> None:
+    """Raises ValueError where what runs are grouped by is no number: such a run would fail only beside others."""
+    report = run.report
+    facts = {"batch size": run.batch_size, "rank": report and report.rank, "world size": report and report.world_size}
+    for name, value in facts.items():
+        if value is not None and not isinstance(value, int):
+            raise ValueError(f"its {name} is {value!r}, not a whole number")
 
 
 def _as_text(connection: sqlite3.Connection, reading: Callable[[], R]) -> R:

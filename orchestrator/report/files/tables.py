@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from weakref import finalize
 
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing
+from perfctl.orchestrator.errors import Lost, PerfctlError, ToolMissing
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.text_tables import add_rows, grid, text
 
@@ -184,18 +186,38 @@ def write_parquet(path: Path, table: Table) -> int:
         for c in table.columns
     ]
     schema = arrow.schema(fields)
-    rows, total = iter(table.rows), 0
+    rows, total, unfit = iter(table.rows), 0, Counter[str]()
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(rows, AT_ONCE)):
-            try:
-                columns = zip(table.columns, fields, zip(*part, strict=True), strict=True)
-                arrays = [arrow.array(_converted(c.kind, values), type=field.type) for c, field, values in columns]
-                writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
-                total += len(part)
-            except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
-                text = f"{table.name}: does not fit Parquet ({error})"
-                raise PerfctlError(text, "Use --format csv or json") from error
+            columns = zip(table.columns, fields, zip(*part, strict=True), strict=True)
+            arrays = [_array(arrow, field, c.kind, values, unfit) for c, field, values in columns]
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+            total += len(part)
+    for name, count in unfit.items():
+        warnings.warn(
+            Lost(f"{table.name}.{name}: {count:,} values are not of its type, so they are empty"), stacklevel=2
+        )
     return total
+
+
+def _array(arrow: Any, field: Any, kind: str, values: Sequence[Any], unfit: Counter[str]) -> Any:
+    """A column's values; what is of another type (a text among numbers, in a store that somebody changed) is NULL and counted."""
+
+    def made(some: Sequence[Any]) -> Any:
+        return arrow.array(_converted(kind, some), type=field.type)
+
+    try:
+        return made(values)
+    except (ValueError, TypeError, OverflowError):  # arrow's own errors are among them
+        kept = []
+        for value in values:
+            try:
+                made([value])
+                kept.append(value)
+            except (ValueError, TypeError, OverflowError):
+                kept.append(None)
+                unfit[field.name] += 1
+        return made(kept)
 
 
 def _converted(kind: str, values: Sequence[Any]) -> Sequence[Any]:
