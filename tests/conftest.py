@@ -117,6 +117,18 @@ def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
 
     test_script_sweep starts one under each profiler as a user does.
     """
+    _fork_sweeps(forks, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def quick_sweeps_of_module(forks: forked.Forks) -> Iterator[None]:
+    """The same, for fixtures that make something once for a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        _fork_sweeps(forks, patch)
+        yield
+
+
+def _fork_sweeps(forks: forked.Forks, patch: pytest.MonkeyPatch) -> None:
     real = run._start
 
     def start(command: Command, *rest: Any) -> Any:
@@ -128,4 +140,4 @@ def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         return forks.start(argv, *rest)
 
-    monkeypatch.setattr(run, "_start", start)
+    patch.setattr(run, "_start", start)
