@@ -115,7 +115,7 @@ def forks() -> Iterator[forked.Forks]:
 def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps fork the profiled program: its interpreter need not load torch for each batch size.
 
-    test_script_sweep starts one under each profiler as a user does.
+    test_script_sweep starts one under each profiler as a user does: by nsys, and under torch by another interpreter.
     """
     _fork_sweeps(forks, monkeypatch)
 
