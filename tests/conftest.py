@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -19,12 +20,19 @@ from tests import forked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on a busy machine its threads wait for each other
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers: no test asks or waits for a network
+
 os.environ["PERFCTL_NO_CACHE"] = "1"  # every test traces its own model; those of the cache itself switch it on
 
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Collecting makes a million objects, nearly all of which stay: nobody looks for garbage among them."""
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,6 +50,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Groups must reach xdist: with pytest 9.2, xdist 3.8 ignores them without a word, and several nsys start at once."""
     if session.config.getoption("loadgroup", default=False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("xdist ignores the groups of tests: install pytest below 9.2")
+    gc.freeze()  # nor later, and least of all in children, which would copy the memory that holds them
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """At the end everything goes as it would."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,8 +115,20 @@ def forks() -> Iterator[forked.Forks]:
 def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps fork the profiled program: its interpreter need not load torch for each batch size.
 
-    test_script_sweep starts one under each profiler as a user does.
+    test_script_sweep starts one under each profiler as a user does: by nsys, and under torch by another interpreter.
     """
+    _fork_sweeps(forks, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def quick_sweeps_of_module(forks: forked.Forks) -> Iterator[None]:
+    """The same, for fixtures that make something once for a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        _fork_sweeps(forks, patch)
+        yield
+
+
+def _fork_sweeps(forks: forked.Forks, patch: pytest.MonkeyPatch) -> None:
     real = run._start
 
     def start(command: Command, *rest: Any) -> Any:
@@ -113,4 +140,4 @@ def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         return forks.start(argv, *rest)
 
-    monkeypatch.setattr(run, "_start", start)
+    patch.setattr(run, "_start", start)

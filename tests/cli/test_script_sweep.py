@@ -98,9 +98,11 @@ def check_store(profiler: str) -> None:
 
 @pytest.mark.parametrize("profiler", ["torch", "nsys"])
 def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the_store(
-    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch, profiler: str
+    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch, profiler: str, request: pytest.FixtureRequest
 ) -> None:
     torch = pytest.importorskip("torch")
+    if profiler == "torch":  # test_another_interpreter starts one under it as a user does
+        request.getfixturevalue("quick_sweeps")
     if profiler == "nsys" and (tools.find("nsys") is None or not hasattr(torch._C, "_nvtx")):
         pytest.skip("needs nsys and a build of torch with NVTX")
     words = (profiler, "--", sys.executable, "train.py", "--batch-size", "{batch}", "--note", "a b")

@@ -219,6 +219,7 @@ def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> N
         assert run_command([*words, "--dry-run"]) == 0
 
 
+@pytest.mark.usefixtures("quick_sweeps")
 def test_one_real_study_is_measured_resumed_and_written(perfctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchvision")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -7,6 +7,7 @@ ends.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -120,6 +121,7 @@ def _be_child(work: Callable[[Send], None], limit: int, writing: int, parent: in
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(2, 1)  # what a library prints is no result
+        gc.freeze()  # walking what the parent has would copy its memory page by page
         memory.keep_for_good(limit)
         with os.fdopen(writing, "w", encoding="ascii", buffering=1 << 16) as out:
 
