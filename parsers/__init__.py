@@ -267,9 +267,8 @@ def captures(folder: Path) -> list[Path]:
 
     if not (folder / DETAILS).is_file():
         return []
-    from perfctl.parsers.kineto.captures import in_folder
-
-    return in_folder(folder)
+    found: list[Path] = import_module("perfctl.parsers.kineto.captures").in_folder(folder)
+    return found
 
 
 def leader(path: Path) -> Path:
