@@ -72,7 +72,7 @@ def _read_directly(param: Any) -> None:
     That is a default, a word where one is asked for, digits where a whole number is. The rest is typer's, its errors too.
     Releases of typer that do not read values in this way are left alone.
     """
-    read = getattr(param, "get_runtime_param", None)
+    read: Any = getattr(param, "get_runtime_param", None)
     kind = getattr(param, "type_descriptor", None)
     if read is None or kind is None or getattr(param, "_runtime_param", None) is not None:
         return
@@ -81,7 +81,8 @@ def _read_directly(param: Any) -> None:
     class Direct:
         def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
             if param.multiple or param.nargs != 1:
-                return () if value is None and (param.multiple or param.nargs == -1) else read().coerce(value, param=param, ctx=ctx)
+                is_empty = value is None and (param.multiple or param.nargs == -1)
+                return () if is_empty else read().coerce(value, param=param, ctx=ctx)
             if value is None or (type(value) is annotation and value == param.default):
                 return value
             if type(value) is str and limits.parser is None:

@@ -133,7 +133,7 @@ def _table_class() -> type[Table]:
             sizes = [
                 _size([one.plain for one in mine], column) for column, mine in zip(self.columns, cells, strict=True)
             ]
-            fitting = widths(sizes, free)
+            fitting = [max(width, 1) for width in widths(sizes, free)]
             if console.color_system is None and (drawn := _drawn(self, cells, fitting, free)) is not None:
                 yield Segment("".join(drawn))
                 if self.caption:
@@ -141,7 +141,7 @@ def _table_class() -> type[Table]:
                     yield from console.render(self.caption, whole)
                 return
             for column, mine, width in zip(self.columns, cells, fitting, strict=True):
-                column.width = max(width, 1)
+                column.width = width
                 for one in mine if not column.no_wrap else ():
                     one.plain = "\n".join(wrapped(one.plain, column.width))
             yield from super().__rich_console__(console, options)
@@ -149,9 +149,7 @@ def _table_class() -> type[Table]:
     return WholeWords
 
 
-def _drawn(
-    table: Table, cells: Sequence[Sequence[Text]], fitting: Sequence[int], free: int
-) -> list[str] | None:
+def _drawn(table: Table, cells: Sequence[Sequence[Text]], fitting: Sequence[int], free: int) -> list[str] | None:
     """The lines of a table without colours, as rich draws them, in a tenth of its time. None where that is left to rich: some
     cell is not text, or has characters that are not one column wide."""
     if not cells or table.title or sum(fitting) > free or len({len(mine) for mine in cells}) != 1:
@@ -165,7 +163,7 @@ def _drawn(
         made: list[list[str]] = []
         for one in mine:
             words = one.plain
-            if width < 1 or not (words.isascii() or _is_narrow(words)):
+            if not (words.isascii() or _is_narrow(words)):
                 return None
             if column.no_wrap:
                 lines = [line if len(line) <= width else f"{line[: width - 1]}\u2026" for line in words.split("\n")]

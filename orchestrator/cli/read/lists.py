@@ -17,6 +17,7 @@ from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.analysis import Analysis
     from perfctl.records.run import Run
 
 
@@ -108,8 +109,13 @@ def ledger(
         console.document(form, [part for parts in found for part in parts])
         return
     ranked: dict[int | None, Run] = {}
-    for shown, several in asked(made=lambda some: (list(terminal.ledgers(some, whole=whole)), [run for one in some for run in one.study.runs if run.report.rank is not None])):
-        ranked |= {run.id: run for run in several}
+
+    def made(some: list[Analysis]) -> tuple[list[Any], list[Run]]:
+        of_ranks = [run for one in some for run in one.study.runs if run.report.rank is not None]
+        return terminal.ledgers(some, whole=whole), of_ranks
+
+    for shown, of_ranks in asked(made=made):
+        ranked |= {run.id: run for run in of_ranks}
         for part in shown:
             console.show(part)
     for part in wall.analysed(list(ranked.values()), terminal.ranks) if whole and ranked else ():
