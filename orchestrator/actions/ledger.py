@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
-from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
-from perfctl.orchestrator.actions.wall.runs import analysed
+from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.actions.wall.runs import analysed_each, outlines, studies_of
 from perfctl.orchestrator.analyse.analysis import analyse_all
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
 
 if TYPE_CHECKING:
@@ -31,41 +32,61 @@ def ledger(
     peaks: str = "published",
     messages: Messages = SILENT,
     made: Callable[[list[Analysis]], R],
-) -> R:
-    """What ``made`` makes of the analyses, one for each study of the newest runs, with the rows that were asked for. FLOPs:
-    1 multiply-add = 2. A run that cannot be analysed or shown is said and left out.
+) -> Iterator[R]:
+    """What ``made`` makes of the analyses of a study of the newest runs and of those beside it in a sweep, with the rows that
+    were asked for; one group after the other, of which no more than one is held. FLOPs: 1 multiply-add = 2. A run that cannot
+    be analysed or shown is said and left out.
 
-    ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``peaks``: published or measured.
-    Raises StoreError without a store, PerfctlError where no run has layers on paper, UsageError where no row is left.
+    ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``peaks``: published or measured. Analyses
+    have no short kernel names. Raises StoreError without a store, PerfctlError where no run has layers on paper, UsageError
+    where no row is left: before anything is given.
     """
-    with no_collection():
-        runs = newest_runs(store)
-        known = roofs(peaks, store, runs, messages)
+    seen = _Seen()
+    held: list[R] = []  # until there are rows
+    with database.reading(store) as connection, no_collection():
+        known = outlines(connection, read.run_ids(connection, latest_of_each=True))
+        top = roofs(peaks, store, known, messages)
 
-        def work(some: Sequence[Run]) -> R:
-            found = list(analyse_all((one for one in studies(some) if one.on_paper), known))
-            return made(_asked(store, found, layer, batch))
+        def work(some: Sequence[Run]) -> tuple[_Seen, R]:
+            found = list(analyse_all((one for one in studies(some) if one.on_paper), top, {}))
+            asked = [_part(one, layer, batch) for one in found]
+            return _Seen(bool(found), _has_rows(found, rest=True), _has_rows(asked)), made(asked)
 
-        return analysed(runs, work)
+        for mine, part in analysed_each(studies_of(connection, known, beside=True), work):
+            seen = _Seen(*map(max, zip(seen, mine, strict=True)))
+            held.append(part)
+            if seen.asked:
+                yield from held
+                held.clear()
+    if not seen.asked:
+        raise _nothing(store, seen, layer)
 
 
-def _asked(store: Path, found: list[Analysis], layer: str | None, batch: Collection[int] | None) -> list[Analysis]:
-    """The rows that were asked for. Raises PerfctlError and UsageError where there are none."""
-    if not found:
-        raise PerfctlError(
+class _Seen(NamedTuple):
+    """What there is to show."""
+
+    studies: bool = False
+    rows: bool = False
+    asked: bool = False
+
+
+def _has_rows(found: Iterable[Analysis], *, rest: bool = False) -> bool:
+    return any(one.ledger.rows or (rest and one.ledger.unattributed) for one in found)
+
+
+def _nothing(store: Path, seen: _Seen, layer: str | None) -> PerfctlError:
+    if not seen.studies:
+        return PerfctlError(
             f"{store}: no run has a workload and a batch size, and no report has shapes, so there is nothing on paper to compare with",
             "'perfctl report' shows reports made elsewhere; 'perfctl ncu' makes runs with layers",
         )
-    if not any(one.ledger.rows or one.ledger.unattributed for one in found):
-        raise PerfctlError(
+    if not seen.rows:
+        return PerfctlError(
             f"{store}: no run knows its layers, so there is nothing on paper to compare with",
             "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME --batch N --guess-layers --again",
         )
-    found = [_part(one, layer, batch) for one in found]
-    if not any(one.ledger.rows for one in found):
-        missing = f"`layer`: no {layer!r}" if layer else "`batch`: no such batch size"
-        raise UsageError(f"{missing} in {store}", "'perfctl ledger' without options shows all")
-    return found
+    missing = f"`layer`: no {layer!r}" if layer else "`batch`: no such batch size"
+    return UsageError(f"{missing} in {store}", "'perfctl ledger' without options shows all")
 
 
 def _part(found: Analysis, layer: str | None, batches: Collection[int] | None) -> Analysis:

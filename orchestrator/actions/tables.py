@@ -50,20 +50,23 @@ def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
 
 def rows_of_store(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[dict[str, Any]]:
     """The same of these runs of a store, of which those of one study are held at a time."""
-    from perfctl.orchestrator.actions.wall.runs import studies_of
+    from perfctl.orchestrator.actions.wall.runs import outlines, studies_of
 
-    return _rows(studies_of(connection, ids))
+    return _rows(studies_of(connection, outlines(connection, ids)))
 
 
 def _rows(groups: Iterable[Sequence[Run]]) -> Iterator[dict[str, Any]]:
     """``groups``: the runs of each study."""
-    from perfctl.orchestrator.actions.wall.runs import analysed
+    from perfctl.orchestrator.actions.wall.runs import analysed_each
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.ledger.studies import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
-    for runs in groups:
-        yield from analysed(runs, lambda some: list(ledger_rows([analyse(one) for one in studies(some)])))
+    def work(some: Sequence[Run]) -> list[dict[str, Any]]:
+        return list(ledger_rows([analyse(one, names={}) for one in studies(some)]))  # rows have kernels' whole names
+
+    for rows in analysed_each(groups, work):
+        yield from rows
 
 
 def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:

@@ -60,11 +60,16 @@ def analyse(
     )
 
 
-def analyse_all(found: Iterable[Study], measured: Sequence[Peaks] = ()) -> list[Analysis]:
-    """Each study analysed, in order. What concerns several parts of one sweep is with the first of them."""
+def analyse_all(
+    found: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
+) -> list[Analysis]:
+    """Each study analysed, in order. What concerns several parts of one sweep is with the first of them.
+
+    ``names``: short kernel names, as :func:`analyse` takes them; by default of all these studies.
+    """
     found = list(found)
     beside = {id(group[0]): group for group in parts(found)}
-    names = short_names(run for study in found for run in study.runs)
+    names = short_names(run for study in found for run in study.runs) if names is None else names
     return [analyse(study, measured, beside.get(id(study), ()), names) for study in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,12 @@ def missing(state: str, reason: str, *, of_launches: int = 1) -> Figure:
     return Figure(None, state, reason, 0, of_launches)
 
 
+@lru_cache(maxsize=4096)
+def _unknown(state: str, reason: str, of_launches: int) -> Figure:
+    """The same figure where it is asked for again: most sums have nothing to add up."""
+    return missing(state, reason, of_launches=of_launches)
+
+
 def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     """Sum of per-launch figures, divided by ``divide_by`` (the number of measured steps).
 
@@ -44,12 +51,13 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     if not all_figures:
         return missing("not_collected", "no launch was profiled", of_launches=0)
     known = [figure for figure in all_figures if figure.value is not None]
-    of_launches = sum(figure.of_launches for figure in all_figures)
+    of_launches = sum([figure.of_launches for figure in all_figures])
     if not known:
-        return missing(all_figures[0].state, all_figures[0].reason or "not collected", of_launches=of_launches)
-    total = sum(figure.value for figure in known if figure.value is not None)
+        return _unknown(all_figures[0].state, all_figures[0].reason or "not collected", of_launches)
+    total = sum([figure.value for figure in known if figure.value is not None])
     whole = isinstance(total, int) and total % divide_by == 0  # counts are exact beyond 2**53
-    state = next((state for state in ("estimated", "derived") if any(one.state == state for one in known)), "counted")
+    states = {one.state for one in known}
+    state = "estimated" if "estimated" in states else "derived" if "derived" in states else "counted"
     telling = [figure for figure in known if figure.state == state]
     reasons = dict.fromkeys(figure.reason for figure in telling if figure.reason)
     rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))

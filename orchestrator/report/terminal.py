@@ -150,17 +150,19 @@ def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
 
 
 def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[RenderableType]:
-    """Every study's ledger under its heading, with the verdicts; when shown whole, findings before it and ranks at the end."""
+    """Every study's ledger under its heading, with the verdicts; when shown whole, findings before it."""
     out: list[RenderableType] = []
     for found in analyses:
         out += [_title(found), *(_findings(found) if whole else [])]
         out += _served(found) if whole else []
         out += ledger_table(found, brief=whole) if found.ledger.rows else []
         out += _parts(found) if whole else []
-    if whole:
-        runs = [run for found in analyses for run in found.study.runs]
-        out += [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(runs)]
     return out
+
+
+def ranks(runs: Iterable[Run]) -> list[RenderableType]:
+    """A table for each job of several ranks; it stands below all ledgers that are shown whole."""
+    return [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(runs)]
 
 
 def _served(found: Analysis) -> list[RenderableType]:

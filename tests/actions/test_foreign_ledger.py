@@ -36,7 +36,7 @@ def analysed(folder: Path, *events: Event) -> Analysis:
     path = folder / "somebody.pt.trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events}))
     assert not ingest([path], folder / "store.db").failed
-    (found,) = ledger(folder / "store.db", made=list)
+    ((found,),) = ledger(folder / "store.db", made=list)
     return found
 
 
@@ -90,7 +90,7 @@ def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:
     made.call(1, 20, 22)
     made.kernel(1, 100, name="ampere_sgemm_128x64_tn", gridX=N // 128, gridY=M // 64, gridZ=1)
     assert not ingest([made.write(tmp_path / "somebody.sqlite")], tmp_path / "store.db").failed
-    (found,) = ledger(tmp_path / "store.db", made=list)
+    ((found,),) = ledger(tmp_path / "store.db", made=list)
     (row,) = found.ledger.rows
     assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(EXECUTED / PAPER)
     (call,) = row.calls

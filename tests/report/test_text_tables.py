@@ -49,3 +49,21 @@ def test_widths_fit_and_only_the_widest_give_way() -> None:
     assert sum(tight) == 50 and tight[0] == 5
     assert widths(sizes, 5 + 9 + 10)[:2] == [5, 9], "the name is cut, and no word broken"
     assert sum(widths(sizes, 12)) == 12
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_table_without_colours_has_the_lines_that_rich_draws(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = random.Random(seed)
+    names = [*WORDS, "a/long/path-of_marks.sqlite", "\u00b5s \u2192", "two\nlines", "", "\u5e45", 40 * "x"]
+    sides = some.choices(("left", "right", "code"), k=some.randint(1, 5))
+    rows = [[" ".join(some.choices(names, k=some.randint(1, 9))) for _ in sides] for _ in range(some.randint(0, 6))]
+
+    def made() -> object:
+        heads = ((" ".join(WORDS[: at + 1]), side) for at, side in enumerate(sides))
+        table = text_tables.add_rows(text_tables.grid(*heads, heads=seed % 4 > 0), rows)
+        table.caption = text_tables.text("All runs: training.") if seed % 3 else None
+        return table
+
+    shown = printed([made()], 60)
+    monkeypatch.setattr(text_tables, "_drawn", lambda *_: None)
+    assert shown == printed([made()], 60)

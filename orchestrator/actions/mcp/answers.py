@@ -126,7 +126,9 @@ def ledger(
     from perfctl.orchestrator.report.ledger import rows as export
 
     sizes = None if batch is None else [batch]
-    found = actions.ledger(store, layer=layer, batch=sizes, messages=messages, made=lambda some: some)
+    found = [
+        one for some in actions.ledger(store, layer=layer, batch=sizes, messages=messages, made=list) for one in some
+    ]
     rows = list(export.ledger_rows(found))
     chosen = rows[offset : offset + limit]
     for row in chosen:

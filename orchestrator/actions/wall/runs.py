@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from perfctl.orchestrator.actions.wall.unexpected import alone, whole
-from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
@@ -21,11 +21,37 @@ def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     return _each(connection, ids, lambda run_id: read.load(connection, [run_id]))
 
 
-def studies_of(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[tuple[Run, ...]]:
-    """The runs of each study, whole, one study after the other: no more than one is held. Raises what :func:`loaded` raises."""
-    outlines = _each(connection, ids, lambda run_id: [read.outline(connection, run_id)])
-    for study in analysed(outlines, lambda some: list(studies(some))):
-        yield tuple(loaded(connection, [run.id for run in study.runs]))
+def outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
+    """These runs with their devices and nothing else of their reports. Raises what :func:`loaded` raises."""
+    return _each(connection, ids, lambda run_id: [read.outline(connection, run_id)])
+
+
+def studies_of(
+    connection: sqlite3.Connection, known: Sequence[Run], *, beside: bool = False
+) -> Iterator[tuple[Run, ...]]:
+    """The runs of each study, whole, one study after the other: no more than one is held. Raises what :func:`loaded` raises.
+
+    ``known``: their outlines. ``beside``: with the studies of the same sweep, workload and mode, and with those in between.
+    """
+    found = analysed(known, lambda some: list(studies(some))) if known else []
+    for group in _beside(found) if beside else ([study] for study in found):
+        ids = [run.id for study in group for run in study.runs]
+        yield tuple(loaded(connection, sorted(ids) if len(group) > 1 else ids))
+
+
+def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
+    last: dict[tuple[object, ...], int] = {}
+    keys = [{(run.sweep_id, study.workload, study.mode) for run in study.runs} for study in found]
+    for at, mine in enumerate(keys):
+        last |= dict.fromkeys(mine, at)
+    held: list[Study] = []
+    until = 0
+    for at, (study, mine) in enumerate(zip(found, keys, strict=True)):
+        held.append(study)
+        until = max(until, *(last[key] for key in mine))
+        if at == until:
+            yield held
+            held, until = [], at + 1
 
 
 def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], list[Run]]) -> list[Run]:
@@ -80,3 +106,20 @@ def shown(run_id: int, work: Callable[[], R]) -> R:
 def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     """What ``work`` makes of these runs, or of those of them that it does not fail on unexpectedly."""
     return whole(runs, work, lambda run: f"run {run.id} ({run.profiler}, {run.artifact or 'no report'})")
+
+
+def analysed_each(groups: Iterable[Sequence[Run]], work: Callable[[Sequence[Run]], R]) -> Iterator[R]:
+    """The same for one group of runs after the other; one of which nothing is left is passed over, if there are others."""
+    nothing: PartlyDone | None = None
+    some = False
+    for runs in groups:
+        try:
+            made = analysed(runs, work) if runs else None
+        except PartlyDone as error:
+            nothing = error
+            continue
+        if made is not None:
+            some = True
+            yield made
+    if nothing is not None and not some:
+        raise nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -98,8 +98,9 @@ def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
     return {side: layer_work(mine) for side, mine in sides.items()}
 
 
+@lru_cache(maxsize=8192)
 def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
-    """The counts of a launch, where all products that its grid fits say the same."""
+    """The counts of a launch, where all products that its grid fits say the same. Runs of one model ask for the same again."""
     said = {found for product in work.products if (found := derive(launch, product)) is not None}
     if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
         return min(said, key=lambda one: one.rule)

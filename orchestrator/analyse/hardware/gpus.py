@@ -87,6 +87,7 @@ GPUS = _gpus("gpus")
 AMD = _gpus("amd")
 
 
+@lru_cache(maxsize=256)
 def find(name: str | None) -> Gpu | None:
     """The product of a device name; None for an unknown name or a slice (MIG)."""
     lowered = " ".join((name or "").lower().split())
@@ -108,6 +109,7 @@ def sliced(name: str | None) -> bool:
     return bool(re.search(r"\bmig\b|laptop|mobile|max-q(?! workstation)|\bgrid\b", (name or "").lower()))
 
 
+@lru_cache(maxsize=256)
 def architecture(capability: str | None) -> Architecture | None:
     return next((item for item in ARCHITECTURES if item.capability == capability), None)
 

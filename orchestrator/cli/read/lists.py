@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,10 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.analysis import Analysis
+    from perfctl.records.run import Run
 
 
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
@@ -87,22 +91,34 @@ def ledger(
 ) -> None:
     """Compare counted with paper FLOPs per layer, direction and batch size, and say why they differ. 1 multiply-add = 2 FLOPs."""
     from perfctl.orchestrator.actions import ledger as actions
+    from perfctl.orchestrator.actions.wall import runs as wall
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
 
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
     asked = partial(actions.ledger, store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
+    whole = layer is None
     if as_json:
-        console.as_json(
-            asked(made=lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)}),
-            "ledger",
-        )
+        parts = list(asked(made=lambda some: (list(export.ledger_rows(some)), export.sweep_verdicts(some))))
+        rows, said = ([row for part in parts for row in part[place]] for place in (0, 1))
+        console.as_json({"rows": rows, "sweep": said}, "ledger")
         return
     if form:
-        console.document(form, asked(made=lambda some: terminal.ledgers_document(some, whole=layer is None)))
+        found = asked(made=lambda some: terminal.ledgers_document(some, whole=whole))
+        console.document(form, [part for parts in found for part in parts])
         return
-    for part in asked(made=lambda some: list(terminal.ledgers(some, whole=layer is None))):
+    ranked: dict[int | None, Run] = {}
+
+    def made(some: list[Analysis]) -> tuple[list[Any], list[Run]]:
+        of_ranks = [run for one in some for run in one.study.runs if run.report.rank is not None]
+        return terminal.ledgers(some, whole=whole), of_ranks
+
+    for shown, of_ranks in asked(made=made):
+        ranked |= {run.id: run for run in of_ranks}
+        for part in shown:
+            console.show(part)
+    for part in wall.analysed(list(ranked.values()), terminal.ranks) if whole and ranked else ():
         console.show(part)
 
 
