@@ -31,10 +31,10 @@ def neutral(value: Any) -> Any:
 
 def neutral_text(text: str) -> str:
     """What cannot be seen is written as Python writes it: ``\\x1b``, ``\\u202e``; at most LONGEST characters of a text."""
-    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text) - LONGEST:,} more characters)"
-    if cut.isascii() and cut.isprintable():
-        return cut
-    return "".join(map(_seen, cut))
+    kept = text[:LONGEST]
+    if not (kept.isascii() and kept.isprintable()):
+        kept = "".join(map(_seen, kept))
+    return kept if len(text) <= LONGEST else f"{kept}… ({len(text) - LONGEST:,} more characters)"
 
 
 def _seen(letter: str) -> str:
