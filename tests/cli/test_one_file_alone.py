@@ -20,6 +20,7 @@ from tests.actions.wall_inputs import absurd_times, good, long_string, no_shapes
 from tests.cli.conftest import Said
 
 Perfctl = Callable[..., Said]
+pytestmark = pytest.mark.timeout(100)  # a child that waits for ever is a fault, and need not take 300 s to be named
 REFERENCE = re.compile(r"reference ([0-9a-f]{8})\. To report it, send (\S+)")
 
 

@@ -23,6 +23,7 @@ from perfctl.orchestrator.actions.wall import memory
 _PR_SET_PDEATHSIG = 1
 _OWN_THREADS = ("perfctl", "rich.")
 """Beginnings of the modules whose threads hold nothing that a child needs: they draw progress."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 Send = Callable[[str], None]
 
 
@@ -118,7 +119,9 @@ def _be_child(work: Callable[[Send], None], limit: int, writing: int, parent: in
         if os.getppid() != parent:
             os._exit(code)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for (
+            number
+        ) in _ENDING:  # handlers of this process and its libraries are for it alone: in here they may wait for ever
             signal.signal(number, signal.SIG_DFL)
         os.dup2(2, 1)  # what a library prints is no result
         gc.freeze()  # walking what the parent has would copy its memory page by page
