@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from perfctl.parsers.text.doubts import contradictions
@@ -104,7 +105,7 @@ def _of_row(
     """Totals of groups may be of one instance of the group for all calls in it: then the mean is the total."""
     if calls and total is not None and mean is not None and mean != total:
         of = total / mean if mean else 0.0
-        if abs(mean * round(of) - total) > 2 * _ROUNDED * max(1.0, round(of)):  # means went through 32 bits
+        if not isfinite(of) or abs(mean * round(of) - total) > 2 * _ROUNDED * max(1.0, round(of)):  # means of 32 bits
             yield f"{name} is {total:,.0f} in all, which is no multiple of the mean {mean:,.1f}"
     known = [value for value in (low, mean, high, total) if value is not None]
     if any(one > two + _ROUNDED for one, two in zip(known, known[1:])):  # noqa: B905, RUF007

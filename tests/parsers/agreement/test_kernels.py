@@ -89,6 +89,7 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
     [
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0"], ""),
         (["a(),3,300,150,75.0", "b(),4,100,25,25.0"], "a(): 3 calls of 150.0 ns each, but 300.0 ns in all"),
+        (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], ""),
         (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"], "b(): the row stands 2 times"),
     ],
@@ -168,6 +169,8 @@ def test_totals_of_dlprof_are_multiples_of_their_means(tmp_path: Path) -> None:
     assert warnings(parsers.parse(path)) == ""
     path.write_text(f"{head}conv,1,3,9900,3000.0,1\n")
     assert "9,900 in all, which is no multiple of the mean 3,000.0" in warnings(parsers.parse(path))
+    path.write_text(f"{head}conv,1,3,1e400,3000.0,1\n")
+    assert "inf in all, which is no multiple of the mean 3,000.0" in warnings(parsers.parse(path))
 
 
 def operations(*numbers: int, **more: object) -> list[trace.Event]:

@@ -57,6 +57,25 @@ def test_a_figure_of_a_table_that_does_not_fit_the_others_is_said(
     assert said in stats(tmp_path, rows)
 
 
+def of_time(share: float, nanoseconds: int, name: str) -> list[str]:
+    """A row of one call."""
+    return [
+        f"{share:.1f}",
+        *[str(nanoseconds), "1", f"{nanoseconds}.0", f"{nanoseconds}.0"],
+        *[str(nanoseconds)] * 2,
+        "0.0",
+        name,
+    ]
+
+
+def test_a_row_too_small_for_the_sum_of_shares_is_missed_in_the_whole_that_a_large_share_is_of(tmp_path: Path) -> None:
+    """900,000 ns are 90.0 %, so all rows together are 999,444 to 1,000,556 ns; 99 of 1,000 ns make 999,000."""
+    rows = [of_time(90.0, 900_000, "gemm"), *(of_time(0.1, 1000, f"k{at}") for at in range(100))]
+    assert stats(tmp_path, rows) == ""
+    assert "its times add up to 999,000, but its shares are of 999,44" in stats(tmp_path, rows[:-1])
+    assert stats(tmp_path, [*rows[:-1], of_time(0.1, 600, "k")]) == "", "400 ns less are within the rounding of 90.0 %"
+
+
 def export(folder: Path) -> Path:
     """Six launches of one kernel."""
     builder = NsysBuilder()
