@@ -19,7 +19,7 @@ VALUES = (
 )  # fmt: skip
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
-END, START, SMALL = "end", "start", "small"
+END, START, SMALL, TABLES = "end", "start", "small", "tables"
 """Where the lines stood that are missing."""
 _SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
 """At the beginning of a row of ``nsys stats``."""
@@ -89,6 +89,7 @@ _NAME = "a name or another text that nothing else in the file states"
 _SUMMED = "a median, a deviation or a rounded mean: calls and total do not follow from it"
 _TOO_SMALL = "rows with less of the time than the rounding of the shares leaves open"
 _GROUPED = "a name, by which rows of one kernel are added up: no printed number differs"
+_UNCOUNTED = "rows have no numbers, and no row sums up all others"
 _SHARED = "correlation IDs are shared with calls that were not recorded"
 _SPREAD = frozenset(f"summary {name}" for name in ("Avg", "Med", "Min", "Max", "StdDev"))
 _SUMS = _SPREAD | frozenset(
@@ -96,6 +97,8 @@ _SUMS = _SPREAD | frozenset(
 )
 _FACTS = _of("environment device run_device run")
 
+_NUMBERED = r'"?\w+_(?:[1-9]|\d\d)"?,.*(?:fprop|bprop)'
+"""Rows of ops of PyTorch: CONV2D_1, CONV2D_2."""
 _IN_SUMS = r"(?i)(?:all |ops |kernels |memory,|aggregated it|start it|stop it|gpu count|gpu name)"
 """Lines of a summary of DLProf that other lines repeat."""
 
@@ -103,7 +106,14 @@ RULES = (
     Rule("", EVERY, _of("advice"), "advice is prose"),
     Rule("", EVERY, _FACTS, "facts about the machine and the run stand once"),
     Rule("", ORDER, ANY, "the same lines in another order; where they are numbered, this is said"),
-    Rule("", ROWS, ANY, "the last lines of a file that does not state its length", place=END),
+    Rule("nsys stats", (*ROWS, "cut", "hole"), ANY, "whole tables that come last: which were printed is said nowhere", place=TABLES),
+    *(
+        Rule(form, ROWS, ANY, "the last lines of a file that does not state its length", place=END)
+        for form in ("DCGM", "dcgmi", "Kineto", "nvidia-smi", "ncu", "nvprof trace", "rocprof-compute CSV", "rocprof-compute sysinfo",
+                     "rocprofv3 CSV", "perfctl samples", "DLProf CSV: iteration", "DLProf CSV: kernel", "DLProf CSV: group_op",
+                     "DLProf CSV: op_type", "DLProf CSV: expert_systems", "DLProf CSV: tensor_core")
+    ),
+    Rule("DLProf CSV: detail", ROWS, ANY, "the last lines of a file that does not state its length", place=END),
     # sums whose rows state total, mean and calls, and shares of the whole: a changed number must not pass in these
     Rule("nsys stats", (*ROWS, *VALUES), _of("operation") | _FACTS | _SUMS, _TOO_SMALL, place=SMALL),
     Rule("nsys stats", VALUES, ANY, _GROUPED, figures=frozenset({"operation"})),
@@ -134,8 +144,15 @@ RULES = (
     Rule("rocprofv3", ROWS, ANY, "numbers may begin anywhere: programs launch before the recording", place=START),
     Rule("DLProf summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums", unless=_IN_SUMS),
     Rule("DLProf CSV: summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums", unless=_IN_SUMS),
-    Rule("DLProf CSV", VALUES, ANY, _ONCE),
-    Rule("DLProf CSV", ("line missing", "lines missing"), ANY, "rows have no numbers, and no row sums up all others"),
+    Rule("DLProf CSV: detail", ("line missing", "lines missing"), ANY, "rows without numbers, as of TensorFlow", unless=_NUMBERED),
+    Rule("DLProf CSV: detail", VALUES, ANY, _ONCE),
+    *(
+        rule for table in ("expert_systems", "group_op", "iteration", "kernel", "op_type", "tensor_core", "node_op")
+        for rule in (
+            Rule(f"DLProf CSV: {table}", VALUES, ANY, _ONCE),
+            Rule(f"DLProf CSV: {table}", ("line missing", "lines missing"), ANY, _UNCOUNTED),
+        )
+    ),
     Rule("DLProf database", VALUES, ANY, _ONCE),
     Rule("DLProf JSON", EVERY, ANY, "no real file is known"),
     Rule("nvidia-smi", VALUES, ANY, "a reading stands once"),
@@ -170,6 +187,8 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
         return lost, found
     if before[: len(after)] == after:
         found.add(END)
+        if not _SHARE.match(before[len(after)]):
+            found.add(TABLES)
     if before[:1] + before[1 + few :] == after or before[few:] == after:
         found.add(START)
     if lost and _are_small(before, lost, list((Counter(after) - Counter(before)).elements())):

@@ -3,12 +3,13 @@ means and calls, rows numbered from 1. Where these disagree the report was damag
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from perfctl.parsers.text.doubts import contradictions
+from perfctl.parsers.text.doubts import contradictions, numbering
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.report import Diagnostic
 
@@ -28,6 +29,12 @@ _PAIRS = (
 """Lines of a summary of which no version writes one without the other."""
 _TIMES = ("cpu time (ns)", "gpu time (ns)", "cpu overhead (ns)", "gpu idle (ns)", "api time (ns)")
 _CALLS = ("no calls", "num calls aggregated", "# calls", "calls")
+_WHOLE_AND_PARTS = (
+    ("total gpu time (ns)", "tc gpu time (ns)", "non-tc gpu time (ns)"),
+    ("total kernel count", "tc kernel count", "non-tc kernel count"),
+)  # fmt: skip
+"""Columns of the table of Tensor Cores: the first is the sum of the others."""
+_OP_ID = re.compile(r"(.+)_(\d{1,6})")
 _MOST_ROWS = 100_000
 """Up to so many rows SQLite looks up all references."""
 
@@ -46,6 +53,8 @@ def of_summary(blocks: Sequence[Block]) -> tuple[Diagnostic, ...]:
         if (one in labels) != (other in labels):
             missing = other if one in labels else one
             found.append(f"the line '{missing}' is missing")
+    if "start iteration" in labels and "total iterations" not in labels:
+        found.append("the line 'total iterations' is missing")
     shares = [figures[label] for label in _SHARES if figures.get(label) is not None]
     if len(shares) == len(_SHARES):
         whole = sum(share or 0 for share in shares)
@@ -84,13 +93,28 @@ def _sums(block: Block) -> Iterator[str]:
 
 def of_tables(tables: Mapping[str, Collection[Mapping[str, str]]]) -> tuple[Diagnostic, ...]:
     """Of the tables of CSV or JSON reports: kind -> rows."""
-    return contradictions([text for kind, rows in tables.items() for text in _of_table(kind, rows)])
+    found = contradictions([text for kind, rows in tables.items() for text in _of_table(kind, rows)])
+    return (*found, *_numbers(tables.get("detail", ())))
+
+
+def _numbers(rows: Collection[Mapping[str, str]]) -> Iterator[Diagnostic]:
+    """Ops are called CONV2D_1, CONV2D_2, ...; forward and backward share a number."""
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        if found := _OP_ID.fullmatch(row.get("op id", "")):
+            numbers[found[1]].add(int(found[2]))
+    for name, mine in numbers.items():
+        yield from numbering(f"ops of the type {name[:60]} with the numbers", mine, first=1)
 
 
 def _of_table(kind: str, rows: Collection[Mapping[str, str]]) -> Iterator[str]:
     times = Counter(tuple(row.values()) for row in rows)
     yield from (f"{kind}: the row of {cells[0][:60]} stands {more} times" for cells, more in times.items() if more > 1)
     for row in rows:
+        for columns in _WHOLE_AND_PARTS:
+            whole, *parts = (_number(row.get(column, "")) for column in columns)
+            if whole is not None and None not in parts and whole != sum(part or 0 for part in parts):
+                yield f"{kind}: {next(iter(row.values()))[:60]}: {columns[0]} is {whole:,.0f}, its parts add up to something else"
         name = f"{kind}: {next(iter(row.values()))[:60]}"
         counts = (_number(row[column]) for column in _CALLS if column in row)
         calls = next((count for count in counts if count is not None), None)

@@ -173,6 +173,33 @@ def test_totals_of_dlprof_are_multiples_of_their_means(tmp_path: Path) -> None:
     assert "inf in all, which is no multiple of the mean 3,000.0" in warnings(parsers.parse(path))
 
 
+def test_ops_of_dlprof_are_numbered_by_their_type(tmp_path: Path) -> None:
+    head = "All Iterations\nOp ID,Op Name,Direction,Op Type,No. Calls,Total CPU Time (ns),Avg. CPU Time (ns),Total GPU Time (ns)\n"
+    rows = [
+        f'"CONV2D_{number}",a,{way},"conv2d",1,{number},{number}.0,1\n'
+        for number in (1, 2, 3)
+        for way in ("fprop", "bprop")
+    ]
+    path = tmp_path / "dlprof_detailed.csv"
+    path.write_text(head + "".join(rows))
+    assert warnings(parsers.parse(path)) == ""
+    path.write_text(head + "".join(rows[:2] + rows[4:]))
+    assert "ops of the type CONV2D with the numbers 2 is missing" in warnings(parsers.parse(path))
+
+
+def test_kernels_of_tensor_cores_and_others_are_all_kernels(tmp_path: Path) -> None:
+    times, counts = (
+        "Total GPU Time (ns),TC GPU Time (ns),Non-TC GPU Time (ns)",
+        "Total Kernel Count,TC Kernel Count,Non-TC Kernel Count",
+    )
+    head = f"Tensor Core Report\nOp ID,Op Name,Direction,Op Type,Uses TC,{times},TC Utilization (%),{counts}\n"
+    path = tmp_path / "dlprof_tensor_core.csv"
+    path.write_text(f'{head}"CONV2D_1",a,fprop,conv2d,yes,50,30,20,60.0,3,1,2\n')
+    assert warnings(parsers.parse(path)) == ""
+    path.write_text(f'{head}"CONV2D_1",a,fprop,conv2d,yes,50,30,20,60.0,4,1,2\n')
+    assert "total kernel count is 4" in warnings(parsers.parse(path))
+
+
 def operations(*numbers: int, **more: object) -> list[trace.Event]:
     found = [trace.operation("aten::mm", 10 * number, 5, number) for number in numbers]
     for number, event in zip(numbers, found, strict=True):
