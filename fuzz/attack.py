@@ -49,7 +49,7 @@ from redundancy import Change, excuse, lost_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build" / "attack"
-LARGEST = 1_000_000
+LARGEST = 500_000
 """Bytes of a report, without compression, that is damaged; a larger one takes too long to read so often."""
 HANGS_AFTER_S = 20
 SPEAKING = ("gap", "diagnostic")

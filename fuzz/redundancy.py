@@ -99,7 +99,10 @@ _FACTS = _of("environment device run_device run")
 
 _NUMBERED = r'"?\w+_(?:[1-9]|\d\d)"?,.*(?:fprop|bprop)'
 """Rows of ops of PyTorch: CONV2D_1, CONV2D_2."""
-_IN_SUMS = r"(?i)(?:all |ops |kernels |memory,|aggregated it|start it|stop it|gpu count|gpu name)"
+_IN_SUMS = (
+    r"(?i)(?:all |ops |kernels |memory,|aggregated it|start it|stop it|gpu count|wall clock|total it"
+    r"|(?:tensor|non-tensor|io|cpu|other).*duration)"
+)
 """Lines of a summary of DLProf that other lines repeat."""
 
 RULES = (

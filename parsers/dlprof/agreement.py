@@ -29,6 +29,23 @@ _PAIRS = (
 """Lines of a summary of which no version writes one without the other."""
 _TIMES = ("cpu time (ns)", "gpu time (ns)", "cpu overhead (ns)", "gpu idle (ns)", "api time (ns)")
 _CALLS = ("no calls", "num calls aggregated", "# calls", "calls")
+_TOGETHER = (
+    "wall clock time (ns)", "gpu utilization %", *_SHARES, "total iterations", "aggregated iterations", "start iteration",
+    "stop iteration", "average iteration time (ns)", "iteration time standard deviation",
+)  # fmt: skip
+"""Lines of a summary of DLProf 1.7 and 1.8, all with numbers, which also has the blocks of all ops and all kernels. Shorter
+summaries have the first lines and the total at most, so any other line of these says that all were written."""
+_LINES_OF_WHOLES = {
+    "all ops": ("all ops", "ops using tc", "ops eligible for tc but not using", "all other ops"),
+    "all kernels": ("all kernels", "kernels using tc", "memory", "all other kernels"),
+}
+_IN_SHORT = (
+    "wall clock time (ns)",
+    "gpu utilization %",
+    "memory duration %",
+    "dataloader duration %",
+    "total iterations",
+)
 _WHOLE_AND_PARTS = (
     ("total gpu time (ns)", "tc gpu time (ns)", "non-tc gpu time (ns)"),
     ("total kernel count", "tc kernel count", "non-tc kernel count"),
@@ -53,8 +70,11 @@ def of_summary(blocks: Sequence[Block]) -> tuple[Diagnostic, ...]:
         if (one in labels) != (other in labels):
             missing = other if one in labels else one
             found.append(f"the line '{missing}' is missing")
-    if "start iteration" in labels and "total iterations" not in labels:
-        found.append("the line 'total iterations' is missing")
+    found += _left_out(blocks, labels, figures)
+    count, names = (next((values[0] for block in blocks if not block.columns for label, values in block.lines
+                          if label.strip().lower() == name), "") for name in _PAIRS[0])  # fmt: skip
+    if count and names and _number(count) != len(names.split(",")):
+        found.append(f"{count[:20]} GPUs, but {len(names.split(','))} names of GPUs")
     shares = [figures[label] for label in _SHARES if figures.get(label) is not None]
     if len(shares) == len(_SHARES):
         whole = sum(share or 0 for share in shares)
@@ -64,11 +84,35 @@ def of_summary(blocks: Sequence[Block]) -> tuple[Diagnostic, ...]:
     return contradictions(found)
 
 
+def _left_out(blocks: Sequence[Block], labels: Collection[str], figures: Mapping[str, float | None]) -> Iterator[str]:
+    """Lines and blocks that are not there though a summary of that length has them, and lines that state no number."""
+    titles = {block.title.lower(): block for block in blocks}
+    every = [label for label in _TOGETHER if label not in _IN_SHORT]
+    if not any(label in labels for label in every):
+        return
+    lost = [label for label in _TOGETHER if label not in labels]
+    lost += [title for title in _WHOLES if title not in titles or not titles[title].columns]
+    for title, lines in _LINES_OF_WHOLES.items():
+        mine = [label.lower() for label, _ in titles[title].lines] if title in titles else list(lines)
+        lost += [line for line in lines if line not in mine]
+    if lost:
+        yield f"the line '{lost[0]}' is missing" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "")
+    yield from (f"the line '{label}' states no number" for label in _TOGETHER if figures.get(label, 0) is None)
+
+
 def _iterations(figures: Mapping[str, float | None]) -> Iterator[str]:
     names = ("total iterations", "aggregated iterations", "start iteration", "stop iteration")
     total, aggregated, first, last = (figures.get(name) for name in names)
     if aggregated is not None and first is not None and last is not None and last - first + 1 != aggregated:
         yield f"{aggregated:.0f} aggregated iterations, but from {first:.0f} to {last:.0f}"
+    mean, whole = figures.get("average iteration time (ns)"), figures.get("wall clock time (ns)")
+    if (
+        aggregated
+        and mean is not None
+        and whole is not None
+        and abs(aggregated * mean - whole) > _ROUNDED * aggregated + 1
+    ):
+        yield f"{aggregated:.0f} iterations of {mean:,.1f} ns each, but {whole:,.0f} ns in all"
     if total is not None and aggregated is not None and aggregated > total:
         yield f"{aggregated:.0f} aggregated iterations of {total:.0f}"
 

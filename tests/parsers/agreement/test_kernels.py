@@ -128,12 +128,28 @@ DLProf Version,v1.8.0
 Summary Report
 Wall Clock Time (ns),100
 GPU Utilization %,1.0
+Tensor Core Kernel Duration %,10.0
+Non-Tensor Core Kernel Duration %,30.0
+Memory Duration %,20.0
+Dataloader Duration %,5.0
+IO Duration %,5.0
+CPU Duration %,20.0
+Other Duration %,10.0
 
 Iterations
 Total Iterations,9
 Aggregated Iterations,3
 Start Iteration,2
 Stop Iteration,4
+Average Iteration Time (ns),33.3
+Iteration Time Standard Deviation,1.0
+
+All Ops
+,GPU Time (ns),CPU Time (ns),# Ops
+All ops,60,600,6
+Ops using TC,10,100,1
+Ops eligible for TC but not using,20,200,2
+All other ops,30,300,3
 
 All Kernels
 ,GPU Time (ns),CPU Time (ns),# Kernels
@@ -148,6 +164,16 @@ All other kernels,30,300,3
     ("old", "new", "said"),
     [
         ("", "", ""),
+        ("Time (ns),100", "Time (ns),200", "3 iterations of 33.3 ns each, but 200 ns in all"),
+        ("Name(s),A GPU", "Name(s),A GPU, A GPU", "1 GPUs, but 2 names of GPUs"),
+        ("IO Duration %,5.0", "IO Duration %,5.0x", "the line 'io duration %' states no number"),
+        ("Other Duration %", "Othez Duration %", "the line 'other duration %' is missing"),
+        (SUMMARY[SUMMARY.index("All Ops") :], "", "the line 'all ops' is missing, and 1 more"),
+        (
+            "Ops using TC,10,100,1\nOps eligible for TC but not using,20,200,2\nAll other ops,30,300,3\n",
+            "",
+            "'ops using tc' is missing, and 2 more",
+        ),
         ("Memory,20", "Memory,26", f"All kernels: GPU Time (ns) is 60, its parts add up to {10 + 26 + 30}"),
         ("Memory,20,200,2\n", "", "its parts add up to"),
         ("Stop Iteration,4", "Stop Iteration,5", "3 aggregated iterations, but from 2 to 5"),
