@@ -185,12 +185,14 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
     rows of sums whose shares are too small to be missed."""
     before, after = whole.splitlines(), mutant.splitlines()
     missing, found = Counter(before) - Counter(after), set[str]()
-    lost = list(missing.elements())
+    lost = [line for line in missing.elements() if line.strip()]
     if (few := len(before) - len(after)) <= 0:
         return lost, found
-    if before[: len(after)] == after:
+    last = len(after) - 1
+    if before[:last] == after[:last] and (last < 0 or before[last].startswith(after[last])):
         found.add(END)
-        if not _SHARE.match(before[len(after)]):
+        first = before[last] if last >= 0 and before[last] != after[last] else before[last + 1]
+        if not _SHARE.match(first):
             found.add(TABLES)
     if before[:1] + before[1 + few :] == after or before[few:] == after:
         found.add(START)

@@ -31,6 +31,14 @@ class Sums:
         name = f"{group}: {cells.get('Name', '').strip()[:80]}"
         time, average, least, most = (self._figure(cells, units, key) for key in ("Time", "Avg", "Min", "Max"))
         calls = cells.get("Calls", "").strip()
+        stated = {
+            "Time": time,
+            "Calls": calls.isdecimal() and len(calls) < 16,
+            "Avg": average,
+            "Min": least,
+            "Max": most,
+        }
+        self._wrong += [f"{name}: {key} states no number" for key, found in stated.items() if not found]
         if time and average and calls.isdecimal() and len(calls) < 16:
             slack = time[1] + average[1] * int(calls)
             if abs(time[0] - average[0] * int(calls)) > slack:

@@ -90,7 +90,7 @@ def _left_out(blocks: Sequence[Block], labels: Collection[str], figures: Mapping
     every = [label for label in _TOGETHER if label not in _IN_SHORT]
     if not any(label in labels for label in every):
         return
-    lost = [label for label in _TOGETHER if label not in labels]
+    lost = [label for label in (*_PAIRS[0], *_TOGETHER) if label not in labels]
     lost += [title for title in _WHOLES if title not in titles or not titles[title].columns]
     for title, lines in _LINES_OF_WHOLES.items():
         mine = [label.lower() for label, _ in titles[title].lines] if title in titles else list(lines)

@@ -26,6 +26,8 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
     for row in read:
         name = f"{report}: {row.text(*NAMES)[:80]}"
         cells = tuple(row.row)
+        if not row.text(*NAMES) and not report.startswith("nvtx"):
+            yield f"{report}: a row has no name"
         if cells in seen:
             yield f"{name}: the row stands twice"
         seen.add(cells)

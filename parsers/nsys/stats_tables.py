@@ -66,10 +66,19 @@ class _Table(ABC):
             yield from self._flush()
             self._row = cells
             self.unended = int(not line.endswith("\n"))
-        elif self._row is not None and self._may_go_on and len(self._row[-1]) < _LONGEST_NAME:
+        elif (
+            self._may_go_on and self._row is not None and len(self._row[-1]) < _LONGEST_NAME and not self._was_row(line)
+        ):
             self._row[-1] += "\n" + line.rstrip()
+            self.unended = int(not line.endswith("\n"))
         else:
             self.broken += 1
+
+    def _was_row(self, line: str) -> bool:
+        """Does a line that is no row have half of a row's figures, so that it does not go on with the name above?"""
+        cells = line.split("," if line.count(",") >= len(self._figures) // 2 else None, self._columns)
+        numbers = sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells)
+        return numbers >= max(3, len(self._figures) // 2)
 
     def end(self) -> Iterator[list[str]]:
         """End the table; return its last row unless that is cut off."""
@@ -298,7 +307,7 @@ def has_table(text: str) -> bool:
 
 
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
-_EXECUTING = re.compile(r"\[\d+/\d+\] Executing '([\w:-]+)' stats report\s*")
+_EXECUTING = re.compile(r"\[(?P<step>\d{1,4})/(?P<steps>\d{1,4})\] Executing '(?P<report>[\w:-]+)' stats report\s*")
 _NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
 _SKIPPED = re.compile(r"SKIPPED: (.*)")
 _CONTAINS = re.compile(r".* does not contain (.*)")
@@ -345,6 +354,8 @@ class Trouble:
     """Tables at whose last row the file ends without a line end."""
     announced: list[tuple[int, str]] = field(default_factory=list)
     """(line, report) wherever nsys names a report, whether a table follows or not."""
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """(number of a step, how many there are), where nsys runs a report."""
     recordings: list[int] = field(default_factory=list)
     """Lines at which nsys says that what follows is of another recording."""
 
@@ -509,7 +520,10 @@ class _Scan:
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):
                 yield Note("version", None, version[1])
-        elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
+        elif match := _EXECUTING.fullmatch(piece):
+            self._trouble.steps.append((int(match["step"]), int(match["steps"])))
+            yield from self._announce(new_name(match["report"]))
+        elif match := _NAMED.fullmatch(piece):
             yield from self._announce(new_name(match[1]))
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])

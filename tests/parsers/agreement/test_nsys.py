@@ -48,6 +48,7 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
         (changed(SHARE, "15.0"), "shares add up to 40.0 %, not 100 %"),
         (ROWS[:1], "shares add up to 75.0 %"),
         ([*ROWS, ROWS[1]], "relu: the row stands twice"),
+        ([[*ROWS[0][:-1], ""], ROWS[1]], "a row has no name"),
         ([["25.0", *ROWS[0][1:]], ["75.0", *ROWS[1][1:]]], "the shares of 2 of its 2 rows"),
     ],
 )
@@ -74,6 +75,35 @@ def test_a_row_too_small_for_the_sum_of_shares_is_missed_in_the_whole_that_a_lar
     assert stats(tmp_path, rows) == ""
     assert "its times add up to 999,000, but its shares are of 999,44" in stats(tmp_path, rows[:-1])
     assert stats(tmp_path, [*rows[:-1], of_time(0.1, 600, "k")]) == "", "400 ns less are within the rounding of 90.0 %"
+
+
+def test_figures_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
+    report = read(tmp_path, processing("cuda_gpu_kern_sum") + csv_table(SUM, changed(MEDIAN, "1e400150")))
+    assert "1 figures are no numbers" in str(gap(report, "summary"))
+
+
+def test_a_row_of_ranges_that_lost_a_cell_does_not_vanish_in_the_name_above_it(tmp_path: Path) -> None:
+    """Names of ranges may have several lines."""
+    text = processing("nvtx_sum") + csv_table(SUM, [[*ROWS[0][:-1], "two\nlines"], ROWS[1]])
+    report = read(tmp_path, text)
+    assert [one.name for one in report.operations] == ["two\nlines", "relu"]
+    for damaged in (text.replace("25.0,100,4,", "25.0,100,"), text.replace("25.0,100,4,25.0", "25.0,100,4,x25.0")):
+        report = read(tmp_path, damaged)
+        assert [one.name for one in report.operations] == ["two\nlines"]
+        assert "1 rows of the tables are cut off or broken" in str(gap(report, "operation"))
+
+
+def test_steps_of_nsys_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
+    table = csv_table(SUM, ROWS)
+    steps = [
+        f"[{step}/5] Executing '{name}' stats report\n" for step, name in ((3, "cuda_gpu_kern_sum"), (4, "nvtx_sum"))
+    ]
+    last = "[5/5] Executing 'osrt_sum' stats report\n"
+    assert contradiction(read(tmp_path, steps[0] + table + steps[1] + last)) == ""
+    assert "nsys took 5 steps, of which 5 are not in the file" in contradiction(
+        read(tmp_path, steps[0] + table + steps[1])
+    )
+    assert "nsys took 5 steps, of which 4 are not in the file" in contradiction(read(tmp_path, steps[0] + table + last))
 
 
 def export(folder: Path) -> Path:

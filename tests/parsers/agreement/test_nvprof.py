@@ -30,6 +30,8 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
         ((ADD.replace("3.0000ms", "3.1000ms"), COPY), "2 calls of 1.5000ms each, but 3.1000ms in all"),
         ((ADD.replace("1.0000ms", "1.6000ms"), COPY), "Min 1.6000ms is more than Avg 1.5000ms"),
         ((ADD.replace("2.0000ms", "1.4000ms"), COPY), "Avg 1.5000ms is more than Max 1.4000ms"),
+        ((ADD.replace("1.5000ms", "1e40ms"), COPY), "add(float*): Avg states no number"),
+        ((ADD.replace(",2,", ",2-,"), COPY), "add(float*): Calls states no number"),
         ((ADD,), "its shares add up to 75 %, not 100 %: rows are missing"),
         ((ADD.replace("75.00", "74.00"), COPY.replace("25.00", "26.00")), "its shares are not those of its times"),
     ],
