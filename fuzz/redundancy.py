@@ -107,6 +107,7 @@ _IN_SUMS = (
 
 RULES = (
     Rule("", EVERY, _of("advice"), "advice is prose"),
+    Rule("", EVERY, _of("diagnostic"), "messages of the profiler are prose"),
     Rule("", EVERY, _FACTS, "facts about the machine and the run stand once"),
     Rule("", ORDER, ANY, "the same lines in another order; where they are numbered, this is said"),
     Rule("nsys stats", (*ROWS, "cut", "hole"), ANY, "whole tables that come last: which were printed is said nowhere", place=TABLES),

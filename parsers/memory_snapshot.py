@@ -174,8 +174,8 @@ def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
                 "memory", "unreadable", f"{lost} of {len(segments)} segments have no {name}, so the sum is not known"
             )
     whole = [segment for segment in segments if isinstance(segment.get("blocks"), list) and segment["blocks"]]
-    for name, states, size in _SUMS:
-        other = sum(_is_other_sum(segment, name, states, size) for segment in whole)
+    for name, kinds, size in _SUMS:
+        other = sum(_is_other_sum(segment, name, kinds, size) for segment in whole)
         if other:
             reason = f"{other} of {len(segments)} segments have another {name} than their blocks together"
             yield Gap("memory", "ambiguous", reason)

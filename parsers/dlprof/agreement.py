@@ -45,6 +45,8 @@ _IN_SHORT = (
     "memory duration %",
     "dataloader duration %",
     "total iterations",
+    "all kernels",
+    "memory",
 )
 _WHOLE_AND_PARTS = (
     ("total gpu time (ns)", "tc gpu time (ns)", "non-tc gpu time (ns)"),
@@ -87,8 +89,8 @@ def of_summary(blocks: Sequence[Block]) -> tuple[Diagnostic, ...]:
 def _left_out(blocks: Sequence[Block], labels: Collection[str], figures: Mapping[str, float | None]) -> Iterator[str]:
     """Lines and blocks that are not there though a summary of that length has them, and lines that state no number."""
     titles = {block.title.lower(): block for block in blocks}
-    every = [label for label in _TOGETHER if label not in _IN_SHORT]
-    if not any(label in labels for label in every):
+    every = {*_TOGETHER, *_LINES_OF_WHOLES["all ops"], *_LINES_OF_WHOLES["all kernels"]}.difference(_IN_SHORT)
+    if every.isdisjoint({*labels, *(label.lower() for block in blocks for label, _ in block.lines)}):
         return
     lost = [label for label in (*_PAIRS[0], *_TOGETHER) if label not in labels]
     lost += [title for title in _WHOLES if title not in titles or not titles[title].columns]
@@ -131,7 +133,9 @@ def _sums(block: Block) -> Iterator[str]:
         stated = _number(whole[at]) if at < len(whole) else None
         numbers = [_number(values[at]) for _, values in parts if at < len(values)]
         known = [number for number in numbers if number is not None]
-        if stated is not None and len(known) == len(parts) and sum(known) != stated:
+        if len(known) < len(parts) or stated is None:
+            yield f"{label}: {name} is no number in every line"
+        elif sum(known) != stated:
             yield f"{label}: {name} is {stated:,.0f}, its parts add up to {sum(known):,.0f}"
 
 

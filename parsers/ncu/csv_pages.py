@@ -218,6 +218,7 @@ def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Lo
         launch_id = row[columns["ID"]]
         if keys is None:
             units = [] if launch_id else row
+            log.has_no_units = log.has_no_units or not units
             pairs = ((header[at], units[at] if at < len(units) else "") for at in metrics)
             keys = array("I", [table.key(*pair, None) for pair in pairs])
             if units:

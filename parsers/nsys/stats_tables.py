@@ -319,6 +319,8 @@ _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/"
 _RECORDED = re.compile(r"""(?:Generating|Saving temporary) ["'][^"']+\.qd\w+["']""")
 """Printed once a recording by nsys profile --stats=true, before its tables."""
 _HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
+_ROW = re.compile(r" *\d{1,3}\.\d(?:(?:,\d+(?:\.\d+)?){6},|(?: +\d[\d.,]*){6} )")
+"""The beginning of a row of sums: its share and six figures. Outside of a table it lacks its header."""
 _PIECE_LIMIT = 4000
 
 
@@ -459,6 +461,7 @@ class _Scan:
             yield from self._not_understood(self._before)
         for piece in line.rstrip("\r\n").split("\r"):
             if len(piece) < _PIECE_LIMIT and piece.strip():
+                self._trouble.rows += _ROW.match(piece) is not None
                 yield from self._note(piece)
                 self._before = piece
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
+from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.parsers import kineto_trace as trace
 from tests.parsers.ncu_csv_writer import METRIC, line
@@ -101,6 +102,13 @@ def test_sums_of_rocprof_agree(tmp_path: Path, rows: list[str], said: str) -> No
     assert said in found if said else found == ""
 
 
+def test_a_header_that_stands_again_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "results.stats.csv"
+    path.write_text(SUMS + SUMS + "a(),2,300,150,100.0\n")
+    with pytest.raises(ReportError, match="the header appears twice"):
+        parsers.parse(path)
+
+
 V3 = "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Kernel_Id,Kernel_Name,Counter_Name,Counter_Value\n"
 
 
@@ -175,6 +183,12 @@ All other kernels,30,300,3
             "'ops using tc' is missing, and 2 more",
         ),
         ("Memory,20", "Memory,26", f"All kernels: GPU Time (ns) is 60, its parts add up to {10 + 26 + 30}"),
+        ("Memory,20,200", "Memory,20,2x00", "All kernels: CPU Time (ns) is no number in every line"),
+        (
+            SUMMARY[SUMMARY.index("Summary Report") : SUMMARY.index("Ops using TC")],
+            "",
+            "the line 'wall clock time (ns)' is missing",
+        ),
         ("Memory,20,200,2\n", "", "its parts add up to"),
         ("Stop Iteration,4", "Stop Iteration,5", "3 aggregated iterations, but from 2 to 5"),
         ("Total Iterations,9", "Total Iterations,9\nTotal Iterations,9", "the line 'total iterations' stands 2 times"),

@@ -93,6 +93,13 @@ def test_a_row_of_ranges_that_lost_a_cell_does_not_vanish_in_the_name_above_it(t
         assert "1 rows of the tables are cut off or broken" in str(gap(report, "operation"))
 
 
+def test_rows_whose_header_is_lost_are_counted(tmp_path: Path) -> None:
+    table = csv_table(SUM, ROWS)
+    rows = "".join(line for line in table.splitlines(keepends=True) if not line.startswith("Time"))
+    report = read(tmp_path, processing("cuda_gpu_kern_sum") + table + processing("cuda_api_sum") + rows)
+    assert "2 rows of the tables are cut off or broken" in str(gap(report, "operation"))
+
+
 def test_steps_of_nsys_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
     table = csv_table(SUM, ROWS)
     steps = [
