@@ -136,7 +136,7 @@ RULES = (
     Rule("nsys SQLite", ("rows missing",), _of("thread environment device run run_device range api_call kernel_name"),
          "names of threads and strings are not numbered"),
     Rule("ncu", VALUES, ANY, _ONCE),
-    Rule("ncu CSV", ROWS, _of("metric metric_value advice"), "a report of one launch: nothing says which metrics it has", single=True),
+    Rule("ncu CSV", ROWS, _of("metric metric_value kernel_launch advice"), "a report of one launch: nothing says which metrics it has", single=True),
     Rule("ncu console", ROWS, ANY, "console text does not number launches or lines"),
     Rule("Kineto", VALUES, ANY, _ONCE),
     Rule("Kineto", ROWS, _of("api_call op_instance stack op_signature sample operation range") | _FACTS,

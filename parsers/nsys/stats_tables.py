@@ -386,6 +386,7 @@ class _Scan:
         self._input: str | None = None
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
+        line = ""
         for number, line in enumerate(source, 1):
             self._line = number
             if self._json is not None or (self._table is None and begins(line)):
@@ -401,6 +402,7 @@ class _Scan:
                 yield from self._end_table()
             yield from self._outside(line)
         yield from self._end_table()
+        self._trouble.unended += line.isspace() and not line.endswith(("\n", "\r"))  # the blanks before a row
         if self._json is not None:
             self._end_json(self._json)
 

@@ -93,6 +93,12 @@ def test_a_row_of_ranges_that_lost_a_cell_does_not_vanish_in_the_name_above_it(t
         assert "1 rows of the tables are cut off or broken" in str(gap(report, "operation"))
 
 
+def test_a_file_that_ends_within_the_blanks_before_a_row_is_cut(tmp_path: Path) -> None:
+    text = processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    assert "no line end" not in str(read(tmp_path, text).gaps)
+    assert "the last line has no line end" in str(read(tmp_path, text + "   ").gaps)
+
+
 def test_rows_whose_header_is_lost_are_counted(tmp_path: Path) -> None:
     table = csv_table(SUM, ROWS)
     rows = "".join(line for line in table.splitlines(keepends=True) if not line.startswith("Time"))
