@@ -188,6 +188,8 @@ def _ingested(report: Path, folder: Path) -> Outcome:
         words += [_text(text) for (text,) in connection.execute("SELECT status || coalesce(reason, '') FROM run")]
         (form,) = connection.execute("SELECT coalesce(min(form), '') FROM run").fetchone()
         (launches,) = connection.execute("SELECT count(*) FROM kernel_launch").fetchone()
+        query = "SELECT count(DISTINCT substr(name, instr(name, ' launches of '))) FROM summary WHERE name LIKE '% launches of %'"
+        launches = max(launches, connection.execute(query).fetchone()[0])  # a summary of ncu has kernels alone
         times = connection.execute("SELECT device_index, at_ns FROM sample ORDER BY device_index, at_ns").fetchall()
     return Outcome(
         rows,
@@ -278,10 +280,10 @@ class Attack:
         number, seen = 0, {data}
         self.sizes.append(len(data))
         self.forms[whole.form] += 1
-        for attempt in range(20 * (each := self.asked.mutants // self.asked.files)):
+        for attempt in range(40 * (each := self.asked.mutants // self.asked.files)):
             if number == each:
                 break
-            kind = list(kinds)[(number + attempt // (2 * each)) % len(kinds)]
+            kind = list(kinds)[attempt % len(kinds)]
             try:
                 mutant = kinds[kind](data, self.random)
             except (sqlite3.Error, IndexError, ValueError, RecursionError):

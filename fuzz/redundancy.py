@@ -90,6 +90,7 @@ _SUMMED = "a median, a deviation or a rounded mean: calls and total do not follo
 _TOO_SMALL = "rows with less of the time than the rounding of the shares leaves open"
 _GROUPED = "a name, by which rows of one kernel are added up: no printed number differs"
 _UNCOUNTED = "rows have no numbers, and no row sums up all others"
+_ALONE = "a report of one launch: nothing says which metrics it has"
 _SHARED = "correlation IDs are shared with calls that were not recorded"
 _SPREAD = frozenset(f"summary {name}" for name in ("Avg", "Med", "Min", "Max", "StdDev"))
 _SUMS = _SPREAD | frozenset(
@@ -136,7 +137,8 @@ RULES = (
     Rule("nsys SQLite", ("rows missing",), _of("thread environment device run run_device range api_call kernel_name"),
          "names of threads and strings are not numbered"),
     Rule("ncu", VALUES, ANY, _ONCE),
-    Rule("ncu CSV", ROWS, _of("metric metric_value kernel_launch advice"), "a report of one launch: nothing says which metrics it has", single=True),
+    Rule("ncu CSV, summary", VALUES, _of("summary") | _SUMS, _ONCE),
+    Rule("ncu CSV", ROWS, _of("metric metric_value kernel_launch advice summary") | _SUMS, _ALONE, single=True),
     Rule("ncu console", ROWS, ANY, "console text does not number launches or lines"),
     Rule("Kineto", VALUES, ANY, _ONCE),
     Rule("Kineto", ROWS, _of("api_call op_instance stack op_signature sample operation range") | _FACTS,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfctl.parsers.ncu.advice import percent
+from perfctl.parsers.ncu.agreement import of_summary
 from perfctl.parsers.ncu.facts import PUSH_POP, START_END
 from perfctl.parsers.ncu.launches import Launch, Table
 from perfctl.parsers.ncu.log import Rows, cells, diagnostics, gaps
@@ -282,7 +283,7 @@ def summary_report(
         form=form,
         summaries=tuple(figure for row in rows for figure in _figures(row, style, missing)),
         gaps=(*missing, *gaps(log, printed)),
-        diagnostics=(*diagnostics(log), *notes),
+        diagnostics=(*diagnostics(log), *notes, *of_summary(rows)),
     )
 
 
