@@ -189,7 +189,7 @@ def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
             "ambiguous",
             f"{twice} of {len(segments)} segments begin where another one does, and are counted again",
         )
-    events = [event for trace in traces for event in trace if event.get("action") in {*_REQUESTED, *_RESERVED}]
+    events = [event for trace in traces for event in trace if event.get("action") in (*_REQUESTED, *_RESERVED)]
     times = [[at for one in trace if (at := _count(one.get("time_us"))) is not None] for trace in traces]
     if back := sum(two < one for mine in times for one, two in pairwise(mine)):
         yield Gap(

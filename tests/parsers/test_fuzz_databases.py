@@ -133,6 +133,12 @@ BLOCKS = [
 MOVED = [{**block, "address": int(str(block["address"])) + 4096} for block in BLOCKS]
 
 
+def test_an_event_of_a_snapshot_whose_kind_is_a_list_is_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps({"segments": [{"total_size": 1}], "device_traces": [[{"action": [[]]}]]}))
+    assert not list(parse(path).samples)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
