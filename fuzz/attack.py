@@ -1,13 +1,21 @@
 """Damage real reports in many ways and ingest each: ``python fuzz/attack.py [--mutants N] [--seed N] [REPORT...]``.
 
-For each report the rows of the undamaged one are kept. A mutant is refused, or read with the same rows, or with other
-rows and a word about it (a gap, a diagnostic, a warning, a partial run), or with other rows and **no word**: silent. Silent
-mutants are listed by format and damage: a digit that another digit replaced cannot be noticed where nothing else in
-the format says it again (``fuzz/redundancy.py`` says which and why). A silent mutant of which the format could tell is a
-finding, as are a traceback, more than 60 s, or more memory than ``--memory-limit``: the file is kept in build/attack/, and
-the exit code is 1. Memory is that of the process and of the children that it read in, whichever has most.
+For each report the rows of the undamaged one are kept. A mutant is
 
-Without reports: those of tests/data, and of REPORTS (a folder, ../shared/reports by default) where it is there.
+- refused, or
+- read with the **same rows**, or
+- read with other rows and a word that the undamaged report did not cause (a gap, a diagnostic of perfctl, a warning, a
+  partial run): **said**. Words of the profiler that stand in the report are rows, and a word that is missing is none.
+- read with other rows and no word: **silent**.
+
+Silent mutants are listed by format and damage: a digit that another digit replaced cannot be noticed where nothing else in
+the format says it again (``fuzz/redundancy.py`` says which and why). A silent mutant of which the format could tell is a
+finding, as are a traceback, more than 20 s, or more memory than ``--memory-limit``: the file is kept in build/attack/, and
+the exit code is 1. Memory is that of the process and of the children that it read in, whichever has most. No two mutants
+of a report are the same, and none is the report itself.
+
+Without reports: ``--files`` of those in REPORTS (a folder, ../shared/reports by default; else tests/data), from each format in
+turn. Each child is forked from a process that has loaded the parsers and made an empty store; TMPDIR=/dev/shm is faster.
 """
 
 from __future__ import annotations
@@ -15,8 +23,10 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
+import importlib
 import json
 import os
+import pkgutil
 import shutil
 import signal
 import sqlite3
@@ -24,202 +34,50 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from redundancy import excuse, place_of  # beside this file
+from damage_reports import columns_of, damages  # beside this file
+from redundancy import Change, excuse, lost_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build" / "attack"
-LARGEST = 1_500_000
-"""Bytes of a report that is damaged; a larger one takes too long to read so often."""
-HANGS_AFTER_S = 60
+LARGEST = 500_000
+"""Bytes of a report, without compression, that is damaged; a larger one takes too long to read so often."""
+HANGS_AFTER_S = 20
 SPEAKING = ("gap", "diagnostic")
 """Tables in which a doubt is stored."""
+OF_PERFCTL = (b"perfctl", b"perfctl parser")
+"""Sources of diagnostics that perfctl made; the others are the profiler's and stand in the report."""
 IGNORED = {
     "sweep": None,
     "store_info": None,
     "run": {"artifact", "artifact_sha256", "sweep_id", "command", "started_at", "ingested_at"},
 }
 """Tables (None) and columns that differ between two readings of the same report."""
+COLUMNS_OF_SUMS = (
+    "Avg",
+    "Med",
+    "Min",
+    "Max",
+    "StdDev",
+    "Total Time",
+    "Total",
+    "Instances",
+    "Num Calls",
+    "Count",
+    "Calls",
+    "Time",
+)
 
 _COULD_TELL = "COULD BE TOLD"
-
-Damage = Callable[[bytes, Random], bytes]
-
-
-def _cut(data: bytes, random: Random) -> bytes:
-    return data[: random.randrange(1, max(2, len(data)))]
-
-
-def _flip(data: bytes, random: Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(random.choice((1, 1, 4, 32))):
-        changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
-    return bytes(changed)
-
-
-def _hole(data: bytes, random: Random) -> bytes:
-    start = random.randrange(len(data))
-    end = min(len(data), start + random.choice((1, 16, 512, 4096)))
-    return data[:start] + random.choice((b"", b"\0" * (end - start))) + data[end:]
-
-
-def _repeat(data: bytes, random: Random) -> bytes:
-    start = random.randrange(len(data))
-    end = min(len(data), start + random.choice((1, 64, 4096)))
-    return data[:end] + data[start:end] * random.choice((1, 2, 50)) + data[end:]
-
-
-BYTES: dict[str, Damage] = {"cut": _cut, "flipped bits": _flip, "hole": _hole, "repeated bytes": _repeat}
-
-
-def _lines(change: Callable[[list[bytes], Random], None]) -> Damage:
-    def damage(data: bytes, random: Random) -> bytes:
-        lines = data.splitlines(keepends=True)
-        change(lines, random)
-        return b"".join(lines)
-
-    return damage
-
-
-def _drop_line(lines: list[bytes], random: Random) -> None:
-    del lines[random.randrange(len(lines))]
-
-
-def _double_line(lines: list[bytes], random: Random) -> None:
-    lines.insert(at := random.randrange(len(lines)), lines[at])
-
-
-def _swap_lines(lines: list[bytes], random: Random) -> None:
-    a, b = random.randrange(len(lines)), random.randrange(len(lines))
-    lines[a], lines[b] = lines[b], lines[a]
-
-
-def _drop_cell(lines: list[bytes], random: Random) -> None:
-    at = random.randrange(len(lines))
-    cells = lines[at].split(b",")
-    del cells[random.randrange(len(cells))]
-    lines[at] = b",".join(cells)
-
-
-def _drop_block(lines: list[bytes], random: Random) -> None:
-    start = random.randrange(len(lines))
-    del lines[start : start + random.randrange(2, 40)]
-
-
-def _number(data: bytes, random: Random) -> bytes:
-    """Another number in the place of one: a digit, the sign, or far too large."""
-    places = [at for at in range(len(data)) if 48 <= data[at] <= 57]
-    if not places:
-        return _flip(data, random)
-    at = random.choice(places)
-    new = random.choice((b"%d" % random.randrange(10), b"-", b"9" * 30, b"nan", b"1e400"))
-    return data[:at] + new + data[at + 1 :]
-
-
-TEXT: dict[str, Damage] = {
-    "line missing": _lines(_drop_line), "line twice": _lines(_double_line), "lines swapped": _lines(_swap_lines),
-    "cell missing": _lines(_drop_cell), "lines missing": _lines(_drop_block), "number": _number,
-}  # fmt: skip
-
-
-def _odd(random: Random) -> Any:
-    return random.choice((None, -1, 1 << 62, 1 << 70, -1e308, "x", "", "\ud800", [], {}, True, [[]] * 3, "9" * 5000))
-
-
-def _json_value(data: bytes, random: Random) -> bytes:
-    """One value somewhere in the tree is another, is missing or stands there twice."""
-    try:
-        tree = json.loads(data)
-    except ValueError:
-        return _flip(data, random)
-    at = tree
-    while True:
-        keys = list(at) if isinstance(at, dict) else range(len(at))
-        if not len(keys):
-            return data + b" "
-        key = random.choice(keys)
-        if isinstance(at[key], (dict, list)) and len(at[key]) and random.random() < 0.85:
-            at = at[key]
-            continue
-        how = random.randrange(3)
-        if how == 0:
-            del at[key]
-        elif how == 1 and isinstance(at, list):
-            at.insert(key, at[key])
-        else:
-            at[key] = _odd(random)
-        return json.dumps(tree).encode("utf-8", "surrogatepass")
-
-
-def _sqlite(change: Callable[[sqlite3.Connection, str, Random], None]) -> Damage:
-    def damage(data: bytes, random: Random) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "a.sqlite")
-            path.write_bytes(data)
-            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                names = [
-                    name
-                    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-                    if not name.startswith("sqlite_") and connection.execute(f'SELECT 1 FROM "{name}"').fetchone()
-                ]
-                if names:
-                    change(connection, random.choice(names), random)
-            return path.read_bytes()
-
-    return damage
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
-
-
-def _rowid(connection: sqlite3.Connection, table: str, random: Random) -> int:
-    (total,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
-    return int(
-        connection.execute(f'SELECT rowid FROM "{table}" LIMIT 1 OFFSET ?', (random.randrange(total),)).fetchone()[0]
-    )
-
-
-def _db_value(connection: sqlite3.Connection, table: str, random: Random) -> None:
-    column, row = random.choice(_columns(connection, table)), _rowid(connection, table, random)
-    value = random.choice((None, -1, 0, (1 << 63) - 1, -(1 << 63), 1e308, "x", "", b"\xff\xfe", "9" * 5000))
-    bad = "CAST(x'ff41' AS TEXT)" if random.random() < 0.15 else "?"
-    connection.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = {bad} WHERE rowid = ?', (value, row)[bad != "?" :])
-
-
-def _db_column(connection: sqlite3.Connection, table: str, random: Random) -> None:
-    column = random.choice(_columns(connection, table))
-    value = random.choice((None, -1, 0, (1 << 63) - 1, "x", b"\xff"))
-    connection.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ?', (value,))
-
-
-def _db_delete(connection: sqlite3.Connection, table: str, random: Random) -> None:
-    how = random.choice(("rowid = ?", "rowid > ?", "rowid % 3 = ? % 3"))
-    connection.execute(f'DELETE FROM "{table}" WHERE {how}', (_rowid(connection, table, random),))
-
-
-def _db_shape(connection: sqlite3.Connection, table: str, random: Random) -> None:
-    column = random.choice(_columns(connection, table))
-    how = random.choice(
-        ("DROP TABLE {0}", "ALTER TABLE {0} RENAME TO gone", "ALTER TABLE {0} RENAME COLUMN {1} TO gone")
-    )
-    connection.execute("PRAGMA legacy_alter_table = ON")
-    connection.execute(how.format(f'"{table}"', f'"{column}"'))
-
-
-SQLITE: dict[str, Damage] = {
-    "value": _sqlite(_db_value), "whole column": _sqlite(_db_column), "rows missing": _sqlite(_db_delete),
-    "table or column missing": _sqlite(_db_shape),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +89,7 @@ class Outcome:
     figures: Mapping[str, str] = field(default_factory=dict)
     """The same of its numbers alone."""
     form: str = ""
+    launches: int = 0
     rhythm: bool = False
     """Readings follow each other evenly, and there are enough to know."""
     words: tuple[str, ...] = ()
@@ -241,8 +100,24 @@ class Outcome:
     megabytes: float = 0.0
 
 
+def warm(folder: Path) -> Path:
+    """Load what a child would load; an empty store that it gets a copy of."""
+    from perfctl import parsers
+    from perfctl.orchestrator.store import database
+
+    for module in pkgutil.walk_packages(parsers.__path__, f"{parsers.__name__}."):
+        if not module.name.endswith("rep_worker"):  # a program of its own
+            importlib.import_module(module.name)
+    for name in ("perfctl.orchestrator.actions.ingest.ingest", "numpy", "encodings.utf_16_le", "encodings.utf_8_sig"):
+        importlib.import_module(name)
+    store = folder / "empty.db"
+    with database.writing(store):
+        pass
+    return store
+
+
 def taken_in(report: Path, folder: Path) -> Outcome:
-    """Ingest into a new store, in a process of its own."""
+    """Ingest into the store ``folder/s.db``, in a process of its own."""
     answer = folder / "answer"
     started = time.monotonic()
     child = os.fork()
@@ -262,8 +137,9 @@ def taken_in(report: Path, folder: Path) -> Outcome:
     spent = time.monotonic() - started
     if not answer.exists():
         return Outcome(broken="it died without a word", seconds=spent)
-    found = Outcome(**json.loads(answer.read_text()))
-    return replace(found, seconds=spent, megabytes=used.ru_maxrss / 1024)
+    found = json.loads(answer.read_text())
+    found["words"] = tuple(found["words"])
+    return replace(Outcome(**found), seconds=spent, megabytes=used.ru_maxrss / 1024)
 
 
 def _as_child(report: Path, folder: Path, answer: Path) -> None:
@@ -285,8 +161,9 @@ def _ingested(report: Path, folder: Path) -> Outcome:
     heard = Heard(words, str(report), report.name)
     store = folder / "s.db"
     found = ingest(report, store, listener=heard, jobs=1)
+    unexpected = [text for text in found.failed if "reference" in text]
     if not found.taken:
-        return Outcome(words=tuple(words), failed=True)
+        return Outcome(words=tuple(words), failed=True, broken="; ".join(unexpected))
     rows: dict[str, str] = {}
     figures: dict[str, str] = {}
     with closing(sqlite3.connect(store)) as connection:
@@ -296,21 +173,46 @@ def _ingested(report: Path, folder: Path) -> Outcome:
             left_out = IGNORED.get(table, set())
             if left_out is None:
                 continue
-            columns = [column for column in map(_text, _columns(connection, table)) if column not in left_out]
+            columns = [column for column in map(_text, columns_of(connection, table)) if column not in left_out]
             chosen = ", ".join(f'"{column}"' for column in columns)
             found_rows = connection.execute(f'SELECT {chosen} FROM "{table}"').fetchall()
-            dumped = sorted(map(repr, found_rows))
             if table in SPEAKING:
-                words += dumped
-            elif dumped:
-                rows[table] = _digest(dumped)
-                figures[table] = _digest(
-                    sorted(repr([one for one in row if not isinstance(one, bytes)]) for row in found_rows)
+                said = [row for row in found_rows if table == "gap" or row[columns.index("source")] in OF_PERFCTL]
+                words += map(repr, said)
+                found_rows = [row for row in found_rows if row not in said]
+            for part, of_part in _parts(table, found_rows, columns):
+                rows[part] = _digest(sorted(map(repr, of_part)))
+                figures[part] = _digest(
+                    sorted(repr([one for one in row if not isinstance(one, bytes)]) for row in of_part)
                 )
         words += [_text(text) for (text,) in connection.execute("SELECT status || coalesce(reason, '') FROM run")]
         (form,) = connection.execute("SELECT coalesce(min(form), '') FROM run").fetchone()
+        (launches,) = connection.execute("SELECT count(*) FROM kernel_launch").fetchone()
+        query = "SELECT count(DISTINCT substr(name, instr(name, ' launches of '))) FROM summary WHERE name LIKE '% launches of %'"
+        launches = max(launches, connection.execute(query).fetchone()[0])  # a summary of ncu has kernels alone
         times = connection.execute("SELECT device_index, at_ns FROM sample ORDER BY device_index, at_ns").fetchall()
-    return Outcome(rows, figures, _text(form), _is_even(times), tuple(sorted(words)), bool(found.failed))
+    return Outcome(
+        rows,
+        figures,
+        _text(form),
+        launches,
+        _is_even(times),
+        tuple(sorted(words)),
+        bool(found.failed),
+        "; ".join(unexpected),
+    )
+
+
+def _parts(table: str, rows: list[Any], columns: list[str]) -> Iterator[tuple[str, list[Any]]]:
+    """A table's rows; those of sums by the column that they come from, which ends their names ("...: Calls")."""
+    if table != "summary":
+        yield from [(table, rows)] if rows else []
+        return
+    parts: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        end = _text(row[columns.index("name")]).rpartition(":")[2].strip()
+        parts[f"summary {end}" if end in COLUMNS_OF_SUMS else "summary"].append(row)
+    yield from parts.items()
 
 
 def _is_even(times: list[tuple[Any, int]]) -> bool:
@@ -346,100 +248,145 @@ class Heard:
         return hear
 
 
-def damages(name: str, data: bytes) -> Mapping[str, Damage]:
-    """The kinds of damage that fit this content."""
-    if data.startswith(b"SQLite format 3"):
-        return SQLITE | {"flipped bits": _flip, "hole": _hole, "cut": _cut}
-    if name.endswith(".ncu-rep") or b"\0" in data[:4096]:
-        return BYTES
-    more = {"value in the tree": _json_value} if data.lstrip()[:1] in (b"{", b"[") else {}
-    return BYTES | TEXT | more
+@dataclass(slots=True)
+class Attack:
+    """One run: its scratch folder, its random numbers, and what it found."""
+
+    asked: argparse.Namespace
+    scratch: Path
+    empty: Path
+    random: Random
+    counts: Counter[str] = field(default_factory=Counter)
+    silent: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    forms: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    most: float = 0.0
+    sizes: list[int] = field(default_factory=list)
+
+    def tried(self, name: str, data: bytes) -> Outcome:
+        """Ingest these bytes as a file of this name."""
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        try:
+            (folder / name).write_bytes(data)
+            shutil.copyfile(self.empty, folder / "s.db")
+            return taken_in(folder / name, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def damage(self, report: Path, name: str, data: bytes, whole: Outcome) -> None:
+        """So many different mutants of one report."""
+        kinds = damages(name, data)
+        number, seen = 0, {data}
+        self.sizes.append(len(data))
+        self.forms[whole.form] += 1
+        for attempt in range(40 * (each := self.asked.mutants // self.asked.files)):
+            if number == each:
+                break
+            kind = list(kinds)[attempt % len(kinds)]
+            try:
+                mutant = kinds[kind](data, self.random)
+            except (sqlite3.Error, IndexError, ValueError, RecursionError):
+                continue
+            if mutant in seen:
+                continue
+            seen.add(mutant)
+            number += 1
+            self.judge(report, name, kind, (data, whole), (mutant, self.tried(name, mutant)))
+
+    def judge(self, report: Path, name: str, kind: str, one: tuple[bytes, Outcome], two: tuple[bytes, Outcome]) -> None:
+        """Count one mutant; keep it where it is a finding."""
+        (data, whole), (mutant, found) = one, two
+        self.slowest, self.most = max(self.slowest, found.seconds), max(self.most, found.megabytes)
+        if found.megabytes > self.asked.memory_limit:
+            found = replace(found, broken=f"over the limit: {found.megabytes:.0f} MB")
+        verdict, why = _verdict(found, whole), None
+        changed = _changed(found.rows, whole.rows)
+        if verdict == "silent":
+            numbers = _changed(found.figures, whole.figures)
+            lost, places = lost_lines(data, mutant)
+            why = excuse(Change(whole.form, kind, changed, numbers, lost, places, whole.rhythm, whole.launches))
+            self.silent[whole.form, kind, why or _COULD_TELL] += 1
+            verdict = "silent, cannot be told" if why else "silent, could be told"
+        self.counts[verdict] += 1
+        is_finding = verdict in ("BROKEN", "silent, could be told")
+        if is_finding or (verdict.startswith("silent") and self.asked.keep_silent):
+            KEPT.mkdir(parents=True, exist_ok=True)
+            kept = (
+                KEPT / f"{verdict.split()[0].strip(',')}-{kind.replace(' ', '_')}-{_digest([str(mutant)])[:8]}-{name}"
+            )
+            kept.write_bytes(mutant)
+            what = found.broken or f"{verdict}: {', '.join(changed)}"
+            if is_finding:
+                self.findings.append(f"{report}, {kind}: {what}: {kept}")
+            print(f"{report}, {kind}: {what}: {why or ''}: {kept.name}", flush=True)
+
+    def report(self) -> None:
+        """Print what was found."""
+        print(f"{self.counts.total()} mutants of {len(self.sizes)} reports, seed {self.asked.seed}:")
+        for verdict in ("said", "refused", "same rows", "silent, cannot be told", "silent, could be told", "BROKEN"):
+            print(f"  {verdict}: {self.counts[verdict]}")
+        sizes = sorted(self.sizes) or [0]
+        print(f"slowest {self.slowest:.1f} s, most memory {self.most:.0f} MB")
+        print(f"reports of {sizes[0]:,} to {sizes[-1]:,} bytes, half of them up to {sizes[len(sizes) // 2]:,}")
+        print(f"{len(self.forms)} formats: {'; '.join(sorted(self.forms))}")
+        for (form, kind, why), times in sorted(self.silent.items()):
+            print(f"  silent: {times} of {form}, {kind}: {why}")
+        print("\n".join(self.findings) or "No findings.")
 
 
-def reports() -> list[Path]:
-    """Files that perfctl reads, small enough, each format's smaller ones first."""
-    shared = Path(os.environ.get("REPORTS", ROOT.parent / "shared" / "reports"))
-    found = [
-        path for folder in (ROOT / "tests" / "data", shared) for path in sorted(folder.rglob("*")) if path.is_file()
-    ]
-    return [path for path in found if 0 < path.stat().st_size <= LARGEST and path.suffix not in (".md", ".py", ".sql")]
+def content(report: Path) -> bytes:
+    """What is in the file, without compression."""
+    raw = report.read_bytes()
+    return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" and report.suffix == ".gz" else raw
+
+
+def reports(random: Random) -> Iterator[Path]:
+    """Files small enough: from each format in turn, a random one."""
+    folder = Path(os.environ.get("REPORTS", ROOT.parent / "shared" / "reports"))
+    folder = folder if folder.is_dir() else ROOT / "tests" / "data"
+    forms: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix not in (".md", ".py", ".sql") and 0 < len(content(path)) <= LARGEST:
+            forms[_form(path)].append(path)
+    for one in forms.values():
+        random.shuffle(one)
+    return (path for path in chain.from_iterable(zip_longest(*forms.values())) if path)
+
+
+def _form(path: Path) -> str:
+    """The parser that takes a report, and its kind of file, without numbers."""
+    from perfctl import parsers
+
+    found = parsers.sniff(path)
+    return (
+        f"{found.name if found else ''} {path.parent.name if path.suffix in ('.csv', '.txt', '.log') else path.suffix}"
+    )
 
 
 def main() -> int:
     """Attack; 1 when anything was found."""
     asked = _arguments()
     random = Random(asked.seed)  # noqa: S311
-    import perfctl.orchestrator.actions.ingest.ingest  # noqa: F401 - every child has it
-
-    chosen = [Path(name) for name in asked.reports] or reports()
-    if not asked.reports:
-        random.shuffle(chosen)
     scratch = Path(tempfile.mkdtemp(prefix="perfctl-attack-"))
-    counts: Counter[str] = Counter()
-    silent: Counter[tuple[str, str, str]] = Counter()
-    tried, attacked, worst, most = 0, 0, 0.0, 0.0
-    findings: list[str] = []
-    for report in chosen:
-        if attacked >= asked.files:
-            break
-        raw = report.read_bytes()
-        data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" and report.suffix == ".gz" else raw
-        name = report.name.removesuffix(".gz")
-        if len(data) > LARGEST:
-            continue
-        whole = _tried(scratch, name, data)
-        if whole.failed or whole.broken or not whole.rows or whole.seconds > 3:
+    attack = Attack(asked, scratch, warm(scratch), random)
+    started = time.monotonic()
+    try:
+        for report in map(Path, asked.reports) if asked.reports else reports(random):
+            if len(attack.sizes) == asked.files:
+                break
+            data, name = content(report), report.name.removesuffix(".gz")
+            whole = attack.tried(name, data)
             if whole.broken:
-                findings.append(f"{report}: undamaged: {whole.broken}")
-            continue
-        attacked += 1
-        kinds = damages(name, data)
-        for number in range(asked.mutants // asked.files):
-            kind = list(kinds)[number % len(kinds)]
-            try:
-                mutant = kinds[kind](data, random)
-            except (sqlite3.Error, IndexError, ValueError, RecursionError):
-                continue
-            if mutant == data:
-                continue
-            found = _tried(scratch, name, mutant)
-            tried += 1
-            worst, most = max(worst, found.seconds), max(most, found.megabytes)
-            if found.megabytes > asked.memory_limit:
-                found = Outcome(broken=f"{found.megabytes:.0f} MB")
-            verdict = _verdict(found, whole)
-            counts[verdict] += 1
-            why: str | None = None
-            changed: list[str] = []
-            if verdict == "silent":
-                changed = _changed(found.rows, whole.rows)
-                numbers = bool(_changed(found.figures, whole.figures))
-                why = excuse(
-                    whole.form, kind, changed, figures=numbers, place=place_of(data, mutant), even=whole.rhythm
-                )
-                silent[whole.form, kind, why or _COULD_TELL] += 1
-            could_tell = verdict == "silent" and why is None
-            if verdict == "BROKEN" or could_tell or (verdict == "silent" and asked.keep_silent):
-                KEPT.mkdir(parents=True, exist_ok=True)
-                kept = KEPT / f"{verdict}-{kind.replace(' ', '_')}-{hashlib.sha256(mutant).hexdigest()[:8]}-{name}"
-                kept.write_bytes(mutant)
-                if verdict == "BROKEN" or could_tell:
-                    what = found.broken or f"silent, though the format could tell: {', '.join(changed)}"
-                    findings.append(f"{report}, {kind}: {what}: {kept}")
-                else:
-                    print(f"silent: {report}, {kind}: {', '.join(changed)}: {why}: {kept.name}", flush=True)
-    shutil.rmtree(scratch, ignore_errors=True)
-    print(
-        f"{tried} mutants of {attacked} reports, seed {asked.seed}: "
-        + ", ".join(f"{v} {k}" for k, v in counts.most_common())
-    )
-    print(f"slowest {worst:.1f} s, most memory {most:.0f} MB")
-    could_tell = sum(times for (*_, why), times in silent.items() if why == _COULD_TELL)
-    print(f"silent where the format could tell: {could_tell}")
-    for (form, kind, why), times in sorted(silent.items()):
-        print(f"  silent: {times} of {form}, {kind}: {why}")
-    print("\n".join(findings) or "No findings.")
-    return int(bool(findings))
+                attack.findings.append(f"{report}: undamaged: {whole.broken}")
+            elif whole.rows:
+                attack.damage(report, name, data, whole)
+                spent = time.monotonic() - started
+                print(f"{len(attack.sizes)}: {report}: {attack.counts.total()} mutants, {spent:.0f} s", flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    attack.report()
+    return int(bool(attack.findings))
 
 
 def _changed(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
@@ -453,16 +400,7 @@ def _verdict(found: Outcome, whole: Outcome) -> str:
         return "refused"
     if found.rows == whole.rows:
         return "same rows"
-    return "said" if found.words != whole.words or found.failed else "silent"
-
-
-def _tried(scratch: Path, name: str, data: bytes) -> Outcome:
-    folder = Path(tempfile.mkdtemp(dir=scratch))
-    try:
-        (folder / name).write_bytes(data)
-        return taken_in(folder / name, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return "said" if Counter(found.words) - Counter(whole.words) or (found.failed and not whole.failed) else "silent"
 
 
 def _arguments() -> argparse.Namespace:

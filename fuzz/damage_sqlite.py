@@ -21,7 +21,8 @@ LIKELY = re.compile(
     r"|rocpd_(?:kernel|info|string|pmc|region|event|memory)|OPS|HIP|COPY",
 )
 """Tables that are read; the others are damaged less often."""
-Change = Callable[[sqlite3.Connection, Random], str]
+Change = Callable[[sqlite3.Connection, str, list[str], Random], str]
+"""Of a table with rows, given with its columns; what was done to it."""
 
 
 def quoted(name: str) -> str:
@@ -55,23 +56,20 @@ def _some(db: sqlite3.Connection, table: str, random: Random) -> tuple[str, str]
     return f"rowid IN ({', '.join(map(str, ids))})", how
 
 
-def _cell(db: sqlite3.Connection, random: Random) -> str:
-    table, columns = _filled(db, random)
+def _cell(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     column, value = random.choice(columns), random.choice(VALUES)
     where, how = _some(db, table, random)
     db.execute(f"UPDATE OR IGNORE {quoted(table)} SET {quoted(column)} = {value} WHERE {where}")
     return f"cell {table}.{column} = {value[:24]} in {how}"
 
 
-def _drop_rows(db: sqlite3.Connection, random: Random) -> str:
-    table, _ = _filled(db, random)
+def _drop_rows(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     where, how = _some(db, table, random)
     db.execute(f"DELETE FROM {quoted(table)} WHERE {where}")
     return f"rows dropped: {how} of {table}"
 
 
-def _double_rows(db: sqlite3.Connection, random: Random) -> str:
-    table, columns = _filled(db, random)
+def _double_rows(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     keys = {row[1] for row in db.execute(f"PRAGMA table_info({quoted(table)})") if row[5]}
     rest = ", ".join(quoted(name) for name in columns if name not in keys) or "rowid"
     where, how = _some(db, table, random)
@@ -79,51 +77,44 @@ def _double_rows(db: sqlite3.Connection, random: Random) -> str:
     return f"rows doubled: {how} of {table}"
 
 
-def _far_ids(db: sqlite3.Connection, random: Random) -> str:
-    table, _ = _filled(db, random)
+def _far_ids(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     where, how = _some(db, table, random)
     far = random.choice((1 << 40, 1 << 62, -(1 << 62)))
     db.execute(f"UPDATE OR IGNORE {quoted(table)} SET rowid = rowid + {far} WHERE {where}")
     return f"row ids moved: {how} of {table}"
 
 
-def _drop_table(db: sqlite3.Connection, random: Random) -> str:
-    table, _ = _filled(db, random)
+def _drop_table(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     db.execute(f"DROP TABLE {quoted(table)}")
     return f"table dropped: {table}"
 
 
-def _rename_table(db: sqlite3.Connection, random: Random) -> str:
-    table, _ = _filled(db, random)
+def _rename_table(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     new = random.choice((f"{table}_X", "Z" * 60000, "a b\"c'd", table.swapcase() + "9", "\u202e" + table))
     db.execute(f"ALTER TABLE {quoted(table)} RENAME TO {quoted(new)}")
     return f"table renamed: {table} to {new[:20]!r}"
 
 
-def _add_table(db: sqlite3.Connection, random: Random) -> str:
-    table, _ = _filled(db, random)
+def _add_table(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     new = random.choice((f"{table}2", "CUPTI_ACTIVITY_KIND_NEW", "rocpd_new_0", "odd \x01 name", "TABLE", "W" * 30000))
     db.execute(f"CREATE TABLE {quoted(new)} AS SELECT * FROM {quoted(table)}")
     return f"table added: {new[:20]!r} from {table}"
 
 
-def _drop_column(db: sqlite3.Connection, random: Random) -> str:
-    table, columns = _filled(db, random)
+def _drop_column(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     column = random.choice(columns)
     db.execute(f"ALTER TABLE {quoted(table)} DROP COLUMN {quoted(column)}")
     return f"column dropped: {table}.{column}"
 
 
-def _rename_column(db: sqlite3.Connection, random: Random) -> str:
-    table, columns = _filled(db, random)
+def _rename_column(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     column = random.choice(columns)
     new = random.choice((f"{column}X", "N" * 50000, 'o"dd', column.swapcase() + "_", "rowid", "Index"))
     db.execute(f"ALTER TABLE {quoted(table)} RENAME COLUMN {quoted(column)} TO {quoted(new)}")
     return f"column renamed: {table}.{column} to {new[:12]!r}"
 
 
-def _swap_columns(db: sqlite3.Connection, random: Random) -> str:
-    table, columns = _filled(db, random)
+def _swap_columns(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     first, second = random.choice(columns), random.choice(columns)
     db.execute(f"ALTER TABLE {quoted(table)} RENAME COLUMN {quoted(first)} TO perfctl_x")
     if first != second:
@@ -132,8 +123,7 @@ def _swap_columns(db: sqlite3.Connection, random: Random) -> str:
     return f"columns swapped: {table}.{first} and {second}"
 
 
-def _add_column(db: sqlite3.Connection, random: Random) -> str:
-    table, _ = _filled(db, random)
+def _add_column(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     for number in range(random.choice((1, 1, 1, 300))):
         value = random.choice(VALUES[:16])
         db.execute(
@@ -144,9 +134,8 @@ def _add_column(db: sqlite3.Connection, random: Random) -> str:
     return f"column added: {table}"
 
 
-def _remade(db: sqlite3.Connection, random: Random) -> str:
+def _remade(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     """The same rows in a table of another kind, or in what is no table."""
-    table, columns = _filled(db, random)
     name, old = quoted(table), quoted(table + "_old")
     kind = random.choice(
         ("view", "endless view", "without rowid", "types", "order", "generated", "virtual", "fts", "strict")
@@ -175,15 +164,13 @@ def _remade(db: sqlite3.Connection, random: Random) -> str:
     return f"table as {kind}: {table}"
 
 
-def _trigger(db: sqlite3.Connection, random: Random) -> str:
-    table, _ = _filled(db, random)
+def _trigger(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     db.execute(f"CREATE TRIGGER t1 AFTER INSERT ON {quoted(table)} BEGIN DELETE FROM {quoted(table)}; END")
     return f"trigger on {table}"
 
 
-def _schema_text(db: sqlite3.Connection, random: Random) -> str:
+def _schema_text(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     """The schema says other things than the pages do: SQLite's own guards are turned off."""
-    table, _ = _filled(db, random)
     db.execute("PRAGMA writable_schema = ON")
     how = random.choice(("root page", "root of another", "statement", "type", "no statement", "name", "bytes"))
     pages = db.execute("PRAGMA page_count").fetchone()[0]
@@ -200,7 +187,7 @@ def _schema_text(db: sqlite3.Connection, random: Random) -> str:
     return f"schema, {how}: {table}"
 
 
-def _rebuilt(db: sqlite3.Connection, random: Random) -> str:
+def _rebuilt(db: sqlite3.Connection, table: str, columns: list[str], random: Random) -> str:
     how = random.choice(
         ("PRAGMA page_size = 512", "PRAGMA page_size = 65536", "PRAGMA auto_vacuum = FULL", "PRAGMA cache_size = 10")
     )
@@ -254,7 +241,7 @@ def damaged(source: Path, target: Path, random: Random) -> list[str]:
             db.execute("PRAGMA synchronous = OFF")
             for change in random.choices([*CHANGES], [*CHANGES.values()], k=random.choice((1, 1, 1, 2, 3))):
                 try:
-                    done.append(change(db, random))
+                    done.append(change(db, *_filled(db, random), random))
                 except (sqlite3.Error, UnicodeError):  # not every table takes every change
                     continue
     if not done or random.random() < 0.05:

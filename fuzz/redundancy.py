@@ -6,7 +6,9 @@ changed digit is as good as the right one. Rules name the tables of the store th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 ROWS = ("line missing", "lines missing", "line twice", "rows missing")
@@ -17,8 +19,31 @@ VALUES = (
 )  # fmt: skip
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
-END, START = "end", "start"
+END, START, SMALL, TABLES = "end", "start", "small", "tables"
 """Where the lines stood that are missing."""
+_SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
+"""At the beginning of a row of ``nsys stats``."""
+
+
+class Change(NamedTuple):
+    """How a mutant that was read without a word differs."""
+
+    form: str
+    """Recognised format of the undamaged report."""
+    kind: str
+    """Of damage."""
+    tables: Collection[str]
+    """Tables of the store with other rows; of sums that are named by their column, "summary COLUMN"."""
+    figures: Collection[str]
+    """Those in which numbers differ, not only texts."""
+    lost: Sequence[bytes]
+    """Lines of the report that the mutant does not have."""
+    places: Collection[str]
+    """Where they stood."""
+    even: bool
+    """Readings of the report follow each other evenly."""
+    launches: int
+    """Kernels of the report."""
 
 
 class Rule(NamedTuple):
@@ -30,12 +55,29 @@ class Rule(NamedTuple):
     tables: frozenset[str]
     """The tables of the store that may differ, and no others; ANY: whatever they are."""
     reason: str
-    figures: bool = True
-    """Whether numbers may differ; else only texts."""
+    figures: frozenset[str] = ANY
+    """The tables of which numbers may differ; of the others only texts."""
     place: str | None = None
     """Only lines there."""
     uneven: bool = False
     """Only logs without a rhythm."""
+    single: bool = False
+    """Only reports of one launch, which has no other to be compared with."""
+    unless: str = ""
+    """Regular expression: lost lines that the format states twice."""
+
+    def fits(self, change: Change) -> bool:
+        """Is this the damage?"""
+        return (
+            change.form.startswith(self.form)
+            and change.kind in self.kinds
+            and (self.place is None or self.place in change.places)
+            and not (self.uneven and change.even)
+            and not (self.single and change.launches > 1)
+            and (self.tables == ANY or self.tables.issuperset(change.tables))
+            and (self.figures == ANY or self.figures.issuperset(change.figures))
+            and not (self.unless and any(re.match(self.unless.encode(), line) for line in change.lost))
+        )
 
 
 def _of(text: str) -> frozenset[str]:
@@ -45,20 +87,49 @@ def _of(text: str) -> frozenset[str]:
 _ONCE = "a figure or a name that nothing else in the file states"
 _NAME = "a name or another text that nothing else in the file states"
 _SUMMED = "a median, a deviation or a rounded mean: calls and total do not follow from it"
+_TOO_SMALL = "rows with less of the time than the rounding of the shares leaves open"
+_GROUPED = "a name, by which rows of one kernel are added up: no printed number differs"
+_UNCOUNTED = "rows have no numbers, and no row sums up all others"
+_ALONE = "a report of one launch: nothing says which metrics it has"
 _SHARED = "correlation IDs are shared with calls that were not recorded"
+_SPREAD = frozenset(f"summary {name}" for name in ("Avg", "Med", "Min", "Max", "StdDev"))
+_SUMS = _SPREAD | frozenset(
+    f"summary {name}" for name in ("Total Time", "Total", "Instances", "Num Calls", "Count", "Calls")
+)
 _FACTS = _of("environment device run_device run")
+
+_NUMBERED = r'"?\w+_(?:[1-9]|\d\d)"?,.*(?:fprop|bprop)'
+"""Rows of ops of PyTorch: CONV2D_1, CONV2D_2."""
+_IN_SUMS = (
+    r"(?i)(?:all |ops |kernels |memory,|aggregated it|start it|stop it|gpu count|wall clock|total it"
+    r"|(?:tensor|non-tensor|io|cpu|other).*duration)"
+)
+"""Lines of a summary of DLProf that other lines repeat."""
 
 RULES = (
     Rule("", EVERY, _of("advice"), "advice is prose"),
+    Rule("", EVERY, _of("diagnostic"), "messages of the profiler are prose"),
     Rule("", EVERY, _FACTS, "facts about the machine and the run stand once"),
     Rule("", ORDER, ANY, "the same lines in another order; where they are numbered, this is said"),
-    Rule("", ROWS, ANY, "the last lines of a file that does not state its length", place=END),
-    # sums whose rows state total, mean and calls: a changed number must not pass in operations
-    Rule("nsys stats", VALUES, ANY, _NAME, figures=False),
-    Rule("nsys stats", VALUES, _of("summary") | _FACTS, _SUMMED),
-    Rule("rocprof stats", VALUES, ANY, _NAME, figures=False),
-    Rule("rocprof stats", VALUES, _of("summary"), _SUMMED),
-    Rule("rocprof JSON", VALUES, ANY, _NAME, figures=False),
+    Rule("nsys stats", (*ROWS, "cut", "hole"), ANY, "whole tables that come last: which were printed is said nowhere", place=TABLES),
+    *(
+        Rule(form, ROWS, ANY, "the last lines of a file that does not state its length", place=END)
+        for form in ("DCGM", "dcgmi", "Kineto", "nvidia-smi", "ncu", "nvprof trace", "rocprof-compute CSV", "rocprof-compute sysinfo",
+                     "rocprofv3 CSV", "perfctl samples", "DLProf CSV: iteration", "DLProf CSV: kernel", "DLProf CSV: group_op",
+                     "DLProf CSV: op_type", "DLProf CSV: expert_systems", "DLProf CSV: tensor_core")
+    ),
+    Rule("DLProf CSV: detail", ROWS, ANY, "the last lines of a file that does not state its length", place=END),
+    # sums whose rows state total, mean and calls, and shares of the whole: a changed number must not pass in these
+    Rule("nsys stats", (*ROWS, *VALUES), _of("operation") | _FACTS | _SUMS, _TOO_SMALL, place=SMALL),
+    Rule("nsys stats", VALUES, ANY, _GROUPED, figures=frozenset({"operation"})),
+    Rule("nsys stats", VALUES, _SPREAD | _FACTS, _SUMMED),
+    Rule("rocprof stats", VALUES, ANY, _NAME, figures=frozenset()),
+    Rule("rocprof stats", VALUES, _of("summary") | _SUMS, _SUMMED),
+    Rule("rocprof-compute sums", VALUES, ANY, _NAME, figures=frozenset()),
+    Rule("rocprof-compute sums", VALUES, _of("summary") | _SUMS, _SUMMED),
+    Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
+    Rule("nvprof summary", VALUES, _SPREAD, _SUMMED),
+    Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof JSON", VALUES, _of("copy kernel_launch operation") | _FACTS, "sizes, grids and numbers of devices stand once"),
     Rule("rocprof database", VALUES, _of("copy kernel_launch kernel_name operation") | _FACTS, "sizes, grids and names stand once"),
     # the rest of the formats states each single figure once
@@ -66,6 +137,8 @@ RULES = (
     Rule("nsys SQLite", ("rows missing",), _of("thread environment device run run_device range api_call kernel_name"),
          "names of threads and strings are not numbered"),
     Rule("ncu", VALUES, ANY, _ONCE),
+    Rule("ncu CSV, summary", VALUES, _of("summary") | _SUMS, _ONCE),
+    Rule("ncu CSV", ROWS, _of("metric metric_value kernel_launch advice summary") | _SUMS, _ALONE, single=True),
     Rule("ncu console", ROWS, ANY, "console text does not number launches or lines"),
     Rule("Kineto", VALUES, ANY, _ONCE),
     Rule("Kineto", ROWS, _of("api_call op_instance stack op_signature sample operation range") | _FACTS,
@@ -75,10 +148,17 @@ RULES = (
     Rule("rocprof-compute", VALUES, ANY, _ONCE),
     Rule("rocprof-compute", ROWS, ANY, "numbers begin with 0 or 1", place=START),
     Rule("rocprofv3", ROWS, ANY, "numbers may begin anywhere: programs launch before the recording", place=START),
-    Rule("DLProf summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums"),
-    Rule("DLProf CSV: summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums"),
-    Rule("DLProf CSV", VALUES, ANY, _ONCE),
-    Rule("DLProf CSV", ("line missing", "lines missing"), ANY, "rows have no numbers, and no row sums up all others"),
+    Rule("DLProf summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums", unless=_IN_SUMS),
+    Rule("DLProf CSV: summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums", unless=_IN_SUMS),
+    Rule("DLProf CSV: detail", ("line missing", "lines missing"), ANY, "rows without numbers, as of TensorFlow", unless=_NUMBERED),
+    Rule("DLProf CSV: detail", VALUES, ANY, _ONCE),
+    *(
+        rule for table in ("expert_systems", "group_op", "iteration", "kernel", "op_type", "tensor_core", "node_op")
+        for rule in (
+            Rule(f"DLProf CSV: {table}", VALUES, ANY, _ONCE),
+            Rule(f"DLProf CSV: {table}", ("line missing", "lines missing"), ANY, _UNCOUNTED),
+        )
+    ),
     Rule("DLProf database", VALUES, ANY, _ONCE),
     Rule("DLProf JSON", EVERY, ANY, "no real file is known"),
     Rule("nvidia-smi", VALUES, ANY, "a reading stands once"),
@@ -86,9 +166,9 @@ RULES = (
     Rule("nvidia-smi", ROWS, ANY, "a table of one reading, or a log too short or uneven to have a rhythm", uneven=True) ,
     Rule("DCGM", (*ROWS, *VALUES), ANY, "a line is one figure of one GPU, at times that are not even"),
     Rule("dcgmi", (*ROWS, *VALUES), ANY, "readings have no times"),
-    Rule("nvprof", (*ROWS, *VALUES), ANY, "not checked: the tool ended with CUDA 12"),
+    Rule("nvprof trace", (*ROWS, *VALUES), ANY, "rows of a trace have no numbers and no sum"),
     Rule("Proton", EVERY, ANY, "a tree of sums without totals"),
-    Rule("PyTorch memory", EVERY, ANY, "events without numbers"),
+    Rule("PyTorch memory", VALUES, _of("sample summary memory") | _FACTS, "sizes and kinds of single events stand once"),
     Rule("perfctl bench", EVERY, ANY, "it is compared, and can be measured again"),
     Rule("perfctl workload record", VALUES, ANY, "recorded before records had checksums"),
     Rule("perfctl samples", VALUES, ANY, "recorded before records had checksums"),
@@ -98,29 +178,41 @@ RULES = (
 """The first that fits counts."""
 
 
-def excuse(
-    form: str, kind: str, tables: Collection[str], *, figures: bool, place: str | None, even: bool
-) -> str | None:
-    """Why the format cannot tell of the damage; None where it could. ``figures``: numbers differ, not only texts.
-    ``even``: readings follow each other evenly."""
-    for rule in RULES:
-        fits = (
-            form.startswith(rule.form)
-            and kind in rule.kinds
-            and rule.place in (None, place)
-            and not (rule.uneven and even)
-        )
-        if fits and (rule.tables == ANY or rule.tables.issuperset(tables)) and (rule.figures or not figures):
-            return rule.reason
-    return None
+def excuse(change: Change) -> str | None:
+    """Why the format cannot tell of the damage; None where it could."""
+    return next((rule.reason for rule in RULES if rule.fits(change)), None)
 
 
-def place_of(whole: bytes, mutant: bytes) -> str | None:
-    """Whether the lines that a mutant lacks stood at the end of the file, or right below its first line."""
+def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
+    """The lines that a mutant lacks, and where they stood: at the end of the file, right below its first line, or among the
+    rows of sums whose shares are too small to be missed."""
     before, after = whole.splitlines(), mutant.splitlines()
-    if len(after) >= len(before):
-        return None
-    if before[: len(after)] == after:
-        return END
-    lost = len(before) - len(after)
-    return START if before[:1] + before[1 + lost :] == after or before[lost:] == after else None
+    missing, found = Counter(before) - Counter(after), set[str]()
+    lost = [line for line in missing.elements() if line.strip()]
+    if (few := len(before) - len(after)) <= 0:
+        return lost, found
+    last = len(after) - 1
+    if before[:last] == after[:last] and (last < 0 or before[last].startswith(after[last])):
+        found.add(END)
+        first = before[last] if last >= 0 and before[last] != after[last] else before[last + 1]
+        if not _SHARE.match(first):
+            found.add(TABLES)
+    if before[:1] + before[1 + few :] == after or before[few:] == after:
+        found.add(START)
+    if lost and _are_small(before, lost, list((Counter(after) - Counter(before)).elements())):
+        found.add(SMALL)
+    return lost, found
+
+
+def _are_small(before: Sequence[bytes], lost: Sequence[bytes], new: Sequence[bytes]) -> bool:
+    """Do the rows that are lost have less of the time than the rounding of the largest share leaves open (``doubts.implied_whole``)?
+    What is left of a row, its name aside, has to stand in one that was lost."""
+    shares = [float(found[1]) for line in before if (found := _SHARE.match(line))]
+    gone = [float(found[1]) for line in lost if (found := _SHARE.match(line))]
+    if len(gone) < len(lost) or any(not any(_figures(one) == _figures(two) for two in lost) for one in new):
+        return False
+    return sum(gone) <= 100 * 2 * 0.05 / max(shares) and max(gone) < min(1.0, max(shares))
+
+
+def _figures(line: bytes) -> list[bytes]:
+    return line.split(b"," if line.count(b",") > 8 and b"   " not in line[:20] else None)[:8]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ _REQUESTED = {"alloc": 1, "free_completed": -1, "free": -1}
 """Events that change what tensors hold, and how; "free" is of torch before 2.0."""
 _RESERVED = {"segment_alloc": 1, "segment_free": -1, "segment_map": 1, "segment_unmap": -1}
 _TOTALS = ("total_size", "allocated_size", "active_size", "requested_size")
+_ACTIVE = ("active_allocated", "active_pending_free", "active_awaiting_free")
+_SUMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("total_size", (), "size"),
+    ("allocated_size", ("active_allocated",), "size"),
+    ("active_size", _ACTIVE, "size"),
+    ("requested_size", _ACTIVE, "requested_size"),
+)
+"""Figure of a segment -> the states of the blocks (() for all) whose sizes torch adds up to it -> which size."""
 Json = dict[str, Any]
 
 
@@ -164,12 +173,15 @@ def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
             yield Gap(
                 "memory", "unreadable", f"{lost} of {len(segments)} segments have no {name}, so the sum is not known"
             )
-    whole = [segment for segment in segments if isinstance(segment.get("blocks"), list)]
-    other = sum(segment.get("total_size") != sum(_sizes(segment)) for segment in whole if segment["blocks"])
-    if other:
-        yield Gap(
-            "memory", "ambiguous", f"{other} of {len(segments)} segments are not as large as their blocks together"
-        )
+    whole = [segment for segment in segments if isinstance(segment.get("blocks"), list) and segment["blocks"]]
+    for name, kinds, size in _SUMS:
+        other = sum(_is_other_sum(segment, name, kinds, size) for segment in whole)
+        if other:
+            reason = f"{other} of {len(segments)} segments have another {name} than their blocks together"
+            yield Gap("memory", "ambiguous", reason)
+    if apart := sum(map(_has_holes, whole)):
+        reason = f"{apart} of {len(segments)} segments have blocks that do not follow each other: some are missing"
+        yield Gap("memory", "ambiguous", reason)
     addresses = [one for one in map(_address, segments) if one is not None]
     if twice := len(addresses) - len(set(addresses)):
         yield Gap(
@@ -177,15 +189,38 @@ def _damage(segments: list[Json], traces: list[list[Json]]) -> Iterator[Gap]:
             "ambiguous",
             f"{twice} of {len(segments)} segments begin where another one does, and are counted again",
         )
-    events = [event for trace in traces for event in trace if event.get("action") in {*_REQUESTED, *_RESERVED}]
+    events = [event for trace in traces for event in trace if event.get("action") in (*_REQUESTED, *_RESERVED)]
+    times = [[at for one in trace if (at := _count(one.get("time_us"))) is not None] for trace in traces]
+    if back := sum(two < one for mine in times for one, two in pairwise(mine)):
+        yield Gap(
+            "sample", "ambiguous", f"the times of events go back {back} times: they were moved, or the clock was set"
+        )
     for name in ("time_us", "size"):
         lost = sum(_count(event.get(name)) is None for event in events)
         if lost and (lost < len(events) or name == "size"):
             yield Gap("sample", "unreadable", f"{lost} of {len(events)} events have no {name}")
 
 
-def _sizes(segment: Json) -> list[int]:
-    return [_count(block.get("size")) or 0 for block in _dictionaries(segment["blocks"])]
+def _is_other_sum(segment: Json, name: str, states: tuple[str, ...], size: str) -> bool:
+    """Is what the segment states not the sum over its blocks in these states? False where either is not stated."""
+    stated, blocks = _count(segment.get(name)), _dictionaries(segment["blocks"])
+    mine = [block for block in blocks if not states or block.get("state") in states]
+    if stated is None or not any(size in block for block in blocks):
+        return False
+    return len(blocks) < len(segment["blocks"]) or stated != sum(_count(block.get(size)) or 0 for block in mine)
+
+
+def _has_holes(segment: Json) -> bool:
+    """Does a block not begin where the one before it ends, or the first one where the segment does?"""
+    end, blocks = _count(segment.get("address")), _dictionaries(segment["blocks"])
+    if not any("address" in block for block in blocks):
+        return False  # torch before 2.0 does not state them
+    for block in blocks:
+        begin, size = _count(block.get("address")), _count(block.get("size"))
+        if begin is None or size is None or begin != end:
+            return True
+        end = begin + size
+    return False
 
 
 def _address(segment: Json) -> tuple[int, int] | None:

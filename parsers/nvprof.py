@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
+from perfctl.parsers.nvprof_sums import Sums
 from perfctl.parsers.text.doubts import joined, not_understood, repeated, several
 from perfctl.parsers.text.tool_text import ToolText, head_lines
 from perfctl.records.errors import ReportError, readable
@@ -140,6 +141,11 @@ class Lines:
             yield self._met(row)
         elif row is not None:
             self.unread += 1  # the name at its end may be cut off
+
+    @property
+    def opened(self) -> int:
+        """The line at which the table at hand began."""
+        return self._opened
 
     def diagnostics(self) -> list[Diagnostic]:
         """nvprof's warnings and errors, and what was left out."""
@@ -506,12 +512,14 @@ def parse(path: Path) -> Report:
     summaries: list[Summary] = []
     with readable(path, TOOL):
         sizes = Sizes.of(row for row in Lines(path) if row.kind == TRACE)
-        trace = Trace(sizes)
+        trace, sums = Trace(sizes), Sums(time_ns)
         for row in source:
             if row.kind == TRACE:
                 trace.take(row)
             else:
                 summaries += figures(row, sizes)
+                if row.kind == SUMMARY:
+                    sums.add(source.opened, row.group, row.cells, row.units)
     if not source.tables:
         messages = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
         raise ReportError(path, TOOL, f"it holds no table of nvprof ({messages[:300]})", "Check nvprof's messages")
@@ -538,6 +546,7 @@ def parse(path: Path) -> Report:
                 else ()
             ),
             *not_understood({"tables": source.unknown, "columns": trace.unknown}, "kept as metrics or left out"),
+            *sums.doubts(),
             *joined("the tables of further processes", [*source.processes.values()][1:]),
         ),
     )

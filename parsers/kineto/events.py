@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from array import array
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from perfctl.parsers.operators import Call
 from perfctl.parsers.text.doubts import not_understood, words
 from perfctl.records.report import Diagnostic
 
-_INT64 = 1 << 63
+_INT64, _MOST_DIGITS = 1 << 63, 20
 
 
 def nanoseconds(value: object) -> int | None:
@@ -26,12 +26,19 @@ def nanoseconds(value: object) -> int | None:
     elif type(value) is str:
         whole, _, fraction = value.partition(".")
         try:
-            found = int(whole + fraction) if len(fraction) == 3 else round(Decimal(value) * 1000)
-        except (ValueError, InvalidOperation, OverflowError):
+            found = int(whole + fraction) if len(fraction) == 3 else _thousandfold(Decimal(value))
+        except (ValueError, ArithmeticError):  # those of decimals among them
             return None
     else:
         return None
     return found if -_INT64 <= found < _INT64 else None
+
+
+def _thousandfold(number: Decimal) -> int:
+    """Raises ArithmeticError or ValueError for what is no number, and before an integer of a million digits is made."""
+    if number.adjusted() > _MOST_DIGITS:
+        raise OverflowError
+    return round(number * 1000)
 
 
 def whole(value: object) -> int | None:
@@ -73,6 +80,8 @@ def count(unknown: dict[str, int], kind: object, category: object) -> None:
     """Count a skipped event, unless its category and kind are known."""
     if isinstance(kind, str) and kind not in PHASES:
         name = f"ph {kind}"
+    elif kind is None and category is None:
+        name = "none, and no ph"  # which every event of the Chrome format has
     elif category is None or (isinstance(category, str) and category in NOT_USED):
         return
     else:

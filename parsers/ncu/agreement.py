@@ -96,3 +96,25 @@ def _lacking(
                 shown = labels[min(lost)]
                 what = f"the metric {shown}" if len(lost) == 1 else f"{len(lost)} metrics ({shown}, ...)"
                 yield f"launch {launch} of {names[launch][:60]} lacks {what} that the others have"
+
+
+_OF_KERNEL = ("Process ID", "Kernel Name", "Block Size", "Grid Size", "Device Id", "Invocations")
+_OF_METRIC = ("Section Name", "Metric Name")
+
+
+def of_summary(rows: Sequence[Mapping[str, str]]) -> tuple[Diagnostic, ...]:
+    """The same of a per-kernel summary: a row is a metric of a kernel, and all kernels have the same ones."""
+    found: defaultdict[tuple[str, ...], Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for row in rows:
+        kernel, metric = (tuple(row.get(name, "") for name in names) for names in (_OF_KERNEL, _OF_METRIC))
+        found[kernel][metric] += 1
+    holders = Counter(metric for metrics in found.values() for metric in metrics)
+    usual = {metric for metric, times in holders.items() if len(found) >= _FEWEST and times >= len(found) - 1}
+    wrong = []
+    for kernel, metrics in found.items():
+        lost, twice = sorted(usual - set(metrics)), [metric for metric, times in metrics.items() if times > 1]
+        if lost:
+            wrong.append(f"{kernel[1][:60]} lacks {len(lost)} metrics ({lost[0][1][:80]}, ...) that the others have")
+        if twice:
+            wrong.append(f"{kernel[1][:60]} states {len(twice)} metrics twice in one section")
+    return contradictions(wrong)

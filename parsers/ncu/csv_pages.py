@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfctl.parsers.ncu.advice import percent
+from perfctl.parsers.ncu.agreement import of_summary
 from perfctl.parsers.ncu.facts import PUSH_POP, START_END
 from perfctl.parsers.ncu.launches import Launch, Table
 from perfctl.parsers.ncu.log import Rows, cells, diagnostics, gaps
@@ -218,6 +219,7 @@ def read_wide(text_rows: Iterable[str], header: list[str], table: Table, log: Lo
         launch_id = row[columns["ID"]]
         if keys is None:
             units = [] if launch_id else row
+            log.has_no_units = log.has_no_units or not units
             pairs = ((header[at], units[at] if at < len(units) else "") for at in metrics)
             keys = array("I", [table.key(*pair, None) for pair in pairs])
             if units:
@@ -281,7 +283,7 @@ def summary_report(
         form=form,
         summaries=tuple(figure for row in rows for figure in _figures(row, style, missing)),
         gaps=(*missing, *gaps(log, printed)),
-        diagnostics=(*diagnostics(log), *notes),
+        diagnostics=(*diagnostics(log), *notes, *of_summary(rows)),
     )
 
 

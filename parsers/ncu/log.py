@@ -185,6 +185,8 @@ def gaps(log: Log, form: str = "CSV") -> list[Gap]:
         if kind == "ERROR" and match:
             reason = f"ncu failed to profile this kernel ({count} launches)"
             found.append(Gap("kernel", "not_collected", reason, scope=match[1]))
+    if log.has_no_units:
+        found.append(Gap("counter.unit", "not_available", "a table has no row of units below its header"))
     if log.cut_rows:
         found.append(Gap("counter", "unreadable", f"{log.cut_rows} rows of the {form} are cut off or broken"))
     return found

@@ -5,7 +5,7 @@ while they are iterated, as often as asked."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -143,6 +143,9 @@ def _unread(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
     if found.style is DecimalStyle.UNDECIDED and (ambiguous := len(texts) - clipped - rounded):
         reason = f"{ambiguous} figures may be whole numbers or fractions: print them again with LC_ALL=C"
         yield Gap("summary", "ambiguous", reason)
+    unread = len(texts) - clipped - rounded - sum(text.startswith("0x") for text in texts)
+    if found.style is not DecimalStyle.UNDECIDED and unread > 0:
+        yield Gap("summary", "unreadable", f"{unread} figures are no numbers")
     if clipped:
         reason = f"{clipped} figures are clipped to the width of their column: use '--format csv'"
         yield Gap("summary", "unreadable", reason)
@@ -160,7 +163,17 @@ def find_diagnostics(found: Found) -> Iterator[Diagnostic]:
     tables = [f"{note.report} ({' '.join(note.text.split())[:60]})" for note in found.notes if note.kind == "unknown"]
     yield from not_understood({"tables": tables, "columns": found.unknown})
     yield from newer("nsys", found.version, NEWEST)
-    yield from contradictions(found.contradictions)
+    yield from contradictions([*found.contradictions, *_steps(found.trouble.steps)])
+
+
+def _steps(steps: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Reports are the last steps of nsys ("[7/8] Executing ..."): none of them is left out, from the first to the last."""
+    every = {count for _, count in steps}
+    lost = {number for count in every for number in range(min(step for step, _ in steps), count + 1)} - {
+        one for one, _ in steps
+    }
+    if len(every) == 1 and lost:
+        yield f"nsys took {max(every)} steps, of which {', '.join(map(str, sorted(lost)[:8]))} are not in the file"
 
 
 NEWEST = "2025.1"

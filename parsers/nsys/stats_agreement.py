@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from perfctl.parsers.nsys.stats_columns import COUNTS, NAMES
 from perfctl.parsers.nsys.stats_rows import Cells
+from perfctl.parsers.text.doubts import implied_whole
 from perfctl.parsers.text.numbers import DecimalStyle
 
 _TOTALS = ("Total Time", "Total")
@@ -14,6 +15,8 @@ _ORDER = (("Min", "Med"), ("Med", "Max"), ("Min", "Avg"), ("Avg", "Max"), ("Min"
 _OF_WHOLE_TABLE = 100.0
 _SHARE_DECIMALS = 0.05
 """A share is printed with one decimal."""
+_HALF_SHARE = 0.0501
+"""How far it is from the true one at most."""
 
 
 def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
@@ -23,6 +26,8 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
     for row in read:
         name = f"{report}: {row.text(*NAMES)[:80]}"
         cells = tuple(row.row)
+        if not row.text(*NAMES) and not report.startswith("nvtx"):
+            yield f"{report}: a row has no name"
         if cells in seen:
             yield f"{name}: the row stands twice"
         seen.add(cells)
@@ -32,7 +37,7 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
             shares.append(float(share))
             totals.append(float(total))
     if shares and len(shares) == len(read):
-        yield from _of_table(report, shares, totals)
+        yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))
 
 
 def _of_row(name: str, row: Cells) -> Iterator[str]:
@@ -53,7 +58,8 @@ def _of_row(name: str, row: Cells) -> Iterator[str]:
         yield f"{name}: it was called 0 times"
 
 
-def _of_table(report: str, shares: Sequence[float], totals: Sequence[float]) -> Iterator[str]:
+def _of_table(report: str, shares: Sequence[float], totals: Sequence[float], slack: float) -> Iterator[str]:
+    """``slack``: by how much each total may be off."""
     every, whole = sum(totals), sum(shares)
     if abs(whole - _OF_WHOLE_TABLE) > _SHARE_DECIMALS * (len(shares) + 1):
         yield f"{report}: its shares add up to {whole:.1f} %, not 100 %: rows are missing or stand twice"
@@ -64,6 +70,11 @@ def _of_table(report: str, shares: Sequence[float], totals: Sequence[float]) -> 
     ]  # fmt: skip
     if wrong:
         yield f"{report}: the shares of {len(wrong)} of its {len(shares)} rows are not those of their times"
+        return
+    least, most = implied_whole(zip(shares, totals, strict=True), _HALF_SHARE, slack)
+    if not least <= every + slack * len(totals) or not every - slack * len(totals) <= most:
+        stated = f"{least:,.0f}" if every < least else f"{most:,.0f}"
+        yield f"{report}: its times add up to {every:,.0f}, but its shares are of {stated}: rows are missing or changed"
 
 
 def _of(row: Cells, *labels: str) -> str:

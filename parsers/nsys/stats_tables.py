@@ -66,10 +66,19 @@ class _Table(ABC):
             yield from self._flush()
             self._row = cells
             self.unended = int(not line.endswith("\n"))
-        elif self._row is not None and self._may_go_on and len(self._row[-1]) < _LONGEST_NAME:
+        elif (
+            self._may_go_on and self._row is not None and len(self._row[-1]) < _LONGEST_NAME and not self._was_row(line)
+        ):
             self._row[-1] += "\n" + line.rstrip()
+            self.unended = int(not line.endswith("\n"))
         else:
             self.broken += 1
+
+    def _was_row(self, line: str) -> bool:
+        """Does a line that is no row have half of a row's figures, so that it does not go on with the name above?"""
+        cells = line.split("," if line.count(",") >= len(self._figures) // 2 else None, self._columns)
+        numbers = sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells)
+        return numbers >= max(3, len(self._figures) // 2)
 
     def end(self) -> Iterator[list[str]]:
         """End the table; return its last row unless that is cut off."""
@@ -298,7 +307,7 @@ def has_table(text: str) -> bool:
 
 
 _PROCESSING = re.compile(r"Processing \[(.*)\] with \[(.*)\]\.\.\.\s*")
-_EXECUTING = re.compile(r"\[\d+/\d+\] Executing '([\w:-]+)' stats report\s*")
+_EXECUTING = re.compile(r"\[(?P<step>\d{1,4})/(?P<steps>\d{1,4})\] Executing '(?P<report>[\w:-]+)' stats report\s*")
 _NAMED = re.compile(r" ?\*\* .*\(([a-z0-9_]+)(?::[^)]*)?\):\s*")
 _SKIPPED = re.compile(r"SKIPPED: (.*)")
 _CONTAINS = re.compile(r".* does not contain (.*)")
@@ -310,6 +319,8 @@ _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/"
 _RECORDED = re.compile(r"""(?:Generating|Saving temporary) ["'][^"']+\.qd\w+["']""")
 """Printed once a recording by nsys profile --stats=true, before its tables."""
 _HEADER = re.compile(r"[A-Z][^,\t]{0,60}(?:[,\t][^,\t]{1,60}){2}")
+_ROW = re.compile(r" *\d{1,3}\.\d(?:(?:,\d+(?:\.\d+)?){6},|(?: +\d[\d.,]*){6} )")
+"""The beginning of a row of sums: its share and six figures. Outside of a table it lacks its header."""
 _PIECE_LIMIT = 4000
 
 
@@ -345,6 +356,8 @@ class Trouble:
     """Tables at whose last row the file ends without a line end."""
     announced: list[tuple[int, str]] = field(default_factory=list)
     """(line, report) wherever nsys names a report, whether a table follows or not."""
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """(number of a step, how many there are), where nsys runs a report."""
     recordings: list[int] = field(default_factory=list)
     """Lines at which nsys says that what follows is of another recording."""
 
@@ -373,6 +386,7 @@ class _Scan:
         self._input: str | None = None
 
     def run(self, source: Iterator[str]) -> Iterator[Event]:
+        line = ""
         for number, line in enumerate(source, 1):
             self._line = number
             if self._json is not None or (self._table is None and begins(line)):
@@ -388,6 +402,7 @@ class _Scan:
                 yield from self._end_table()
             yield from self._outside(line)
         yield from self._end_table()
+        self._trouble.unended += line.isspace() and not line.endswith(("\n", "\r"))  # the blanks before a row
         if self._json is not None:
             self._end_json(self._json)
 
@@ -448,6 +463,7 @@ class _Scan:
             yield from self._not_understood(self._before)
         for piece in line.rstrip("\r\n").split("\r"):
             if len(piece) < _PIECE_LIMIT and piece.strip():
+                self._trouble.rows += _ROW.match(piece) is not None
                 yield from self._note(piece)
                 self._before = piece
 
@@ -509,7 +525,10 @@ class _Scan:
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):
                 yield Note("version", None, version[1])
-        elif match := _EXECUTING.fullmatch(piece) or _NAMED.fullmatch(piece):
+        elif match := _EXECUTING.fullmatch(piece):
+            self._trouble.steps.append((int(match["step"]), int(match["steps"])))
+            yield from self._announce(new_name(match["report"]))
+        elif match := _NAMED.fullmatch(piece):
             yield from self._announce(new_name(match[1]))
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])

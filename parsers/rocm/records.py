@@ -71,7 +71,7 @@ def exact(value: object) -> Decimal | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    return number if number.is_finite() and abs(number) <= _LARGEST else None
+    return number if number.is_finite() and -_LARGEST <= number <= _LARGEST else None
 
 
 def plain(number: Decimal) -> int | float:

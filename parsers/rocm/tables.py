@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.parsers.rocm.records import AGAIN
+from perfctl.parsers.text.doubts import repeated
 from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError, readable
 
@@ -66,6 +67,8 @@ def rows_of(path: Path, tool: str) -> Iterator[Cells]:
                         continue
                     reason = f"line {reader.line_num} has {len(row)} of {len(header)} columns: the file is cut off or damaged"
                     raise ReportError(path, tool, reason, AGAIN)
+                if row == header:
+                    raise repeated(path, tool, "the header", reader.line_num)
                 yield Cells(row, at)
             if not whole:  # else a number that was cut short would pass for another one
                 reason = f"line {reader.line_num}, the last, has no end: the file is cut off"

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 from perfctl.records.errors import ReportError
@@ -156,6 +157,17 @@ def contradictions(found: Sequence[str]) -> tuple[Diagnostic, ...]:
 
 def _whole_shown(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text[:300]).split())
+
+
+def implied_whole(parts: Iterable[tuple[float, float]], half: float, slack: float = 0.0) -> tuple[float, float]:
+    """Between which figures the whole lies of which the parts are (share in %, figure). Shares are off by at most ``half``,
+    figures by ``slack``. The lower is above the higher where the shares contradict each other."""
+    least, most = 0.0, inf
+    for share, figure in parts:
+        least = max(least, 100 * (figure - slack) / (share + half))
+        if share > half:
+            most = min(most, 100 * (figure + slack) / (share - half))
+    return least, most
 
 
 _REGULAR, _FEWEST_READINGS = 0.8, 8

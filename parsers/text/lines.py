@@ -35,6 +35,8 @@ class Log:
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
     console_lines: int = 0
     cut_rows: int = 0
+    has_no_units: bool = False
+    """A table lacks the row of units below its header."""
     first_line: str = ""
 
     def add(self, line: str) -> None:

@@ -126,25 +126,44 @@ def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp
         tracemalloc.stop()
 
 
+BLOCKS = [
+    {"address": 0, "size": 512, "requested_size": 500, "state": "active_allocated"},
+    {"address": 512, "size": 512, "requested_size": 0, "state": "inactive"},
+]
+MOVED = [{**block, "address": int(str(block["address"])) + 4096} for block in BLOCKS]
+
+
+def test_an_event_of_a_snapshot_whose_kind_is_a_list_is_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps({"segments": [{"total_size": 1}], "device_traces": [[{"action": [[]]}]]}))
+    assert not list(parse(path).samples)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({}, None),
         ({"total_size": "1024"}, "1 of 2 segments have no total_size, so the sum is not known"),
         ({"allocated_size": -1}, "1 of 2 segments have no allocated_size, so the sum is not known"),
-        ({"total_size": 2048}, "1 of 2 segments are not as large as their blocks together"),
-        ({"address": 4096}, "1 of 2 segments begin where another one does, and are counted again"),
+        ({"total_size": 2048}, "1 of 2 segments have another total_size than their blocks together"),
+        ({"allocated_size": 1024}, "1 of 2 segments have another allocated_size than their blocks together"),
+        ({"active_size": 0}, "1 of 2 segments have another active_size than their blocks together"),
+        ({"requested_size": 512}, "1 of 2 segments have another requested_size than their blocks together"),
+        ({"blocks": BLOCKS[::-1]}, "1 of 2 segments have blocks that do not follow each other: some are missing"),
+        ({"address": 4096, "blocks": MOVED}, "1 of 2 segments begin where another one does, and are counted again"),
     ],
 )  # fmt: skip
 def test_a_memory_snapshot_is_compared_with_itself(
     change: dict[str, object], reason: str | None, tmp_path: Path
 ) -> None:
     segment = {"device": 0, "address": 0, "total_size": 1024, "allocated_size": 512, "requested_size": 500, "active_size": 512,
-               "blocks": [{"size": 512, "state": "active_allocated"}, {"size": 512, "state": "inactive"}]}  # fmt: skip
+               "blocks": BLOCKS}  # fmt: skip
     path = tmp_path / "snapshot.json"
     event = {"action": "alloc", "size": 512, "time_us": 1_700_000_000_000_000}
     path.write_text(
-        json.dumps({"segments": [{**segment, "address": 4096}, segment | change], "device_traces": [[event]]})
+        json.dumps(
+            {"segments": [{**segment, "address": 4096, "blocks": MOVED}, segment | change], "device_traces": [[event]]}
+        )
     )
     doubts = [gap.reason for gap in parse(path).gaps if gap.state in ("unreadable", "ambiguous")]
     assert doubts[:1] == ([] if reason is None else [reason])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
+from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from tests.parsers import kineto_trace as trace
 from tests.parsers.ncu_csv_writer import METRIC, line
@@ -89,6 +90,7 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
     [
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0"], ""),
         (["a(),3,300,150,75.0", "b(),4,100,25,25.0"], "a(): 3 calls of 150.0 ns each, but 300.0 ns in all"),
+        (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], ""),
         (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"], "b(): the row stands 2 times"),
     ],
@@ -98,6 +100,13 @@ def test_sums_of_rocprof_agree(tmp_path: Path, rows: list[str], said: str) -> No
     path.write_text(SUMS + "".join(f"{row}\n" for row in rows))
     found = warnings(parsers.parse(path))
     assert said in found if said else found == ""
+
+
+def test_a_header_that_stands_again_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "results.stats.csv"
+    path.write_text(SUMS + SUMS + "a(),2,300,150,100.0\n")
+    with pytest.raises(ReportError, match="the header appears twice"):
+        parsers.parse(path)
 
 
 V3 = "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Kernel_Id,Kernel_Name,Counter_Name,Counter_Value\n"
@@ -127,12 +136,28 @@ DLProf Version,v1.8.0
 Summary Report
 Wall Clock Time (ns),100
 GPU Utilization %,1.0
+Tensor Core Kernel Duration %,10.0
+Non-Tensor Core Kernel Duration %,30.0
+Memory Duration %,20.0
+Dataloader Duration %,5.0
+IO Duration %,5.0
+CPU Duration %,20.0
+Other Duration %,10.0
 
 Iterations
 Total Iterations,9
 Aggregated Iterations,3
 Start Iteration,2
 Stop Iteration,4
+Average Iteration Time (ns),33.3
+Iteration Time Standard Deviation,1.0
+
+All Ops
+,GPU Time (ns),CPU Time (ns),# Ops
+All ops,60,600,6
+Ops using TC,10,100,1
+Ops eligible for TC but not using,20,200,2
+All other ops,30,300,3
 
 All Kernels
 ,GPU Time (ns),CPU Time (ns),# Kernels
@@ -147,7 +172,23 @@ All other kernels,30,300,3
     ("old", "new", "said"),
     [
         ("", "", ""),
+        ("Time (ns),100", "Time (ns),200", "3 iterations of 33.3 ns each, but 200 ns in all"),
+        ("Name(s),A GPU", "Name(s),A GPU, A GPU", "1 GPUs, but 2 names of GPUs"),
+        ("IO Duration %,5.0", "IO Duration %,5.0x", "the line 'io duration %' states no number"),
+        ("Other Duration %", "Othez Duration %", "the line 'other duration %' is missing"),
+        (SUMMARY[SUMMARY.index("All Ops") :], "", "the line 'all ops' is missing, and 1 more"),
+        (
+            "Ops using TC,10,100,1\nOps eligible for TC but not using,20,200,2\nAll other ops,30,300,3\n",
+            "",
+            "'ops using tc' is missing, and 2 more",
+        ),
         ("Memory,20", "Memory,26", f"All kernels: GPU Time (ns) is 60, its parts add up to {10 + 26 + 30}"),
+        ("Memory,20,200", "Memory,20,2x00", "All kernels: CPU Time (ns) is no number in every line"),
+        (
+            SUMMARY[SUMMARY.index("Summary Report") : SUMMARY.index("Ops using TC")],
+            "",
+            "the line 'wall clock time (ns)' is missing",
+        ),
         ("Memory,20,200,2\n", "", "its parts add up to"),
         ("Stop Iteration,4", "Stop Iteration,5", "3 aggregated iterations, but from 2 to 5"),
         ("Total Iterations,9", "Total Iterations,9\nTotal Iterations,9", "the line 'total iterations' stands 2 times"),
@@ -168,6 +209,35 @@ def test_totals_of_dlprof_are_multiples_of_their_means(tmp_path: Path) -> None:
     assert warnings(parsers.parse(path)) == ""
     path.write_text(f"{head}conv,1,3,9900,3000.0,1\n")
     assert "9,900 in all, which is no multiple of the mean 3,000.0" in warnings(parsers.parse(path))
+    path.write_text(f"{head}conv,1,3,1e400,3000.0,1\n")
+    assert "inf in all, which is no multiple of the mean 3,000.0" in warnings(parsers.parse(path))
+
+
+def test_ops_of_dlprof_are_numbered_by_their_type(tmp_path: Path) -> None:
+    head = "All Iterations\nOp ID,Op Name,Direction,Op Type,No. Calls,Total CPU Time (ns),Avg. CPU Time (ns),Total GPU Time (ns)\n"
+    rows = [
+        f'"CONV2D_{number}",a,{way},"conv2d",1,{number},{number}.0,1\n'
+        for number in (1, 2, 3)
+        for way in ("fprop", "bprop")
+    ]
+    path = tmp_path / "dlprof_detailed.csv"
+    path.write_text(head + "".join(rows))
+    assert warnings(parsers.parse(path)) == ""
+    path.write_text(head + "".join(rows[:2] + rows[4:]))
+    assert "ops of the type CONV2D with the numbers 2 is missing" in warnings(parsers.parse(path))
+
+
+def test_kernels_of_tensor_cores_and_others_are_all_kernels(tmp_path: Path) -> None:
+    times, counts = (
+        "Total GPU Time (ns),TC GPU Time (ns),Non-TC GPU Time (ns)",
+        "Total Kernel Count,TC Kernel Count,Non-TC Kernel Count",
+    )
+    head = f"Tensor Core Report\nOp ID,Op Name,Direction,Op Type,Uses TC,{times},TC Utilization (%),{counts}\n"
+    path = tmp_path / "dlprof_tensor_core.csv"
+    path.write_text(f'{head}"CONV2D_1",a,fprop,conv2d,yes,50,30,20,60.0,3,1,2\n')
+    assert warnings(parsers.parse(path)) == ""
+    path.write_text(f'{head}"CONV2D_1",a,fprop,conv2d,yes,50,30,20,60.0,4,1,2\n')
+    assert "total kernel count is 4" in warnings(parsers.parse(path))
 
 
 def operations(*numbers: int, **more: object) -> list[trace.Event]:

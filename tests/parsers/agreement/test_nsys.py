@@ -48,6 +48,7 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
         (changed(SHARE, "15.0"), "shares add up to 40.0 %, not 100 %"),
         (ROWS[:1], "shares add up to 75.0 %"),
         ([*ROWS, ROWS[1]], "relu: the row stands twice"),
+        ([[*ROWS[0][:-1], ""], ROWS[1]], "a row has no name"),
         ([["25.0", *ROWS[0][1:]], ["75.0", *ROWS[1][1:]]], "the shares of 2 of its 2 rows"),
     ],
 )
@@ -55,6 +56,67 @@ def test_a_figure_of_a_table_that_does_not_fit_the_others_is_said(
     tmp_path: Path, rows: list[list[str]], said: str
 ) -> None:
     assert said in stats(tmp_path, rows)
+
+
+def of_time(share: float, nanoseconds: int, name: str) -> list[str]:
+    """A row of one call."""
+    return [
+        f"{share:.1f}",
+        *[str(nanoseconds), "1", f"{nanoseconds}.0", f"{nanoseconds}.0"],
+        *[str(nanoseconds)] * 2,
+        "0.0",
+        name,
+    ]
+
+
+def test_a_row_too_small_for_the_sum_of_shares_is_missed_in_the_whole_that_a_large_share_is_of(tmp_path: Path) -> None:
+    """900,000 ns are 90.0 %, so all rows together are 999,444 to 1,000,556 ns; 99 of 1,000 ns make 999,000."""
+    rows = [of_time(90.0, 900_000, "gemm"), *(of_time(0.1, 1000, f"k{at}") for at in range(100))]
+    assert stats(tmp_path, rows) == ""
+    assert "its times add up to 999,000, but its shares are of 999,44" in stats(tmp_path, rows[:-1])
+    assert stats(tmp_path, [*rows[:-1], of_time(0.1, 600, "k")]) == "", "400 ns less are within the rounding of 90.0 %"
+
+
+def test_figures_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
+    report = read(tmp_path, processing("cuda_gpu_kern_sum") + csv_table(SUM, changed(MEDIAN, "1e400150")))
+    assert "1 figures are no numbers" in str(gap(report, "summary"))
+
+
+def test_a_row_of_ranges_that_lost_a_cell_does_not_vanish_in_the_name_above_it(tmp_path: Path) -> None:
+    """Names of ranges may have several lines."""
+    text = processing("nvtx_sum") + csv_table(SUM, [[*ROWS[0][:-1], "two\nlines"], ROWS[1]])
+    report = read(tmp_path, text)
+    assert [one.name for one in report.operations] == ["two\nlines", "relu"]
+    for damaged in (text.replace("25.0,100,4,", "25.0,100,"), text.replace("25.0,100,4,25.0", "25.0,100,4,x25.0")):
+        report = read(tmp_path, damaged)
+        assert [one.name for one in report.operations] == ["two\nlines"]
+        assert "1 rows of the tables are cut off or broken" in str(gap(report, "operation"))
+
+
+def test_a_file_that_ends_within_the_blanks_before_a_row_is_cut(tmp_path: Path) -> None:
+    text = processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    assert "no line end" not in str(read(tmp_path, text).gaps)
+    assert "the last line has no line end" in str(read(tmp_path, text + "   ").gaps)
+
+
+def test_rows_whose_header_is_lost_are_counted(tmp_path: Path) -> None:
+    table = csv_table(SUM, ROWS)
+    rows = "".join(line for line in table.splitlines(keepends=True) if not line.startswith("Time"))
+    report = read(tmp_path, processing("cuda_gpu_kern_sum") + table + processing("cuda_api_sum") + rows)
+    assert "2 rows of the tables are cut off or broken" in str(gap(report, "operation"))
+
+
+def test_steps_of_nsys_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
+    table = csv_table(SUM, ROWS)
+    steps = [
+        f"[{step}/5] Executing '{name}' stats report\n" for step, name in ((3, "cuda_gpu_kern_sum"), (4, "nvtx_sum"))
+    ]
+    last = "[5/5] Executing 'osrt_sum' stats report\n"
+    assert contradiction(read(tmp_path, steps[0] + table + steps[1] + last)) == ""
+    assert "nsys took 5 steps, of which 5 are not in the file" in contradiction(
+        read(tmp_path, steps[0] + table + steps[1])
+    )
+    assert "nsys took 5 steps, of which 4 are not in the file" in contradiction(read(tmp_path, steps[0] + table + last))
 
 
 def export(folder: Path) -> Path:

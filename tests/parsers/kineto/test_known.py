@@ -11,7 +11,8 @@ from perfctl.records.report import Diagnostic
 @pytest.mark.parametrize(
     ("kind", "category", "counted"),
     [
-        ("X", None, {}), ("X", "overhead", {}), ("s", "ac2g", {}), ("M", None, {}), (None, None, {}), (5, None, {}),
+        ("X", None, {}), ("X", "overhead", {}), ("s", "ac2g", {}), ("M", None, {}),
+        (None, None, {"none, and no ph": 1}), (5, None, {}),
         ("X", "gpu_dma", {"gpu_dma": 1}), (None, "gpu_dma", {"gpu_dma": 1}), (5, "gpu_dma", {"gpu_dma": 1}),
         ("Z", None, {"ph Z": 1}), ("Z", "overhead", {"ph Z": 1}), ("XB", "gpu_dma", {"ph XB": 1}),
         ("X", ["kernel"], {"['kernel']": 1}), ("X", 7, {"7": 1}), ("X", "", {"": 1}),

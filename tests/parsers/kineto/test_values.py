@@ -18,6 +18,7 @@ LAST = 2**63 - 1
         ("9223372036854775.807", LAST), ("9223372036854775.808", None),
         ("-9223372036854775.808", -LAST - 1), ("-9223372036854775.809", None),
         (1.5, None), (True, None), (None, None), ("", None), ("soon", None), ("nan", None), ("inf", None), ([1], None),
+        ("169581e4005579936493", None), ("1e999999", None), ("-1e999999", None),
     ],
 )  # fmt: skip
 def test_microseconds_become_nanoseconds_to_the_last_digit(microseconds: object, expected: int | None) -> None:

@@ -34,6 +34,18 @@ def figures(metric: str, unit: str | None, *values: float) -> list[Summary]:
     return [Summary(f"{metric}, {word} {about}", value, unit) for word, value in zip(words, values, strict=True)]
 
 
+def test_kernels_of_a_summary_have_the_same_metrics_each_once(tmp_path: Path) -> None:
+    metrics = ("size.sum", "load.sum")
+    rows = [row(metric, "byte", "1", "3", "2").replace("k(int)", kernel) for kernel in "abc" for metric in metrics]
+
+    def said(*lines: str) -> str:
+        return " ".join(one.text for one in read(tmp_path, line(*HEADER), *lines).diagnostics)
+
+    assert "contradict" not in said(*rows)
+    assert "a lacks 1 metrics (size.sum, ...)" in said(*rows[1:])
+    assert "a states 1 metrics twice" in said(rows[0], *rows)
+
+
 def test_a_summary_has_all_three_figures_and_the_number_of_launches() -> None:
     assert is_summary(HEADER)
     assert is_summary(NEEDED)

@@ -36,6 +36,8 @@ def test_the_row_of_units_is_the_first_without_an_id_and_may_be_missing(tmp_path
     assert report.form == "ncu CSV, wide, 6 columns"
     bare = read(tmp_path, line(*HEADER), row(0), row(1, 9, 5))
     assert [(one.value, one.unit) for one in bare.counters] == [(8, None), (3, None), (9, None), (5, None)]
+    assert "no row of units" in " ".join(one.reason or "" for one in bare.gaps if one.quantity == "counter.unit")
+    assert not [one for one in report.gaps if one.quantity == "counter.unit"]
     short = read(tmp_path, line(*HEADER), line(*UNITS[:5]), row(0))
     assert [(one.value, one.unit) for one in short.counters] == [(8, "register/thread"), (3, None)]
 

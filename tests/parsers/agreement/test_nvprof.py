@@ -1,0 +1,49 @@
+"""What nvprof's tables of sums say twice: time = calls x average, least <= average <= largest, shares of the times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfctl import parsers
+
+HEADER = "Time(%),Time,Calls,Avg,Min,Max,Name\n"
+ADD = "75.00%,3.0000ms,2,1.5000ms,1.0000ms,2.0000ms,add(float*)"
+COPY = "25.00%,1.0000ms,1,1.0000ms,1.0000ms,1.0000ms,[CUDA memcpy DtoH]"
+
+
+def said(folder: Path, *rows: str) -> str:
+    path = folder / "nvprof.csv"
+    path.write_text(HEADER + "".join(f"{row}\n" for row in rows))
+    return " ".join(one.text for one in parsers.parse(path).diagnostics if "contradict" in one.text)
+
+
+def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
+    assert said(tmp_path, ADD, COPY) == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ((ADD.replace("ms,2,", "ms,3,"), COPY), "add(float*): 3 calls of 1.5000ms each, but 3.0000ms in all"),
+        ((ADD.replace("3.0000ms", "3.1000ms"), COPY), "2 calls of 1.5000ms each, but 3.1000ms in all"),
+        ((ADD.replace("1.0000ms", "1.6000ms"), COPY), "Min 1.6000ms is more than Avg 1.5000ms"),
+        ((ADD.replace("2.0000ms", "1.4000ms"), COPY), "Avg 1.5000ms is more than Max 1.4000ms"),
+        ((ADD.replace("1.5000ms", "1e40ms"), COPY), "add(float*): Avg states no number"),
+        ((ADD.replace(",2,", ",2-,"), COPY), "add(float*): Calls states no number"),
+        ((ADD,), "its shares add up to 75 %, not 100 %: rows are missing"),
+        ((ADD.replace("75.00", "74.00"), COPY.replace("25.00", "26.00")), "its shares are not those of its times"),
+    ],
+)
+def test_a_figure_that_does_not_fit_the_others_is_said(tmp_path: Path, rows: tuple[str, ...], text: str) -> None:
+    assert text in said(tmp_path, *rows)
+
+
+def test_five_printed_digits_are_no_contradiction(tmp_path: Path) -> None:
+    """94 calls of 2.7087 us make 254.6178 us, of which 254.62 us is printed; an average of 2.7087 is off by up to 94 x 0.05 ns."""
+    time, calls = 254_617.8, 94
+    row = f"100.00%,{time / 1e3:.2f}us,{calls},{time / calls / 1e3:.4f}us,610ns,69.471us,cuDeviceGetAttribute"
+    assert said(tmp_path, row) == ""
+    other = row.replace(f"{time / calls / 1e3:.4f}us", f"{1.001 * time / calls / 1e3:.4f}us")
+    assert "94 calls of" in said(tmp_path, other)
