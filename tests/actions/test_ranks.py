@@ -13,7 +13,7 @@ from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.ingest import ingest
 from perfctl.orchestrator.actions.ingest.ranks import ranks_in_names
 from perfctl.orchestrator.analyse.usage.ranks import jobs
-from perfctl.orchestrator.report.page.several import ranks_table
+from perfctl.orchestrator.report.studies.ranks import ranks_table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
 from tests.parsers.kineto_trace import event, kernel

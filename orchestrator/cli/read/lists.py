@@ -89,13 +89,20 @@ def ledger(
     from perfctl.orchestrator.actions import ledger as actions
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
+    from perfctl.orchestrator.report.studies import ranks
 
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
     asked = partial(actions.ledger, store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     if as_json:
         console.as_json(
-            asked(made=lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)}),
+            asked(
+                made=lambda some: {
+                    "rows": list(export.ledger_rows(some)),
+                    "sweep": export.sweep_verdicts(some),
+                    "jobs": ranks.for_json(run for found in some for run in found.study.runs),
+                }
+            ),
             "ledger",
         )
         return
