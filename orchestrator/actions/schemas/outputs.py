@@ -134,7 +134,8 @@ def _job() -> Schema:
     return closed({
         "world_size": maybe(WHOLE, "not stated"),
         "ranks": array(closed({
-            "run": WHOLE, **rank, "overlap": maybe(said(NUMBER, "share of the collectives' time that compute kernels cover"), "no collectives"),
+            "run": WHOLE, **rank,
+            "overlap": maybe(said(NUMBER, "share of the collectives' time that compute kernels cover"), "no collectives"),
             "clock_error_ns": maybe(said(NUMBER, "of offset_ns"), "fewer than 3 collectives align the clock"),
         }), "Times in ns."),
         "layers": array(record(LayerTalk), "Exposed communication by collective and layer, the most first."),

@@ -237,8 +237,8 @@ def _straggler(talk: JobTalk) -> Iterator[str]:
         )
     yield (
         f"Rank {rank} is a straggler: it starts {times} of {of} collectives last, {time(cost)} (± {time(error)} by the "
-        f"clocks) after the next rank in sum, {percent(cost / span)} of the time{where}. The others wait {time(sum(one.waiting_ns for one in mine))} "
-        f"for it, added up. {cause}."
+        f"clocks) after the next rank in sum, {percent(cost / span)} of the time{where}. The others wait "
+        f"{time(sum(one.waiting_ns for one in mine))} for it, added up. {cause}."
     )
 
 
