@@ -151,7 +151,7 @@ def late(delays: Sequence[Sequence[float]], noise: Sequence[float] = ()) -> JobT
     runs = []
     for rank in range(len(delays[0])):
         sent = [
-            talk(10 * at + row[rank] + (moved := noise[at] * (rank == 1)), 8 - row[rank], ranks=len(row))
+            talk(10 * at + row[rank] + noise[at] * (rank == 1), 8 - row[rank], ranks=len(row))
             for at, row in enumerate(delays)
         ]
         runs.append(on_rank(rank, [work(0, 0.1)], sent, world=len(delays[0])))
