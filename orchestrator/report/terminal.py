@@ -20,7 +20,8 @@ from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table, source_table
-from perfctl.orchestrator.report.page.several import ranks_tables
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Table as View
 from perfctl.orchestrator.report.text_tables import add_rows
 from perfctl.orchestrator.report.text_tables import grid as _grid
@@ -53,7 +54,9 @@ _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
 _OF_RANGES = {"domain", "host mean", "host longest"}
 _OF_PHASES = {"kernel time"}
-_OF_RANKS = {"span", "hidden", "±"}
+_OF_RANKS = {"span", "hidden", "±", "most exposed", "with the most"}
+_NOT_PRINTED = {"Collectives of all ranks"}
+"""Tables that are too wide."""
 NAME_WIDTH = 24
 """Columns for the name of a layer, which continues beside its other batch sizes."""
 
@@ -161,8 +164,12 @@ def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[Rendera
 
 
 def ranks(runs: Iterable[Run]) -> list[RenderableType]:
-    """A table for each job of several ranks; it stands below all ledgers that are shown whole."""
-    return [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(runs)]
+    """Tables and findings of each job of several ranks; they stand below all ledgers that are shown whole."""
+    out: list[RenderableType] = []
+    for talk in talks(runs):
+        out += [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(talk) if view.caption not in _NOT_PRINTED]
+        out += _numbered(rank_findings(talk))
+    return out
 
 
 def _served(found: Analysis) -> list[RenderableType]:
@@ -223,6 +230,8 @@ def ledgers_document(analyses: Sequence[Analysis], *, whole: bool = True) -> lis
         out += ledger_document(found)
         views = (usage.phases_table(found.study.runs), variants_table(found), times_table(found)) if whole else ()
         out += [of_view(view) for view in views if view is not None]
+    for talk in talks(run for found in analyses for run in found.study.runs) if whole else ():
+        out += [Part("Ranks", tuple(item.text for item in rank_findings(talk))), *map(of_view, ranks_tables(talk))]
     return out
 
 
@@ -278,6 +287,12 @@ def _findings(found: Analysis) -> list[RenderableType]:
     said = findings(found)
     if not said:
         return [_text("Nothing stands out.")]
+    return _numbered(said)
+
+
+def _numbered(said: Sequence[Finding]) -> list[RenderableType]:
+    if not said:
+        return []
     numbers = count(1)
     rows = [("!" if item.warning else str(next(numbers)), item.text) for item in said]
     return [add_rows(_grid(("", "right"), ("", "left"), heads=False), rows)]

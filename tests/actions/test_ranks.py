@@ -12,8 +12,9 @@ import pytest
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest.ingest import ingest
 from perfctl.orchestrator.actions.ingest.ranks import ranks_in_names
+from perfctl.orchestrator.analyse.usage.exchange import job_talk
 from perfctl.orchestrator.analyse.usage.ranks import jobs
-from perfctl.orchestrator.report.page.several import ranks_table
+from perfctl.orchestrator.report.studies.ranks import ranks_table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
 from tests.parsers.kineto_trace import event, kernel
@@ -25,6 +26,9 @@ HTA_COMPUTE = (1034, 1246, 1068, 1240, 1126, 1041, 1051, 1059)
 HTA_SPAN = (13009, 18749, 11350, 18853, 16589, 16392, 11410, 10967)
 HTA_OVERLAP = (4.50, 2.47, 7.88, 3.31, 0.56, 0.64, 7.56, 9.51)
 """get_comm_comp_overlap, percent."""
+HTA_NON_COMPUTE = (5556, 11075, 3236, 9468, 6576, 6230, 3308, 1600)
+HTA_COMMUNICATION = (5798, 11336, 3492, 9774, 6587, 6251, 3558, 1746)
+"""merge_kernel_intervals of its communication kernels, us."""
 HTA_ALONE = {"COMMUNICATION": 46880 + 10, "COMPUTATION": 7213, "overlapping": 1652}
 """get_gpu_kernel_breakdown over all ranks, us: each without the others; 10 us of communication overlap with memory."""
 TRACELENS = {
@@ -102,6 +106,12 @@ def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(reports: 
         (HTA_SPAN, [one.span_ns for one in ranks]),
     ):  # fmt: skip
         assert [ns / 1000 for ns in got] == pytest.approx(wanted, rel=0.01)
+    non_compute = [one.span_ns - one.idle_ns - one.compute_ns for one in ranks]
+    assert [ns / 1000 for ns in non_compute] == pytest.approx(HTA_NON_COMPUTE, rel=0.01)
+    theirs = [us * (1 - overlap / 100) for us, overlap in zip(HTA_COMMUNICATION, HTA_OVERLAP, strict=True)]
+    assert [one.exposed_ns / 1000 for one in ranks] == pytest.approx(theirs, rel=0.01)
+    (step,) = job_talk(job).steps  # all collectives of these traces are in their one step
+    assert [ns / 1000 for ns in step.exposed_ns] == pytest.approx(theirs, rel=0.01)
     assert [100 * (one.overlap or 0) for one in ranks] == pytest.approx(HTA_OVERLAP, abs=0.006)  # it prints two digits
     exposed, talking = sum(one.exposed_ns for one in ranks), sum(one.communication_ns for one in ranks)
     compute = sum(one.compute_ns for one in ranks)

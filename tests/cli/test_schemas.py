@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
 from perfctl.orchestrator.actions.schemas.outputs import schema_of
+from perfctl.orchestrator.report.studies.ranks import for_json
+from perfctl.records.report import Collective, Kernel
+from tests.analyse.synthetic import foreign_run
 
 Perfctl = Callable[..., Any]
 READ = {
@@ -74,6 +78,18 @@ def test_a_run_with_kernels_and_counters_holds_to_the_schemas(perfctl: Perfctl) 
     assert len(shown["kernels"]) == 6
     assert wrong("show", shown) == []
     assert wrong("runs", perfctl("runs", "--json").json) == []
+
+
+def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
+    talks = [Collective("allreduce", "0", 2, 1000, "Float", 100 * at, 50, 50) for at in range(4)]
+    talks.append(Collective("send", None, 2, None, None, 900, 50, 50))
+    kernels = [Kernel(at, "nccl", start_ns=one.start_ns, duration_ns=50, step=1) for at, one in enumerate(talks)]
+    runs = [foreign_run(rank + 1, kernels=kernels, collectives=talks, rank=rank, world_size=2) for rank in (0, 1)]
+    jobs = for_json(replace(run, artifact=f"job/{run.id}.json") for run in runs)
+    assert jobs[0]["bubbles"]
+    value = {"schema": name_of("ledger"), "rows": [], "sweep": [], "jobs": json.loads(json.dumps(jobs))}
+    assert not wrong("ledger", value)
+    assert wrong("ledger", value | {"jobs": [jobs[0] | {"surprise": 1}]})
 
 
 @pytest.mark.parametrize("output", VERSIONS)

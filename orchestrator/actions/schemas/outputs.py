@@ -121,6 +121,30 @@ def _ledger() -> Schema:
     return closed({
         "rows": array(_ledger_row(), "One object a layer, direction and batch size; then what no layer explains."),
         "sweep": array(closed({**about, **fields_of(Verdict)}), "Verdicts about a sweep as a whole."),
+        "jobs": array(_job(), "One object a job of several ranks that came in together."),
+    })  # fmt: skip
+
+
+def _job() -> Schema:
+    from perfctl.orchestrator.analyse.usage.exchange import Bubble, Exchange, JobTalk, Late, LayerTalk, StepTalk
+    from perfctl.orchestrator.analyse.usage.ranks import RankUse
+
+    rank = {name: schema for name, schema in fields_of(RankUse).items() if name != "run"}
+    told = fields_of(JobTalk)
+    return closed({
+        "world_size": maybe(WHOLE, "not stated"),
+        "ranks": array(closed({
+            "run": WHOLE, **rank,
+            "overlap": maybe(said(NUMBER, "share of the collectives' time that compute kernels cover"), "no collectives"),
+            "clock_error_ns": maybe(said(NUMBER, "of offset_ns"), "fewer than 3 collectives align the clock"),
+        }), "Times in ns."),
+        "layers": array(record(LayerTalk), "Exposed communication by collective and layer, the most first."),
+        "steps": array(record(StepTalk, imbalance=maybe(said(NUMBER, "most compute over mean compute of the ranks"), "no compute"))),
+        "late": array(record(Late), "What ranks cost by coming last."),
+        "bubbles": array(record(Bubble), "Of a pipeline; empty where no rank sends to one other rank."),
+        "collectives": array(record(Exchange), "Those that all ranks have, one for one."),
+        **{name: told[name] for name in ("link", "link_peak", "link_reason")},
+        "findings": array(TEXT, "What stands out, and what to do."),
     })  # fmt: skip
 
 

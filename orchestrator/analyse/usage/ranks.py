@@ -117,44 +117,45 @@ def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -
     Kernels of other collectives do not cover it.
     """
     found = list(collectives)
-    of_kernel, devices, compute = _sorted_out(found, kernels)
+    of_kernel, compute = sorted_out(found, kernels)
     covering = {device: _Covered(joined(pairs)) for device, pairs in compute.items()}
-    for place in of_kernel:
+    for place, kernel in of_kernel.items():
         one = found[place]
         start, lasted = one.start_ns or 0, one.duration_ns or 0
-        covered = covering.get(devices[place])
+        covered = covering.get(kernel.device_index)
         hidden = 0 if covered is None else covered.before(start + lasted) - covered.before(start)
         found[place] = one._replace(exposed_ns=lasted - hidden)
     return found
 
 
-def _sorted_out(
+def sorted_out(
     collectives: Sequence[Collective], kernels: Iterable[Kernel]
-) -> tuple[list[int], dict[int, int | None], dict[int | None, Pairs]]:
-    """(collectives with a kernel, their GPUs, intervals of all other kernels by GPU)."""
+) -> tuple[dict[int, Kernel], dict[int | None, Pairs]]:
+    """(place of a collective -> its kernel, ascending; intervals of all other kernels by GPU)."""
     waiting: dict[tuple[int, float], list[int]] = defaultdict(list)
     for place, one in enumerate(collectives):
         if one.start_ns is not None and one.duration_ns is not None:
             waiting[one.start_ns, one.duration_ns].append(place)
-    devices: dict[int, int | None] = {}
+    found: dict[int, Kernel] = {}
     compute: dict[int | None, Pairs] = defaultdict(list)
     for kernel in kernels:
         if kernel.start_ns is None or kernel.duration_ns is None:
             continue
         mine = waiting.get((kernel.start_ns, kernel.duration_ns))
         if mine:
-            devices[mine.pop(0)] = kernel.device_index
+            found[mine.pop(0)] = kernel
         else:
             compute[kernel.device_index].append((kernel.start_ns, kernel.start_ns + round(kernel.duration_ns)))
-    return sorted(devices), devices, compute
+    return dict(sorted(found.items())), compute
 
 
 def activity(kernels: Iterable[Kernel], copies: Iterable[Copy], collectives: Iterable[Collective]) -> Activity:
     """Of all GPUs of a report together, which for a rank is one."""
     talks = list(collectives)
-    _, devices, compute = _sorted_out(talks, kernels)
-    talking = [(one.start_ns or 0, (one.start_ns or 0) + (one.duration_ns or 0))
-               for place, one in enumerate(talks) if place in devices]  # fmt: skip
+    of_kernel, compute = sorted_out(talks, kernels)
+    talking = [
+        (one.start_ns or 0, (one.start_ns or 0) + (one.duration_ns or 0)) for one in map(talks.__getitem__, of_kernel)
+    ]
     moved = [(one.start_ns, one.start_ns + one.duration_ns) for one in copies
              if one.start_ns is not None and one.duration_ns is not None]  # fmt: skip
     return Activity(joined(pair for pairs in compute.values() for pair in pairs), joined(talking), joined(moved))
@@ -177,9 +178,9 @@ def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
 
 def _job(runs: Sequence[Run]) -> Job:
     matched = match([_on_clock(run) for run in runs])
-    offsets = [_offset([one[0][1] - one[place][1] for one in matched]) for place in range(len(runs))]
+    offsets = [_offset([_end(one[0]) - _end(one[place]) for one in matched]) for place in range(len(runs))]
     starts = [
-        [one[place][0] + (offset or 0) for one in matched] for place, (offset, _) in enumerate(offsets)
+        [(one[place].start_ns or 0) + (offset or 0) for one in matched] for place, (offset, _) in enumerate(offsets)
     ]  # a rank a row, on the clock of the first
     latest = [max(column) for column in zip(*starts, strict=True)]
     uses = []
@@ -194,12 +195,17 @@ def _job(runs: Sequence[Run]) -> Job:
     return Job(tuple(uses), runs[0].report.world_size)
 
 
+def since(run: Run) -> int:
+    """When the clock of its report began, ns since 1970; 0 where the report does not state it."""
+    base = run.report.environment.get("clock_base_ns", "")
+    return int(base) if base.isdecimal() else 0
+
+
 def _on_clock(run: Run) -> list[Collective]:
     """Its collectives, with times since 1970 where the report states when its clock began."""
-    base = run.report.environment.get("clock_base_ns", "")
-    since = int(base) if base.isdecimal() else 0
+    began = since(run)
     return [
-        one._replace(start_ns=None if one.start_ns is None else one.start_ns + since) for one in run.report.collectives
+        one._replace(start_ns=None if one.start_ns is None else one.start_ns + began) for one in run.report.collectives
     ]
 
 
@@ -211,23 +217,31 @@ def _offset(differences: Sequence[int]) -> tuple[int | None, int | None]:
     return round(middle), round(median(abs(one - middle) for one in differences))
 
 
-def match(ranks: Sequence[Iterable[Collective]]) -> list[tuple[tuple[int, int], ...]]:
-    """(start, end) on each rank of every collective that all of them took part in, in order of the first rank's start.
+def match(ranks: Sequence[Iterable[Collective]]) -> list[tuple[Collective, ...]]:
+    """Every collective that all ranks took part in, one of each rank, in order of the first rank's start.
 
     The n-th of a name and group on one rank is the n-th on each other. Names and groups that do not occur equally often
     everywhere, groups of fewer ranks, and kinds that may end at different times are left out.
     """
-    by_key: list[dict[tuple[str, str | None], list[tuple[int, int]]]] = []
+    by_key: list[dict[tuple[str, str | None], list[Collective]]] = []
     for collectives in ranks:
-        mine: dict[tuple[str, str | None], list[tuple[int, int]]] = defaultdict(list)
+        mine: dict[tuple[str, str | None], list[Collective]] = defaultdict(list)
         for one in collectives:
             whole = one.group_size is None or one.group_size >= len(ranks)
             kind = one.name.lower().replace("_", "")
             if one.start_ns is not None and one.duration_ns is not None and whole and any(t in kind for t in _TOGETHER):
-                mine[one.name, one.group].append((one.start_ns, one.start_ns + one.duration_ns))
+                mine[one.name, one.group].append(one)
         by_key.append(mine)
-    found: list[tuple[tuple[int, int], ...]] = []
+    found: list[tuple[Collective, ...]] = []
     for key, first in by_key[0].items() if by_key else ():
         if all(len(mine.get(key, ())) == len(first) for mine in by_key):
-            found += zip(*(sorted(mine[key]) for mine in by_key), strict=True)
-    return sorted(found)
+            found += zip(*(sorted(mine[key], key=_when) for mine in by_key), strict=True)
+    return sorted(found, key=lambda one: _when(one[0]))
+
+
+def _when(one: Collective) -> tuple[int, int]:
+    return one.start_ns or 0, _end(one)
+
+
+def _end(one: Collective) -> int:
+    return (one.start_ns or 0) + (one.duration_ns or 0)

@@ -94,15 +94,20 @@ def ledger(
     from perfctl.orchestrator.actions.wall import runs as wall
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.ledger import rows as export
+    from perfctl.orchestrator.report.studies import ranks
 
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
     asked = partial(actions.ledger, store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
     whole = layer is None
     if as_json:
-        parts = list(asked(made=lambda some: (list(export.ledger_rows(some)), export.sweep_verdicts(some))))
-        rows, said = ([row for part in parts for row in part[place]] for place in (0, 1))
-        console.as_json({"rows": rows, "sweep": said}, "ledger")
+        parts = list(
+            asked(made=lambda some: (list(export.ledger_rows(some)), export.sweep_verdicts(some), _of_ranks(some)))
+        )
+        rows, said, of_jobs = ([one for part in parts for one in part[place]] for place in range(3))
+        together = list({run.id: run for run in of_jobs}.values())
+        jobs = wall.analysed(together, ranks.for_json) if together else []
+        console.as_json({"rows": rows, "sweep": said, "jobs": jobs}, "ledger")
         return
     if form:
         found = asked(made=lambda some: terminal.ledgers_document(some, whole=whole))
@@ -111,8 +116,7 @@ def ledger(
     ranked: dict[int | None, Run] = {}
 
     def made(some: list[Analysis]) -> tuple[list[Any], list[Run]]:
-        of_ranks = [run for one in some for run in one.study.runs if run.report.rank is not None]
-        return terminal.ledgers(some, whole=whole), of_ranks
+        return terminal.ledgers(some, whole=whole), _of_ranks(some)
 
     for shown, of_ranks in asked(made=made):
         ranked |= {run.id: run for run in of_ranks}
@@ -120,6 +124,11 @@ def ledger(
             console.show(part)
     for part in wall.analysed(list(ranked.values()), terminal.ranks) if whole and ranked else ():
         console.show(part)
+
+
+def _of_ranks(some: list[Analysis]) -> list[Run]:
+    """Runs of jobs with several processes, whose tables stand behind all ledgers."""
+    return [run for one in some for run in one.study.runs if run.report.rank is not None]
 
 
 def query(

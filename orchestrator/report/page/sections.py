@@ -10,7 +10,7 @@ from dataclasses import replace
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
-from perfctl.orchestrator.analyse.usage.ranks import jobs
+from perfctl.orchestrator.analyse.usage.exchange import JobTalk
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
@@ -27,8 +27,9 @@ from perfctl.orchestrator.report.page.icicle import icicles
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
-from perfctl.orchestrator.report.page.several import overview, ranks_table
+from perfctl.orchestrator.report.page.several import overview
 from perfctl.orchestrator.report.studies.inference_view import answered, inference_view
+from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
@@ -96,19 +97,20 @@ def _told_apart(views: Sequence[StudyView]) -> tuple[StudyView, ...]:
     )
 
 
-def _ranks(found: Sequence[Study]) -> dict[int, tuple[Table, ...]]:
-    """Number of a study, from 1 -> tables of the jobs whose first rank is in it: each rank is a study of its own."""
-    tables: dict[int, tuple[Table, ...]] = {}
-    for job in jobs(run for study in found for run in study.runs):
-        first = job.ranks[0].run
+def _ranks(found: Sequence[Study]) -> dict[int, tuple[JobTalk, ...]]:
+    """Number of a study, from 1 -> the jobs whose first rank is in it: each rank is a study of its own."""
+    made: dict[int, tuple[JobTalk, ...]] = {}
+    for talk in talks(run for study in found for run in study.runs):
+        first = talk.job.ranks[0].run
         number = next(number for number, study in enumerate(found, 1) if any(run is first for run in study.runs))
-        tables[number] = (*tables.get(number, ()), ranks_table(job))
-    return tables
+        made[number] = (*made.get(number, ()), talk)
+    return made
 
 
-def _study(found: Analysis, key: str, ranks: tuple[Table, ...] = ()) -> StudyView:
-    """``ranks``: of the jobs whose first rank this study is."""
-    study, said = found.study, findings(found)
+def _study(found: Analysis, key: str, ranks: tuple[JobTalk, ...] = ()) -> StudyView:
+    """``ranks``: the jobs whose first rank this study is."""
+    study = found.study
+    said = (*(item for talk in ranks for item in rank_findings(talk)), *findings(found))
     if answered(study):  # they are in the view of all models
         said = tuple(item for item in said if item.evidence != "inference")
     origins = about.origins(study.runs)
@@ -142,7 +144,7 @@ def _told_above(sweep: Sequence[Reason], said: Sequence[Finding]) -> tuple[Reaso
 
 
 def _parts(
-    found: Analysis, key: str, origin: str | None, ranks: tuple[Table, ...], said: Sequence[Finding]
+    found: Analysis, key: str, origin: str | None, ranks: tuple[JobTalk, ...], said: Sequence[Finding]
 ) -> Iterable[Section]:
     """The parts that have contents, in the page's order. ``origin``: of numbers not measured on this machine."""
     study, entries, batch_points = found.study, found.ledger, found.points
@@ -193,7 +195,7 @@ def _parts(
     yield from _tables("operators", "Operators", page_study.operators(some), folded=folded)
     yield from _tables("ranges", "Ranges and copies", page_study.ranges(some), page_study.copies(some), folded=folded)
     yield from _tables("api", "API calls", page_study.api_calls(some), folded=True)
-    yield from _tables("ranks", "Ranks", *ranks)
+    yield from _tables("ranks", "Ranks", *(view for talk in ranks for view in ranks_tables(talk)))
     used = [item.usage for item in found.prepared.runs]
     known = (
         *_some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used)),
