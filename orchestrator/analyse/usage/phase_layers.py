@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeVar
 
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.flops.engine import estimate
@@ -19,6 +20,7 @@ from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
 
+N = TypeVar("N", int, float)
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 NO_PRODUCT = "no operator with a formula in it: only products are on paper, not norms and activations"
@@ -150,7 +152,9 @@ def _phase(
         if cache and not ops and name in attends:
             flops, flops_why, bytes_, bytes_why = _attended(cache, len(blocks) or 1, tokens, keys, pairs)
             estimated = bytes_ is not None
-        kinds = {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes} or ({_precision(work)} if estimated else set())
+        kinds = {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes} or (
+            {_precision(work)} if estimated else set()
+        )
         kind = next(iter(kinds)) if len(kinds) == 1 else None
         path = PATH_OF.get(kind) if kind else None
         took = _sum(kernel.duration_ns for kernel in mine)
@@ -176,7 +180,8 @@ def _phase(
 def _work(run: Run, phase: str, steps: Sequence[ServedStep]) -> tuple[list[OpShape], set[str]]:
     """Operators of the phase, ``calls`` of all its steps; and the layers whose operators may be of several phases.
 
-    Where steps of several phases ran, an operator is of the phase whose steps compute as many tokens as it has rows.
+    Where steps of several phases ran, an operator is of the phase whose steps compute as many tokens as it has rows. A layer
+    that ran in a phase without such an operator (of a prompt, the last projection takes the last token only) is unsure.
     """
     scale = kernel_steps(run) or 1
     forward = [op for op in run.report.ops if op.direction == "forward"]
@@ -186,14 +191,20 @@ def _work(run: Run, phase: str, steps: Sequence[ServedStep]) -> tuple[list[OpSha
     for step in steps:
         if (tokens := _tokens(step)) is not None:
             rows[tokens].add(step.phase)
-    found, unsure = [], set()
+    by_step = {step.number: step.phase for step in steps}
+    ran: defaultdict[str, set[str]] = defaultdict(set)
+    for kernel in run.report.kernels:
+        if kernel.layer and kernel.step in by_step:
+            ran[kernel.layer].add(by_step[kernel.step])
+    told: defaultdict[str, list[set[str]]] = defaultdict(list)
     for op in forward:
-        phases = rows.get(_rows(op), set(PHASES))
-        if phases == {phase}:
-            found.append(_times(op, scale))
-        elif phase in phases:
-            unsure.add(op.layer)
-    return found, unsure
+        told[op.layer].append(rows.get(_rows(op), set(PHASES)))
+    sure = {
+        layer for layer, each in told.items()
+        if all(len(phases) == 1 for phases in each) and ran[layer] <= set().union(*each)
+    }  # fmt: skip
+    found = [_times(op, scale) for op in forward if op.layer in sure and rows[_rows(op)] == {phase}]
+    return found, set(told) - sure
 
 
 def _times(op: OpShape, scale: int) -> OpShape:
@@ -218,9 +229,9 @@ def _on_paper(ops: Sequence[OpShape]) -> tuple[int | None, int | None, str | Non
 
 
 def _cache(ops: Iterable[OpShape], where: Mapping[str, Part]) -> tuple[Cache | None, str | None]:
-    """Widths of attention from the fused projection (...QKV...) of a block and the output projection beside it."""
+    """Widths of attention from its projections: a fused one (...QKV...) or three, and that of the output beside them."""
     products: defaultdict[str, list[OpShape]] = defaultdict(list)
-    for op in ops:
+    for op in sorted(ops, key=lambda op: op.position):
         if "attention" in op.layer.lower() and len(op.inputs) > 1:
             above = ".".join(name for name in op.layer.split(".")[:-1])
             products[above].append(op)
@@ -228,16 +239,21 @@ def _cache(ops: Iterable[OpShape], where: Mapping[str, Part]) -> tuple[Cache | N
     for several in products.values():
         fused = [op for op in several if "qkv" in op.layer.rpartition(".")[2].lower()]
         others = [op for op in several if op not in fused]
-        if len(fused) != 1 or len(others) != 1 or not fused[0].dtypes:
+        kind = PRECISIONS.get(several[0].dtypes[0]) if several[0].dtypes else None
+        if len(fused) == len(others) == 1:
+            width, queries = _columns(fused[0]), _depth(others[0])
+        elif len(several) == 4 and len({_columns(op) for op in several[1:3]}) == 1:  # queries, keys, values, output
+            width, queries = sum(map(_columns, several[:3])), _depth(several[3])
+            if queries != _columns(several[0]):
+                continue
+        else:
             continue
-        width, queries = _columns(fused[0]), _depth(others[0])
-        kind = PRECISIONS.get(fused[0].dtypes[0])
         if kind is None or width <= queries or (width - queries) % 2 or queries % ((width - queries) // 2):
             continue
         key = queries, (width - queries) // 2, _BYTES[kind]
         found[key] = found.get(key, 0) + 1
     if len(found) != 1:
-        what = "no block shows both its fused projection of queries, keys and values and its output projection"
+        what = "no block shows its projections of queries, keys, values and output under a module named attention"
         if found:
             what = "its blocks differ in their heads"
         return None, f"key-value heads x head dimension are not known: {what}"
@@ -320,10 +336,11 @@ def _both(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _sum(numbers: Iterable[int | None]) -> int | None:
+def _sum(numbers: Iterable[N | None]) -> N | None:
     """None where one is not known."""
-    found = list(numbers)
-    return None if None in found else sum(number or 0 for number in found)
+    kept = list(numbers)
+    found = [number for number in kept if number is not None]
+    return None if len(found) < len(kept) else sum(found)
 
 
 def weighty(found: Iterable[PhaseParts], least: float) -> Iterator[tuple[PhaseParts, PartUse]]:

@@ -80,6 +80,10 @@ def show(
 def ledger(
     layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
     batches: Annotated[str | None, typer.Option("--batches", "-b", help="Only these batch sizes: 16,64.")] = None,
+    phase: Annotated[
+        str | None, typer.Option(help="Of a language model's traces: prefill, decode or mixed, by part of the model.")
+    ] = None,
+    each: Annotated[bool, typer.Option("--each", help="Each repeated block by itself, not all in one row.")] = False,
     peaks: Peaks = "published",
     form: options.Form = None,
     store: options.Store = None,
@@ -92,17 +96,26 @@ def ledger(
 
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
-    asked = partial(actions.ledger, store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
+    asked = partial(
+        actions.ledger, store or DEFAULT, layer=layer, batch=sizes, phase=phase, peaks=peaks, messages=console
+    )
     if as_json:
         console.as_json(
-            asked(made=lambda some: {"rows": list(export.ledger_rows(some)), "sweep": export.sweep_verdicts(some)}),
+            asked(made=lambda some: export.ledger_json(some, phase, each=each)),
             "ledger",
         )
         return
     if form:
+        if phase:
+            console.document(form, asked(made=lambda some: terminal.phases_document(some, phase, each=each)))
+            return
         console.document(form, asked(made=lambda some: terminal.ledgers_document(some, whole=layer is None)))
         return
-    for part in asked(made=lambda some: list(terminal.ledgers(some, whole=layer is None))):
+    if phase:
+        for part in asked(made=lambda some: terminal.phases(some, phase, each=each)):
+            console.show(part)
+        return
+    for part in asked(made=lambda some: list(terminal.ledgers(some, whole=layer is None, each=each))):
         console.show(part)
 
 
