@@ -30,7 +30,7 @@ from perfctl.records.serving import FROM_SHAPES, ServedStep
 
 _LINEAR = {"aten::mm": 0, "aten::linear": 0, "aten::_scaled_mm": 0, "aten::addmm": 1}
 """Products of a weight -> which argument has a row a token."""
-_ATTENDS = re.compile(r"attention|attn|softmax|fmha", re.IGNORECASE)
+_ATTENDS = re.compile(r"attention|attn|softmax|fmha|flash_fwd|splitkv", re.IGNORECASE)
 _CACHE = re.compile(r"kv_?cache|paged|cache_flash|splitkv|flash_?decod|batch_?decode", re.IGNORECASE)
 _DECODES = re.compile(r"paged_attention|flash_?decod|batch_?decode|single_?decode|decode_attention", re.IGNORECASE)
 _SPLIT = re.compile(r"flash_fwd_splitkv_kernel", re.IGNORECASE)

@@ -180,9 +180,13 @@ def largest_parts(found: Sequence[PhaseParts]) -> Iterator[Finding]:
             blocks = f", {part.blocks} blocks together" if (part.blocks or 0) > 1 else ""
             rate = "" if part.bound is None else f", by its FLOPs and bytes bound by {part.bound}"
             yield Finding(
-                f"In {phase.phase} {part.part} takes the most time: {percent(part.share or 0)} of the kernel time{blocks}{rate}.",
+                f"In {_steps_of(phase)} {part.part} takes the most time: {percent(part.share or 0)} of the kernel time{blocks}{rate}.",
                 "phases",
             )
+
+
+def _steps_of(phase: PhaseParts) -> str:
+    return "mixed steps" if phase.phase == "mixed" else phase.phase
 
 
 def padding_findings(found: Sequence[PhaseParts]) -> Iterator[Finding]:
@@ -202,7 +206,7 @@ def padding_findings(found: Sequence[PhaseParts]) -> Iterator[Finding]:
         else ""
     )
     yield Finding(
-        f"Tile padding in {phase.phase}: {part.part} executes {one.factor:.2f} times the multiply-adds on paper. Its product has "
+        f"Tile padding in {_steps_of(phase)}: {part.part} executes {one.factor:.2f} times the multiply-adds on paper. Its product has "
         f"{rows:,} x {columns:,} outputs, its tiles of {high} x {wide} cover {up[0]:,} x {up[1]:,}; it takes "
         f"{percent(part.share or 0)} of the kernel time ({time(part.kernel_ns or 0)}).{more}{todo}",
         "phases",

@@ -165,12 +165,12 @@ def _parts(
     entries_view = _ledger(found, said)
     if has_repeats(phases):  # in place of a row for each of hundreds of layers
         yield from by_phase
-        drawn = drawn[:1]
         entries_view = entries_view and replace(entries_view, matrix=None, small=())
     if entries_view is not None and entries_view.matrix is not None:
         yield entries_view
-    if drawn:
-        yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
+    first = 0 if has_repeats(phases) else CHARTS_FIRST
+    if drawn[:first]:
+        yield Section("charts", "Charts", charts=drawn[:first])
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
     if not has_repeats(phases):
@@ -187,9 +187,9 @@ def _parts(
         yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
     swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answered(study)))
     steps = _some(page_study.steps(some))
-    if swept or steps or drawn[CHARTS_FIRST:]:
+    if swept or steps or drawn[first:]:
         title = "Steps" if study.foreign else "Batch sweep"
-        yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[CHARTS_FIRST:])
+        yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[first:])
     yield from _tables("switches", "Kernel switches", switch_table(found))
     by_name = _some(kernels.summary(found.prepared.runs, names=found.names))
     long = (kernels.launches(found.prepared.runs, found.names), page_study.counters(some, found.names))
