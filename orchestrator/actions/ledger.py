@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
-from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.actions.wall.runs import analysed_each, outlines, studies_of
+from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+from perfctl.orchestrator.actions.wall.runs import analysed, analysed_each, outlines, studies_of
 from perfctl.orchestrator.analyse.analysis import analyse_all
 from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.analyse.usage.served import PHASES
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
@@ -29,6 +30,7 @@ def ledger(
     *,
     layer: str | None = None,
     batch: Collection[int] | None = None,
+    phase: str | None = None,
     peaks: str = "published",
     messages: Messages = SILENT,
     made: Callable[[list[Analysis]], R],
@@ -37,10 +39,13 @@ def ledger(
     were asked for; one group after the other, of which no more than one is held. FLOPs: 1 multiply-add = 2. A run that cannot
     be analysed or shown is said and left out.
 
-    ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``peaks``: published or measured. Analyses
-    have no short kernel names. Raises StoreError without a store, PerfctlError where no run has layers on paper, UsageError
-    where no row is left: before anything is given.
+    ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``phase``: prefill, decode or mixed, which a run
+    must have; ``peaks``: published or measured. Analyses have no short kernel names. Raises StoreError without a store,
+    PerfctlError where no run has layers on paper, UsageError where no row is left: before anything is given.
     """
+    if phase is not None:
+        yield from _of_phase(store, phase, peaks, messages, made)
+        return
     seen = _Seen()
     held: list[R] = []  # until there are rows
     with database.reading(store) as connection, no_collection():
@@ -60,6 +65,31 @@ def ledger(
                 held.clear()
     if not seen.asked:
         raise _nothing(store, seen, layer)
+
+
+def _of_phase(
+    store: Path, phase: str, peaks: str, messages: Messages, made: Callable[[list[Analysis]], R]
+) -> Iterator[R]:
+    """The same of all runs with steps of one phase together: they need no layers on paper."""
+    if phase not in PHASES:
+        raise UsageError(f"`phase`: '{phase}' is not known", f"Use {', '.join(PHASES[:-1])} or {PHASES[-1]}")
+    with no_collection():
+        runs = _with_phase(store, newest_runs(store), phase)
+        known = roofs(peaks, store, runs, messages)
+        yield analysed(runs, lambda some: made(list(analyse_all(studies(some), known))))
+
+
+def _with_phase(store: Path, runs: Sequence[Run], phase: str) -> list[Run]:
+    """The runs with steps of this phase. Raises UsageError where there is none, with the reason where one is known."""
+    found = [run for run in runs if any(step.phase == phase for step in run.report.served_steps)]
+    if not found:
+        there = sorted({step.phase for run in runs for step in run.report.served_steps})
+        why = [gap.reason for run in runs for gap in run.report.gaps if gap.quantity == "served_step"]
+        said = f"; there is {' and '.join(there)}" if there else f": {why[0]}" if why else ""
+        raise UsageError(
+            f"`phase`: no run in {store} has steps of {phase}{said}", "docs/serving.md says how steps are recognised"
+        )
+    return found
 
 
 class _Seen(NamedTuple):

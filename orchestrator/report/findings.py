@@ -16,13 +16,14 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedSt
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
 from perfctl.orchestrator.analyse.ledger.unattributed import beyond_time, causes
-from perfctl.orchestrator.analyse.usage.busy import BUSY, busy_from
+from perfctl.orchestrator.analyse.usage.busy import BUSY, Busy, busy_from
 from perfctl.orchestrator.analyse.usage.memory import fits
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
 from perfctl.orchestrator.report.cells import count
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
+from perfctl.orchestrator.report.ledger.phases import has_repeats, largest_parts, padding_findings, phases_of
 from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
@@ -40,6 +41,8 @@ _CAUSES = {
     "launches one by one": "the time from one short kernel to the next",
     "host": "waiting for the host, whose launches came late or which waited itself",
 }  # fmt: skip
+ONE_WAIT = 0.5
+"""A wait with this share of the time without a kernel is named."""
 MUCH = 0.05
 """A larger share of time that belongs to no layer gets a sentence."""
 DERIVED_PARTS = "some kernels have no rule, or a rule for a part of their instructions only"
@@ -110,12 +113,17 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
 def _of_shapes(found: Analysis) -> Iterator[Finding]:
     """Of a report made elsewhere whose operators' shapes give paper FLOPs."""
     if found.ledger.rows and found.study.on_paper:
-        yield from _gaps(found)
-        yield from _largest_shares(found.ledger)
+        gaps, phases = _gaps(found), phases_of(found)
+        yield from gaps
+        yield from largest_parts(phases) if has_repeats(phases) else _largest_shares(found.ledger)
+        if not any("tile padding" in item.text for item in gaps):  # a verdict has said it
+            yield from padding_findings(phases)
         yield from _outside(found.prepared, found.ledger)
         yield from _refused(found)
         yield from _derived(found)
-        yield from _not_counted(found.ledger)
+        # where a run's counts are missing as a whole, a warning of its own says so and what to do
+        lacking = any(lacking_flops(run) is not None for run in found.prepared.runs)
+        yield from _not_counted(found.ledger, told=lacking)
 
 
 def _derived(found: Analysis) -> Iterator[Finding]:
@@ -271,11 +279,14 @@ def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
     yield Finding(text, "ledger")
 
 
-def _not_counted(ledger: Ledger) -> Iterator[Finding]:
+def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
+    """``told``: another warning says that nothing was counted."""
     if not ledger.rows:
         return
     yield from _not_on_paper(ledger)
     bounds = sorted({row.name for row in ledger.rows if row.counted.lower_bound and row.paper.value})
+    if not ledger.any_counted and told:
+        return
     if not ledger.any_counted:
         reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
         yield Finding(f"Executed FLOPs were not counted: {'; '.join(reasons[:2])}.", "gaps", warning=True)
@@ -339,7 +350,7 @@ def without_layers(
                 found.append(Finding(text, "gaps", warning=True))
             continue
         found += [*_largest(run, names), *_executed(run, prepared.flops, names), *_moved(prepared)]
-        found += [*_busy(prepared), *_ranges(run), *_copies(run), *_missing(prepared, derived=derived)]
+        found += [*_busy(prepared, names), *_ranges(run), *_copies(run), *_missing(prepared, derived=derived)]
     return tuple(sorted(found, key=lambda item: item.warning))
 
 
@@ -403,7 +414,7 @@ def _moved(run: PreparedRun) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _busy(prepared: PreparedRun) -> Iterator[Finding]:
+def _busy(prepared: PreparedRun, names: Mapping[str, str]) -> Iterator[Finding]:
     """How much of the time the GPU ran kernels, over the span of the table it leads to."""
     found = [item for item in prepared.usage.busy if item.stream is None and item.share is not None]
     if not found:
@@ -414,6 +425,7 @@ def _busy(prepared: PreparedRun) -> Iterator[Finding]:
         who, _ = gpu_of([prepared.run], low.device)
         text = (
             f"{who} ran kernels for {percent(low.share or 0)} of the time {span}: {time(low.running_ns)} of {length}."
+            f"{_one_wait(prepared, low, names)}"
         )
     else:
         text = (
@@ -421,6 +433,25 @@ def _busy(prepared: PreparedRun) -> Iterator[Finding]:
             f"(GPU {high.device}) of the {length} {span}."
         )
     yield Finding(text, "utilisation")
+
+
+def _one_wait(prepared: PreparedRun, busy: Busy, names: Mapping[str, str]) -> str:
+    """What lies between the kernels where one wait is most of the time without any; "" elsewhere."""
+    idle = next((item for item in prepared.usage.idle if item.device == busy.device and item.largest), None)
+    longest = idle.largest[0] if idle is not None else None
+    without = busy.window_ns - busy.running_ns
+    if longest is None or without < MUCH_IDLE * busy.window_ns or longest.length_ns < ONE_WAIT * without:
+        return ""
+    rest = busy.window_ns - longest.length_ns
+    after, before = (
+        f"{names.get(kernel.name, kernel.name)}" if kernel else None for kernel in (longest.after, longest.before)
+    )
+    ends = f" from {after} to {before}" if after and before else ""
+    around = f", while the host was in {_middle(longest.around)}" if longest.around else ""
+    return (
+        f" {time(longest.length_ns)} is one wait{ends}{around}; without it, kernels ran for {percent(busy.running_ns / rest)} "
+        f"of {time(rest)}."
+    )
 
 
 def gpu_of(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:

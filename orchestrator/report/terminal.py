@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.studies import heading, studies
+from perfctl.orchestrator.analyse.usage.served import same_sequences
 from perfctl.orchestrator.report.cells import Cell
 from perfctl.orchestrator.report.files.documents import Part, cell_text, head_text, of_view
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import accuracy, times_table, variants_table
+from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
 from perfctl.orchestrator.report.numbers import DASH, time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
@@ -32,6 +34,8 @@ from perfctl.records.run import Run
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.text import Text
+
+    from perfctl.orchestrator.analyse.usage.phase_layers import PhaseParts
 
 ROWS, SOURCE_ROWS = 12, 20
 """Rows of a table before "and N more"."""
@@ -54,6 +58,7 @@ _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
 _OF_RANGES = {"domain", "host mean", "host longest"}
 _OF_PHASES = {"kernel time"}
+_OF_PARTS = {"launches", "share", "FLOP/B", "time a token"}
 _OF_RANKS = {"span", "hidden", "±", "most exposed", "with the most"}
 _NOT_PRINTED = {"Collectives of all ranks"}
 """Tables that are too wide."""
@@ -74,7 +79,9 @@ def run_details(run: Run) -> list[RenderableType]:
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
     shown = [from_view(view, left_out=LEFT_OUT | _OF_RANGES) for view in _views(run, analysis)]
     phases = [] if (served := usage.phases_table([run])) is None else [from_view(served, left_out=_OF_PHASES)]
-    return [facts, *_findings(analysis), *phases, *(ledger_table(analysis) if analysis.ledger.rows else []), *shown]
+    parts = phases_of(analysis)
+    rows = ledger_table(analysis) if analysis.ledger.rows and not has_repeats(parts) else []
+    return [facts, *_findings(analysis), *phases, *_by_part(parts), *rows, *shown]
 
 
 def run_document(run: Run) -> list[Part]:
@@ -83,13 +90,14 @@ def run_document(run: Run) -> list[Part]:
     about_run = Part(f"Run {run.id}", (), ("", ""), _facts(run, analysis), (False, False))
     views = [of_view(view) for view in _views(run, analysis)]
     phases = [] if (served := usage.phases_table([run])) is None else [of_view(served)]
+    phases += map(of_view, phase_tables(phases_of(analysis)))
     return [about_run, Part("Findings", _said(analysis)), *phases, *ledger_document(analysis), *views]
 
 
 def _facts(run: Run, analysis: Analysis) -> tuple[tuple[str, str], ...]:
     study = analysis.study
     rows = (
-        ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", run.batch_size),
+        ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", _batch(run)),
         ("device", about.device_text(study)), ("modules", usage.placed_text(run)), ("accuracy", _percent(accuracy([run]))),
         ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
@@ -152,13 +160,23 @@ def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
     return [from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
 
 
-def ledgers(analyses: Sequence[Analysis], *, whole: bool = True) -> list[RenderableType]:
-    """Every study's ledger under its heading, with the verdicts; when shown whole, findings before it."""
+def _batch(run: Run) -> str | int | None:
+    sequences = same_sequences(run) if run.batch_size is None else None
+    return run.batch_size if sequences is None else f"{sequences} (sequences in each step)"
+
+
+def ledgers(analyses: Sequence[Analysis], *, whole: bool = True, each: bool = False) -> list[RenderableType]:
+    """Every study's ledger under its heading, with the verdicts; when shown whole, findings before it.
+
+    Of a language model's phases the repeated blocks are one row, in place of the rows of all layers. ``each``: all rows.
+    """
     out: list[RenderableType] = []
     for found in analyses:
         out += [_title(found), *(_findings(found) if whole else [])]
         out += _served(found) if whole else []
-        out += ledger_table(found, brief=whole) if found.ledger.rows else []
+        parts = phases_of(found, each=each) if whole else []
+        out += _by_part(parts)
+        out += ledger_table(found, brief=whole) if found.ledger.rows and not has_repeats(parts) else []
         out += _parts(found) if whole else []
     return out
 
@@ -170,6 +188,26 @@ def ranks(runs: Iterable[Run]) -> list[RenderableType]:
         out += [from_view(view, left_out=_OF_RANKS) for view in ranks_tables(talk) if view.caption not in _NOT_PRINTED]
         out += _numbered(rank_findings(talk))
     return out
+
+
+def phases(analyses: Sequence[Analysis], phase: str, *, each: bool = False) -> list[RenderableType]:
+    """One phase (prefill, decode or mixed) of every study that has it, by part of the model. ``each``: every block."""
+    out: list[RenderableType] = []
+    for found in analyses:
+        parts = [one for one in phases_of(found, each=each) if one.phase == phase]
+        out += [_title(found), *_by_part(parts)] if parts else []
+    return out
+
+
+def phases_document(analyses: Sequence[Analysis], phase: str, *, each: bool = False) -> list[Part]:
+    """The same for Markdown and LaTeX, with all columns."""
+    parts = [one for found in analyses for one in phases_of(found, each=each) if one.phase == phase]
+    return [of_view(view) for view in phase_tables(parts)]
+
+
+def _by_part(parts: Sequence[PhaseParts]) -> list[RenderableType]:
+    """The blocks of a language model in one row a part."""
+    return [from_view(view, rows=len(view.rows), left_out=_OF_PARTS, code=26, short=26) for view in phase_tables(parts)]
 
 
 def _served(found: Analysis) -> list[RenderableType]:

@@ -66,6 +66,11 @@ class Nesting:
         step = context.step if context.step is not None else _at(self._steps.get(process, ()), place.at)
         return step, context.phase if context.phase is not None else _at(self._phases.get(process, ()), place.at)
 
+    def assume(self, steps: Sequence[tuple[int, int, int]]) -> None:
+        """(begin, end, number) of steps that no range names, in order of time: what runs then on any thread is of them."""
+        if steps:
+            self._steps = {process: list(steps) for process, _ in self._threads}
+
     def _sweep(self, events: Events, probes: list[Place]) -> None:
         threads: list[list[tuple[int, int, int, int]]] = [[] for _ in events.threads]
         for index, span in enumerate(self.spans):

@@ -29,6 +29,7 @@ from perfctl.parsers.kineto.graphs import served_ranges, with_captures
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.operators import assign
 from perfctl.parsers.kineto.records import Launches, copies, device_times, kernels, operations, ranges, steps
+from perfctl.parsers.kineto.shape_steps import shape_steps
 from perfctl.parsers.text.json import JsonStream, peek
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
@@ -76,6 +77,8 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     launches = Launches(events)
     nesting = Nesting(events, launches.probes)
     launches.resolve(nesting)
+    shaped = shape_steps(events, nesting, launches)
+    nesting.assume([(begin, end, step.number) for begin, end, step in shaped.steps])
     operators = assign(events, nesting, launches.kernel_spans if events.kernels else None)
     found_ranges = ranges(events, nesting)
     found_kernels = kernels(events, nesting, launches)
@@ -110,6 +113,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *_gaps(events, found_kernels, by_operator=bool(operators.ops)),
             *launches_without_work(events),
             *graphs.gaps,
+            *([] if shaped.gap is None else [shaped.gap]),
             *operators.gaps,
             *agents,
         ),
@@ -128,7 +132,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         rank=rank,
         world_size=world,
         phase=phases.pop() if len(phases := {step.phase for step in served.values()} - {"mixed"}) == 1 else None,
-        served_steps=sorted(served.values()),
+        served_steps=sorted((*served.values(), *(step for _, _, step in shaped.steps))),
         graph_launches=graphs.launches,
     )
 

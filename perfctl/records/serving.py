@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+FROM_SHAPES = "from shapes: "
+"""How the name of a step begins that no annotation names: its phase and tokens follow from the shapes of its operators."""
+
 
 class ServedStep(NamedTuple):
     """One forward pass of a server (vLLM, SGLang, TensorRT-LLM) over some prompts, some sequences that decode, or both.
@@ -15,7 +18,7 @@ class ServedStep(NamedTuple):
     number: int
     """``Step.number``, from 0."""
     name: str
-    """The annotation it was read from."""
+    """The annotation it was read from; where there is none, FROM_SHAPES and the shape that told."""
     phase: str
     """prefill, decode or mixed."""
     prompts: int | None = None
@@ -29,6 +32,11 @@ class ServedStep(NamedTuple):
     """More than ``decodes`` where the server checks drafts (speculative decoding)."""
     decode_keys: int | None = None
     decode_pairs: int | None = None
+
+    @property
+    def from_shapes(self) -> bool:
+        """Inferred: no annotation names it."""
+        return self.name.startswith(FROM_SHAPES)
 
 
 class GraphLaunch(NamedTuple):

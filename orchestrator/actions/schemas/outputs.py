@@ -122,6 +122,7 @@ def _ledger() -> Schema:
         "rows": array(_ledger_row(), "One object a layer, direction and batch size; then what no layer explains."),
         "sweep": array(closed({**about, **fields_of(Verdict)}), "Verdicts about a sweep as a whole."),
         "jobs": array(_job(), "One object a job of several ranks that came in together."),
+        "phases": array(_phase_row(), "Of a language model's traces: one object a phase and part of the model."),
     })  # fmt: skip
 
 
@@ -145,6 +146,31 @@ def _job() -> Schema:
         "collectives": array(record(Exchange), "Those that all ranks have, one for one."),
         **{name: told[name] for name in ("link", "link_peak", "link_reason")},
         "findings": array(TEXT, "What stands out, and what to do."),
+    })  # fmt: skip
+
+
+def _phase_row() -> Schema:
+    from perfctl.orchestrator.analyse.usage.served import PHASES
+
+    return closed({
+        "run": WHOLE, "phase": said({"type": "string", "enum": list(PHASES)}, "of the steps"), "steps": said(WHOLE, "of the phase"),
+        "tokens": said(maybe(WHOLE), "that all its steps computed"),
+        "inferred": said(TRUTH, "true: no annotation names the steps, their phase follows from shapes"),
+        "cache_read_bytes": said(maybe(WHOLE), "keys and values that the steps of the phase read, of all blocks (B)"),
+        "cache_why": said(maybe(TEXT), "how that was worked out, or what is missing"),
+        "part": said(TEXT, "of the model; repeated blocks are one"), "blocks": said(maybe(WHOLE), "repeated blocks that have it"),
+        "launches": WHOLE, "kernel_ns": said(maybe(NUMBER), "time of its kernels added up (ns)"),
+        "share": said(maybe(NUMBER), "of the phase's kernel time (0..1)"),
+        "token_ns": said(maybe(NUMBER), "kernel time over tokens (ns)"),
+        "paper_flops": said(maybe(WHOLE), "1 multiply-add = 2 FLOPs, of all steps (FLOP)"),
+        "paper_why": said(maybe(TEXT), "why null"),
+        "bytes": said(maybe(WHOLE), "weights and activations once each, and the cache that attention reads (B)"),
+        "bytes_why": said(maybe(TEXT), "why null"),
+        "bytes_estimated": said(TRUTH, "true: they take the cache to have the type of the projections"),
+        "flops_per_byte": said(maybe(NUMBER), "paper (FLOP/B)"),
+        "ridge_flops_per_byte": said(maybe(NUMBER), "where the device's roofs meet (FLOP/B)"),
+        "roof": said(maybe(TEXT), "path of the peak"), "bound": said(maybe(TEXT), "memory or compute"),
+        "executed_per_paper": said(maybe(NUMBER), "multiply-adds of whole tiles over those on paper, 1 or more"),
     })  # fmt: skip
 
 

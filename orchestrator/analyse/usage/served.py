@@ -44,6 +44,13 @@ class PhaseUse:
         return self.tokens * 1e9 / self.running_ns if self.running_ns and self.tokens else None
 
 
+def same_sequences(run: Run) -> int | None:
+    """Sequences of each step, where all steps are of one phase and have as many: what a batch is to a server."""
+    steps = list(run.report.served_steps)
+    found = {_sum([step.prompts, step.decodes]) for step in steps}
+    return found.pop() if len({step.phase for step in steps}) == len(found) == 1 else None
+
+
 def phases(run: Run) -> tuple[PhaseUse, ...]:
     """The phases of a run in the order of PHASES, mixed steps followed by their parts; empty where no step is a server's."""
     steps: defaultdict[str, list[ServedStep]] = defaultdict(list)

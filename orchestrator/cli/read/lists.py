@@ -84,6 +84,10 @@ def show(
 def ledger(
     layer: Annotated[str | None, typer.Option(help="Only this layer and the ones inside it.")] = None,
     batches: Annotated[str | None, typer.Option("--batches", "-b", help="Only these batch sizes: 16,64.")] = None,
+    phase: Annotated[
+        str | None, typer.Option(help="Of a language model's traces: prefill, decode or mixed, by part of the model.")
+    ] = None,
+    each: Annotated[bool, typer.Option("--each", help="Each repeated block by itself, not all in one row.")] = False,
     peaks: Peaks = "published",
     form: options.Form = None,
     store: options.Store = None,
@@ -98,25 +102,34 @@ def ledger(
 
     form = console.form_of(form, as_json)
     sizes = None if batches is None else options.batch_list(batches)
-    asked = partial(actions.ledger, store or DEFAULT, layer=layer, batch=sizes, peaks=peaks, messages=console)
+    asked = partial(
+        actions.ledger, store or DEFAULT, layer=layer, batch=sizes, phase=phase, peaks=peaks, messages=console
+    )
     whole = layer is None
     if as_json:
-        parts = list(
-            asked(made=lambda some: (list(export.ledger_rows(some)), export.sweep_verdicts(some), _of_ranks(some)))
-        )
-        rows, said, of_jobs = ([one for part in parts for one in part[place]] for place in range(3))
-        together = list({run.id: run for run in of_jobs}.values())
+        parts = list(asked(made=lambda some: (export.ledger_json(some, phase, each=each), _of_ranks(some))))
+        found = {name: [one for part, _ in parts for one in part[name]] for name in ("rows", "sweep", "phases")}
+        together = list({run.id: run for _, of_job in parts for run in of_job}.values())
         jobs = wall.analysed(together, ranks.for_json) if together else []
-        console.as_json({"rows": rows, "sweep": said, "jobs": jobs}, "ledger")
+        console.as_json({**found, "jobs": jobs}, "ledger")
         return
     if form:
-        found = asked(made=lambda some: terminal.ledgers_document(some, whole=whole))
-        console.document(form, [part for parts in found for part in parts])
+        document = (
+            partial(terminal.phases_document, phase=phase, each=each)
+            if phase
+            else partial(terminal.ledgers_document, whole=whole)
+        )
+        console.document(form, [part for parts in asked(made=document) for part in parts])
+        return
+    if phase:
+        for parts in asked(made=lambda some: terminal.phases(some, phase, each=each)):
+            for part in parts:
+                console.show(part)
         return
     ranked: dict[int | None, Run] = {}
 
     def made(some: list[Analysis]) -> tuple[list[Any], list[Run]]:
-        return terminal.ledgers(some, whole=whole), _of_ranks(some)
+        return terminal.ledgers(some, whole=whole, each=each), _of_ranks(some)
 
     for shown, of_ranks in asked(made=made):
         ranked |= {run.id: run for run in of_ranks}

@@ -14,6 +14,7 @@ from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.report.cells import why
+from perfctl.orchestrator.report.ledger.phases import phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken
 from perfctl.records.run import Run
 
@@ -37,6 +38,12 @@ def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[dict[str, Any]]:
             yield _row(found, row)
         for rest in found.ledger.unattributed:
             yield _rest(found, rest)
+
+
+def ledger_json(analyses: Sequence[Analysis], phase: str | None = None, *, each: bool = False) -> dict[str, Any]:
+    """What ``perfctl ledger --json`` prints. ``phase``: only this one of a language model's; ``each``: every block by itself."""
+    parts = [one for found in analyses for one in phases_of(found, each=each) if phase in (None, one.phase)]
+    return {"rows": list(ledger_rows(analyses)), "sweep": sweep_verdicts(analyses), "phases": phase_rows(parts)}
 
 
 def sweep_verdicts(analyses: Sequence[Analysis]) -> list[dict[str, Any]]:

@@ -11,12 +11,14 @@ from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
 from perfctl.orchestrator.analyse.ledger.studies import Study, heading, parts, studies
 from perfctl.orchestrator.analyse.usage.exchange import JobTalk
+from perfctl.orchestrator.analyse.usage.served import same_sequences
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
 from perfctl.orchestrator.report.ledger.matrix import Matrix, matrix
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
+from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
 from perfctl.orchestrator.report.ledger.roofline import roofline_charts, roofline_tables, roofs_note
 from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
@@ -129,12 +131,20 @@ def _study(found: Analysis, key: str, ranks: tuple[JobTalk, ...] = ()) -> StudyV
         ("what", study.runs[0].report.form if study.foreign else ""),
         ("modules", next(filter(None, map(usage.placed_text, study.runs)), "")),
         ("device", f"{about.device_text(study) or 'not recorded'}" + (f" ({chip})" if capability else "")),
-        ("batch", " ".join(map(str, study.batches))), ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
+        ("batch", " ".join(map(str, study.batches)) or _sequences(study)),
+        ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
     )  # fmt: skip
     return StudyView(
         key, heading(study), tuple((name, value) for name, value in facts if value), origins,
         tuple(news[:SHOWN]), tuple(news[SHOWN:]), tuple(item for item in said if item.warning), sections,
     )  # fmt: skip
+
+
+def _sequences(study: Study) -> str:
+    """Of a server's steps, where each has as many."""
+    found = {same_sequences(run) for run in study.runs}
+    only = found.pop() if len(found) == 1 else None
+    return "" if only is None else f"{only:,} (sequences in each step)"
 
 
 def _told_above(sweep: Sequence[Reason], said: Sequence[Finding]) -> tuple[Reason, ...]:
@@ -152,14 +162,21 @@ def _parts(
     drawn = chart_views(key, found, timed=not answered(study))
     if origin:
         drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
+    phases = phases_of(found)
+    by_phase = tuple(_tables("phases", "Prefill and decode", usage.phases_table(some), *phase_tables(phases)))
     entries_view = _ledger(found, said)
+    if has_repeats(phases):  # in place of a row for each of hundreds of layers
+        yield from by_phase
+        entries_view = entries_view and replace(entries_view, matrix=None, small=())
     if entries_view is not None and entries_view.matrix is not None:
         yield entries_view
-    if drawn:
-        yield Section("charts", "Charts", charts=drawn[:CHARTS_FIRST])
+    first = 0 if has_repeats(phases) else CHARTS_FIRST
+    if drawn[:first]:
+        yield Section("charts", "Charts", charts=drawn[:first])
     yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
     yield from _tables("times", "Host clock", times_table(found))
-    yield from _tables("phases", "Prefill and decode", usage.phases_table(some))
+    if not has_repeats(phases):
+        yield from by_phase
     if parts := icicles(found, colours):
         yield Section("breakdown", "Where the time goes", icicles=parts)
     if entries_view is not None and entries_view.matrix is None:
@@ -172,9 +189,9 @@ def _parts(
         yield Section("roofline", "Roofline", note=roofs_note(found.roofline), charts=drawn_roof, tables=tables)
     swept = () if study.foreign else _some(page_study.sweep_table(batch_points, rates=not answered(study)))
     steps = _some(page_study.steps(some))
-    if swept or steps or drawn[CHARTS_FIRST:]:
+    if swept or steps or drawn[first:]:
         title = "Steps" if study.foreign else "Batch sweep"
-        yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[CHARTS_FIRST:])
+        yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[first:])
     yield from _tables("switches", "Kernel switches", switch_table(found))
     by_name = _some(kernels.summary(found.prepared.runs, names=found.names))
     long = (kernels.launches(found.prepared.runs, found.names), page_study.counters(some, found.names))

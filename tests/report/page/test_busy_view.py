@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from perfctl.orchestrator.analyse.ledger.prepared import prepare
+from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
-from perfctl.orchestrator.report.findings import busy_findings
+from perfctl.orchestrator.report.findings import busy_findings, without_layers
 from perfctl.orchestrator.report.page.usage import absent, memory_use_table, waits_tables, ways_table
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Kernel, MemoryFigure, Sample, Step, Summary
@@ -84,3 +86,20 @@ def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     assert said is not None and said.startswith("1 of 2 kernels have no start or no length")
     assert "ncu runs kernels one by one" in (absent([synthetic.make_run(profiler="ncu", kernels=kernels)]) or "")
     assert absent([synthetic.make_run()]) is None
+
+
+def _ran(*spans: tuple[int, int]) -> str:
+    kernels = [
+        Kernel(at, f"k{at}", start_ns=start, duration_ns=length, device_index=0)
+        for at, (start, length) in enumerate(spans)
+    ]
+    (prepared,) = prepare(studies([synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])])[0]).runs
+    return next(one.text for one in without_layers([prepared]) if "ran kernels for" in one.text)
+
+
+def test_one_long_wait_between_kernels_is_named_and_many_short_ones_are_not() -> None:
+    said = _ran((0, 100), (1000, 300), (1300, 600))
+    assert "900 ns is one wait from k0 to k1; without it, kernels ran for 100.0 % of 1 µs" in said.replace(
+        "1.00 µs", "1 µs"
+    )
+    assert "one wait" not in _ran(*((at * 1000, 500) for at in range(6)))

@@ -1,0 +1,229 @@
+"""The ledger of a language model's phases: a row a part of the model, repeated blocks as one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.usage.padding import Padding
+from perfctl.orchestrator.analyse.usage.phase_layers import PartUse, PhaseParts, phase_parts, weighty
+from perfctl.orchestrator.report.cells import (
+    Cell,
+    amount,
+    count,
+    name_cell,
+    nothing,
+    share_cell,
+    size_cell,
+    text_cell,
+    time_cell,
+)
+from perfctl.orchestrator.report.numbers import percent, significant, size, time
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import Column, Table, table
+
+MUCH_PADDING, MUCH_TIME = 1.1, 0.01
+"""Padding is a finding from this factor of executed / paper multiply-adds on, in parts with this share of a phase's kernel time."""
+NOT_TIMED = "a kernel of it was not timed"
+UNSAID = "the steps do not say their tokens"
+
+
+def phases_of(found: Analysis, *, each: bool = False) -> list[PhaseParts]:
+    """The phases of a study's runs."""
+    measured = [found.roofline.peaks] if found.roofline.peaks.kind == "measured" else []
+    return [phase for run in found.study.runs for phase in phase_parts(run, measured, each=each)]
+
+
+def has_repeats(found: Sequence[PhaseParts]) -> bool:
+    """True where blocks repeat, so that a row stands for several."""
+    return any((part.blocks or 0) > 1 for phase in found for part in phase.parts)
+
+
+def phase_tables(found: Sequence[PhaseParts]) -> tuple[Table, ...]:
+    """A table a phase. FLOPs: 1 multiply-add = 2."""
+    return tuple(made for phase in found if (made := _table(phase)) is not None)
+
+
+def _table(phase: PhaseParts) -> Table | None:
+    columns = [
+        Column("part", style="code", note="of the model; blocks that repeat are one row"),
+        Column("blocks", note="repeated blocks that have the part"), Column("launches"),
+        Column("kernel time", base="ns", note="of its kernels added up, of all steps of the phase"),
+        Column("share", note="of the phase's kernel time"),
+        Column("paper", "FLOP", note="1 multiply-add = 2 FLOPs; products and attention (its whole square, no mask)"),
+        Column("bytes", base="B", note="on paper: weights and activations once each, of attention the cache that it reads"),
+        Column("FLOP/B", note="paper FLOPs a byte"),
+        Column("bound", style="text", note=_ridge(phase)),
+        Column("time a token", base="ns", note="kernel time over the tokens of the phase"),
+        Column("padding", note="executed / paper multiply-adds: whole tiles, as a kernel's name has them, over outputs"),
+    ]  # fmt: skip
+    short = short_parts([part.part for part in phase.parts])
+    rows = [_row(part, short[part.part]) for part in phase.parts]
+    if not rows:
+        return None
+    rows.append(_all(phase))
+    made = table(caption(phase), columns, rows, tools=False)
+    return None if made is None else replace(made, notes=(*made.notes, *said(phase)))
+
+
+def caption(phase: PhaseParts) -> str:
+    """ "Decode by part of the model: 1 step, 32 tokens"."""
+    steps = "1 step" if phase.steps == 1 else f"{phase.steps:,} steps"
+    tokens = (
+        "1 token"
+        if phase.tokens == 1
+        else f"{phase.tokens:,} tokens"
+        if phase.tokens is not None
+        else "tokens not known"
+    )
+    return f"{phase.phase.capitalize()} by part of the model: {steps}, {tokens}"
+
+
+def said(phase: PhaseParts) -> Iterator[str]:
+    """What stands below the table: the cache, and where the steps come from."""
+    if phase.cache_bytes is not None:
+        yield f"Cache of keys and values read by its steps: {size(phase.cache_bytes)} ({phase.cache_why})."
+    else:
+        yield f"Bytes of the cache of keys and values: not known; {phase.cache_why}."
+    if any(step.from_shapes for step in phase.run.report.served_steps):
+        yield "No annotation names a step: phase and tokens are inferred from the shapes of operators."
+
+
+def _ridge(phase: PhaseParts) -> str:
+    ridges = {part.path: part.ridge for part in phase.parts if part.path and part.ridge}
+    if not ridges:
+        return f"not known: {phase.peaks.reason or 'no peaks of the device'}"
+    each = ", ".join(f"{ridge:.0f} FLOP/B ({path})" for path, ridge in ridges.items())
+    return f"memory below the device's ridge point, compute above: {each}, {phase.peaks.source}"
+
+
+def short_parts(names: Sequence[str]) -> dict[str, str]:
+    """Name -> its last component, with as many before it as tell it from the others: "Attention.RowParallelLinear".
+
+    The components before it are cut to the last words of a class's name; whole where two would then be one.
+    """
+    paths = {name: name.split(".") for name in names}
+    found: dict[str, str] = {}
+    for name, path in paths.items():
+        for kept in range(1, len(path) + 1):
+            same = [other for other in paths.values() if other[-kept:] == path[-kept:]]
+            if len(same) == 1 or kept == len(path):
+                above = [_LAST_WORD.sub(r"\1", part) for part in path[-kept:-1]]
+                found[name] = ".".join((*above, path[-1]))
+                break
+    several = Tally(found.values())
+    return {name: short if several[short] == 1 else name for name, short in found.items()}
+
+
+_LAST_WORD = re.compile(r"^.*?(Attention|MLP|[A-Z][a-z]+Layer|[A-Z][a-z]+Block)$")
+
+
+def _row(part: PartUse, short: str) -> list[Any]:
+    bytes_ = size_cell(part.bytes, part.bytes_why or "not known")
+    if part.estimated:
+        scale = None if bytes_.scale is None else replace(bytes_.scale, mark="~ ")
+        bytes_ = replace(bytes_, text=f"~ {bytes_.text}", style="est", scale=scale,
+                         title=f"{bytes_.title}; if the cache has the type of the projections")  # fmt: skip
+    intensity = part.intensity
+    return [
+        name_cell(part.part, short), count(part.blocks, "it is outside of the blocks"), count(part.launches),
+        time_cell(part.kernel_ns, NOT_TIMED), share_cell(part.share, NOT_TIMED),
+        amount(part.flops, "FLOP", part.flops_why or "not known"),
+        bytes_, nothing(part.flops_why or part.bytes_why or "not known") if intensity is None
+        else Cell(significant(intensity), value=round(intensity, 4)),
+        nothing(_unbound(part)) if part.bound is None else text_cell(part.bound), time_cell(part.token_ns, UNSAID), _padded(part),
+    ]  # fmt: skip
+
+
+def _unbound(part: PartUse) -> str:
+    if part.intensity is None:
+        return part.flops_why or part.bytes_why or "not known"
+    return "the peaks of the device are not known"
+
+
+def _padded(part: PartUse) -> Cell:
+    if part.padded is None:
+        why = "it has no product" if not part.names else "no tile of a kernel, or its direction, is known"
+        return nothing(why)
+    return Cell(f"{part.padded:.2f}", "; ".join(map(covered, part.padding)), value=round(part.padded, 4))
+
+
+def covered(one: Padding) -> str:
+    """ "32 x 151,936 in tiles of 48 x 256: 1.50"."""
+    return f"{one.rows:,} x {one.columns:,} in tiles of {one.tile[0]} x {one.tile[1]}: {one.factor:.2f}"
+
+
+def _all(phase: PhaseParts) -> list[Any]:
+    known = [part.flops for part in phase.parts if part.flops is not None]
+    tokens, total = phase.tokens, phase.kernel_ns
+    parts = [part for part in phase.parts if part.flops is not None]
+    took = sum(part.kernel_ns or 0 for part in parts)
+    where = f"; the parts with FLOPs take {percent(took / total)} of the kernel time" if total else ""
+    flops = amount(sum(known) if known else None, "FLOP", "no part has any")
+    return [
+        text_cell("all"), nothing("of the parts"), count(sum(part.launches for part in phase.parts)), time_cell(total, NOT_TIMED),
+        share_cell(1.0 if total else None, NOT_TIMED), replace(flops, title=f"{flops.title}{where}"),
+        nothing("some parts have none"), nothing("of the parts"), nothing("of the parts"),
+        time_cell(total / tokens if total is not None and tokens else None, UNSAID), nothing("of the parts"),
+    ]  # fmt: skip
+
+
+def largest_parts(found: Sequence[PhaseParts]) -> Iterator[Finding]:
+    """The part of the model that takes the most time in each phase, all its blocks together."""
+    for phase in found:
+        _, part = next(weighty([phase], 0.0), (None, None))
+        if part is not None:
+            blocks = f", {part.blocks} blocks together" if (part.blocks or 0) > 1 else ""
+            rate = "" if part.bound is None else f", by its FLOPs and bytes bound by {part.bound}"
+            yield Finding(
+                f"In {_steps_of(phase)} {part.part} takes the most time: {percent(part.share or 0)} of the kernel time{blocks}{rate}.",
+                "phases",
+            )
+
+
+def _steps_of(phase: PhaseParts) -> str:
+    return "mixed steps" if phase.phase == "mixed" else phase.phase
+
+
+def padding_findings(found: Sequence[PhaseParts]) -> Iterator[Finding]:
+    """The part that executes most for its tiles, in sentences with its numbers."""
+    worst = [(phase, part, one) for phase, part in weighty(found, MUCH_TIME) for one in part.padding
+             if one.factor >= MUCH_PADDING and (part.padded or 0) >= MUCH_PADDING]  # fmt: skip
+    if not worst:
+        return
+    phase, part, one = max(worst, key=lambda item: item[2].factor)
+    (high, wide), rows, columns = one.tile, one.rows, one.columns
+    up = (-(-rows // high) * high, -(-columns // wide) * wide)
+    others = len({(other.phase, other.part) for _, other, _ in worst}) - 1
+    todo = "" if up[0] == rows else " More sequences in a step would fill the tiles."
+    more = (
+        f" {others} more {'part' if others == 1 else 'parts'} of {phase.phase} {'does' if others == 1 else 'do'}, too."
+        if others
+        else ""
+    )
+    yield Finding(
+        f"Tile padding in {_steps_of(phase)}: {part.part} executes {one.factor:.2f} times the multiply-adds on paper. Its product has "
+        f"{rows:,} x {columns:,} outputs, its tiles of {high} x {wide} cover {up[0]:,} x {up[1]:,}; it takes "
+        f"{percent(part.share or 0)} of the kernel time ({time(part.kernel_ns or 0)}).{more}{todo}",
+        "phases",
+    )  # fmt: skip
+
+
+def phase_rows(found: Sequence[PhaseParts]) -> list[dict[str, Any]]:
+    """The tables as rows of full values, for ``--json``; None is not known."""
+    return [
+        {
+            "run": phase.run.id, "phase": phase.phase, "steps": phase.steps, "tokens": phase.tokens,
+            "inferred": any(step.from_shapes for step in phase.run.report.served_steps),
+            "cache_read_bytes": phase.cache_bytes, "cache_why": phase.cache_why, "part": part.part, "blocks": part.blocks,
+            "launches": part.launches, "kernel_ns": part.kernel_ns, "share": part.share, "token_ns": part.token_ns,
+            "paper_flops": part.flops, "paper_why": part.flops_why, "bytes": part.bytes, "bytes_why": part.bytes_why,
+            "bytes_estimated": part.estimated, "flops_per_byte": part.intensity, "ridge_flops_per_byte": part.ridge,
+            "roof": part.path, "bound": part.bound, "executed_per_paper": part.padded,
+        }
+        for phase in found for part in phase.parts
+    ]  # fmt: skip
