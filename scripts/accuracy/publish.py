@@ -6,7 +6,8 @@ They come from published measurements. Only rows whose licence allows it are lea
 accuracy_published.py. The CPU's rows have a fit of their own, by the same steps: the GPUs' does not see them.
 
 Costs are found by non-negative least squares of relative errors, all devices together. A cost in one regime is pulled
-towards the cost of the part in all regimes, and that towards a prior; factors of devices are pulled towards 1. Outliers get
+towards the cost of the part in all regimes, and that towards a prior; factors of devices are pulled towards 1. How strong the
+first pull is, is learned with the costs, from the same rows: a regime that few rows teach is not believed. Outliers get
 less weight (Huber, at the median error), and a source of n rows counts as n^0.6.
 """
 
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from published_rows import KEPT, Row, cpu_rows, rows, shared_folder
 from scipy.optimize import nnls
+from scipy.stats import t as student
 
 from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import element_bytes
@@ -34,6 +36,7 @@ from perfctl.orchestrator.analyse.predict.published import (
     CPU_FILE,
     FILE,
     FORMAT,
+    TRAINING_STARTS,
     Published,
     amounts,
     kind_of,
@@ -48,8 +51,11 @@ Floats = NDArray[np.float64]
 HUBER = 1.0
 """Errors beyond this many medians count less."""
 TOGETHER, LAYOUT, PRIOR, FACTOR, COUNT = 0.05, 0.01, 0.01, 2.0, 0.6
-"""Pull of a regime towards its part, of channels-last towards contiguous tensors, of a part towards its prior, of a factor
-towards 1; power of the rows of a source."""
+"""Pull of a regime towards its part and of channels-last towards contiguous tensors, to begin with (:func:`_likeliest`); of a part
+towards its prior, of a factor towards 1; power of the rows of a source. A pull of 1 is that of one step that is missed by
+all of its time where a cost is off by its scale."""
+WEAKEST, STRONGEST = 0.001, 100.0
+"""Of the learned pulls: where rows determine no difference, regimes have the same cost within a hundredth of its scale."""
 LEAST = {"conv": 0.44, "pointwise": 0.6, "grouped": 0.44, "linear": 0.6, "matmul": 0.3}
 """Least cost of arithmetic: Winograd's F(2x2, 3x3) has 2.25 times fewer multiply-adds; boards run above the sheet's clock;
 causal attention needs half of its products. Few networks alone would not tell arithmetic from bytes."""
@@ -63,8 +69,6 @@ SOURCES_LEAST = 3
 """Chips and sources of a regime from which on it has a width of its own."""
 MARGIN = 1.2
 """Width for a new device over what the errors of left-out devices say: a dozen devices say little about the next one."""
-TRAINING_STARTS = 3.0
-"""Operations started in training for one started in inference: no published row of training is that small."""
 SOURCES = (
     (
         "huggingface/pytorch-image-models, results/ (timm)",
@@ -144,11 +148,15 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
     base = {name: len(keys) + place for place, name in enumerate(dict.fromkeys(name for name, _ in keys))}
     count = len(keys) + len(base)
     pull, wanted = np.zeros((count, count)), np.zeros(count)
+    apart = np.zeros((len(keys), count))
     for (name, key), place in keys.items():
-        last = key.endswith("l")
-        pull[place, place] = (LAYOUT if last else TOGETHER) ** 0.5 / _scale(name)
-        towards = keys.get((name, key.removesuffix("l")), base[name]) if last else base[name]
-        pull[place, towards] = -pull[place, place]
+        towards = keys.get((name, key.removesuffix("l")), base[name]) if key.endswith("l") else base[name]
+        apart[place, place], apart[place, towards] = 1.0 / _scale(name), -1.0 / _scale(name)
+    strengths = np.array([LAYOUT if key.endswith("l") else TOGETHER for _, key in keys])
+    regimes = Counter(name for name, _ in keys)
+    shared = [key.endswith("l") if regimes[name] > 1 else None for name, key in keys]
+    pulls = [np.array([each is last for each in shared]) for last in (False, True)]
+    pull[: len(keys)] = apart * strengths[:, None] ** 0.5
     for name, place in base.items():
         pull[place, place] = PRIOR**0.5 / _scale(name)
         wanted[place] = pull[place, place] * _prior(name)
@@ -178,9 +186,29 @@ def learn(given: Sequence[Row], made: dict[int, Any] | None = None) -> Learned:
             np.vstack([sums * weights[:, None], eye]), np.concatenate([weights, np.diag(eye)]), rcond=None
         )[0]
         factors = np.clip(factors, 0.5, 2.0)
+        for mine in (each for each in pulls if each.any()):
+            strengths[mine] = _likeliest(left * weights[:, None], weights, pull, apart[mine], costs, strengths[mine][0])
+        pull[: len(keys)] = apart * strengths[:, None] ** 0.5
     by_key = {pair: float(costs[place]) for pair, place in keys.items()}
     by_key |= {(name, ""): float(costs[place]) for name, place in base.items()}
     return Learned(by_key, {pair: float(factors[place]) for pair, place in names.items()})
+
+
+def _likeliest(data: Floats, weights: Floats, pull: Floats, apart: Floats, costs: Floats, before: float) -> float:
+    """The strength of a pull under which what was measured is likeliest, one step towards it from ``before``.
+
+    It is the variance of the errors over that of the costs' differences (``apart @ costs``), where only as many differences count
+    as the rows determine (MacKay, Bayesian interpolation, 1992, equations 2.23 and 2.24). So the prior comes from the rows that teach
+    and from no others: it is strong where few rows teach many costs. data: shares times weights, one row a step.
+    """
+    free = np.flatnonzero(costs > 0)
+    taught = data[:, free].T @ data[:, free]
+    spread = np.linalg.pinv(taught + pull[:, free].T @ pull[:, free])
+    rows, determined = float((weights**2).sum()), float(np.sum(spread * taught))
+    variance = float(((data @ costs - weights) ** 2).sum()) / max(rows - determined, 1.0)
+    differences = len(apart) - before * float(np.sum((apart[:, free] @ spread) * apart[:, free]))
+    found = variance * max(differences, 0.0) / max(float(((apart @ costs) ** 2).sum()), 1e-9)
+    return min(max(found, WEAKEST), STRONGEST)
 
 
 NOT_LEARNED = {"host": 1.0, "known": 1.5, "new": 2.5}
@@ -253,21 +281,59 @@ def chip(row: Row) -> str:
 
 
 def host_of(given: Iterable[Row], fit: Published) -> dict[str, float]:
-    """Seconds of the host an operation, from single samples for which the GPU needs less than four fifths of the time.
+    """Seconds of the host an operation, from single samples that wait for it.
 
     Each device counts alike, because each source's hosts are its own.
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in given:
-        if single(row) and published.gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds:
-            width = regime_of(row.case, row.machine).key("B").removesuffix("l")
-            found[width][chip(row)].append(row.seconds / sum(work.calls for work in row.case.works))
+    for row in waiting(given, fit):
+        width = regime_of(row.case, row.machine).key("B").removesuffix("l")
+        found[width][chip(row)].append(an_operation(row))
     host = {}
     for width, devices in found.items():
         each = [float(np.median(np.log(seconds))) for seconds in devices.values()]
         host[width] = float(f"{np.exp(np.mean(each)):.3g}")
         host[f"t{width[1:]}"] = float(f"{TRAINING_STARTS * host[width]:.3g}")
     return host
+
+
+def waiting(every: Iterable[Row], fit: Published) -> list[Row]:
+    """Single samples that wait for the host: the GPU needs less than four fifths of the time, and no other step of the same
+    source on the same board was started in less than half the time an operation, which shows what the host can do."""
+    given = [row for row in every if single(row)]
+    least: dict[tuple[str, str, int, int], float] = defaultdict(lambda: float("inf"))
+    for row in given:
+        least[_host(row)] = min(least[_host(row)], an_operation(row))
+    return [row for row in given if published.gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds
+            and an_operation(row) < 2.0 * least[_host(row)]]  # fmt: skip
+
+
+def _host(row: Row) -> tuple[str, str, int, int]:
+    return row.machine.name, row.source, row.year, element_bytes(row.case.precision)
+
+
+def an_operation(row: Row) -> float:
+    """Seconds of the step for each of its operations."""
+    return row.seconds / sum(work.calls for work in row.case.works)
+
+
+def host_spread(given: Iterable[Row], fit: Published) -> float:
+    """Half the 90 % interval of the host's time, in logarithms, for a host that nobody published.
+
+    One source's rows of one year on one board are one host. Each is left out, the time an operation comes from the others, and the
+    errors of its steps give their mean square; all hosts count alike. Few hosts are known, so the root of the mean counts as
+    often as Student's t for so many says.
+    """
+    bound = waiting(given, fit)
+    hosts: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in bound:
+        hosts[row.machine.name, row.source, str(row.year)].append(row)
+    missed = []
+    for mine in hosts.values():
+        others = replace(fit, host=host_of([row for row in bound if row not in mine], fit))
+        errors = [np.log(row.seconds / published.host_seconds(others, row.case)) for row in mine]
+        missed.append(float(np.mean(np.square(errors))))
+    return round(float(student.ppf((1 + COVERED) / 2, len(missed) - 1) * np.mean(missed) ** 0.5), 4)
 
 
 def single(row: Row) -> bool:
@@ -353,8 +419,8 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
     taught = [row for row in every if teaches(row)]
     learned = learn(taught)
     first = as_published(learned, taught, {}, NO_SPREAD)
-    host = host_of(every, first)
     spread = dict(NO_SPREAD) if found is None else spread_of(every, found)
+    host = host_of(every, first)
     compiled = [row for row in every if row.case.compiled]
     whole = replace(first, host=host, spread=spread)
     places = {
@@ -364,10 +430,8 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> Published:
     whole = replace(whole, compiled=compiled_of(compiled, whole), compiled_on=tuple(sorted(places)))
     if found is not None:
         whole = replace(whole, compiled={**whole.compiled, **compiled_widths(compiled, found)})
-    small = [abs(np.log(published.predict(replace(whole, spread=NO_SPREAD), row.case, row.machine).seconds / row.seconds))
-             for row in every if single(row)]  # fmt: skip
-    spread["host i"] = round(float(np.quantile(small, COVERED)), 4)
-    spread["host t"] = round(2.0 * spread["host i"], 4)
+    spread["host i"] = host_spread(every, whole)
+    spread["host t"] = round(2.0**0.5 * spread["host i"], 4)  # TRAINING_STARTS is taken to be as unsure again
     return replace(whole, spread=spread)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.analyse.hardware.machines import CPU, Machine, by_hand, named
-from perfctl.orchestrator.analyse.predict.operations import HEAVY, Operation, StepSpec, operations_of
+from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, operations_of
 from perfctl.orchestrator.analyse.predict.step_parts import merged, peak_of
 from perfctl.workloads.tracing.recorder import trace
 
@@ -110,21 +110,13 @@ def trace_one(name: str, size: int, mode: str = "") -> dict[str, Any] | None:
 
 def _found(module: str, model: Any, ops: Iterable[Any]) -> dict[str, Any]:
     forward = _forward(ops)
-    works = merged(alone(op, work) for op, work in zip(forward, operations_of(forward, TRACED_AT), strict=True))
+    works = merged(operations_of(forward, TRACED_AT))
     parameters = sum(each.numel() for each in model.parameters())
     return {"module": module, "parameters": parameters, "works": [astuple(work)[1:] for work in works]}
 
 
 def _forward(ops: Iterable[Any]) -> list[Any]:
     return [op for op in sorted(ops, key=lambda op: op.position) if op.direction == "forward"]
-
-
-def alone(op: Any, work: Operation) -> Operation:
-    """What is done to weights (their standardisation) has no batch: its elements are read whatever the batch."""
-    shapes = [shape for shape in op.outputs if shape]
-    if work.kind in HEAVY or not shapes or any(shape[0] != 1 for shape in shapes):
-        return work
-    return replace(work, inputs=0.0, outputs=0.0, weights=(work.inputs + work.outputs) * TRACED_AT)
 
 
 def language_model(name: str, tokens: int) -> Any:

@@ -333,7 +333,7 @@ def model_from(found: Any) -> Model | None:
                 for precision, of in lines.items()
             }
         steps = {int(size): _rows(rows) for size, rows in found["steps"]}
-        known = Amounts(steps, {one: _rows(found["optimizers"][one]) for one in OPTIMIZERS}, int(found["operations"]))
+        known = Amounts(steps, {one: _rows(found["optimizers"][one]) for one in OPTIMIZERS}, float(found["operations"]))
         network = Network(str(found["name"]), str(found["family"]), works, int(found["parameters"]))
         return Model(network, lines, known, tuple(map(str, found["notes"])))
     return None

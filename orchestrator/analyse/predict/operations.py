@@ -67,6 +67,16 @@ class Operation:
     first: bool = False
     """Its input needs no gradient: there is no grad_input."""
 
+    @property
+    def of_weights(self) -> bool:
+        """Works on parameters alone, such as their standardisation: ``weights`` is all that it reads and writes, once a step."""
+        return bool(self.weights and not self.inputs and not self.outputs and self.kind not in HEAVY)
+
+    @property
+    def counter(self) -> bool:
+        """Counts something of a module, such as the batches of batch norm: no elements, and no gradient."""
+        return not (self.macs or self.inputs or self.outputs or self.weights)
+
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
@@ -132,7 +142,9 @@ LOSSES = (
 def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
     """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
 
-    The backward rows show which operations need no grad_input; without backward rows it is the first one with weights.
+    What works on parameters is told from a result whose first size is 1 at more than one sample: at a ``batch`` of 1 it counts
+    as work on that sample. The backward rows show which operations need no grad_input; without backward rows it is the first one
+    with weights.
     """
     seen = sorted(ops, key=lambda op: op.position)
     forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
@@ -158,10 +170,26 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
 def _work(op: OpShape, batch: int, first: bool) -> Operation:
     figures = (*_maker(op)(op, batch), 1, 1, 1)[:11]
     kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
+    if kind not in HEAVY and _is_counter(op):
+        inputs, outputs, weights = 0.0, 0.0, 0.0
+    elif kind not in HEAVY and batch > 1 and _has_no_batch(op):
+        inputs, outputs, weights = 0.0, 0.0, inputs + outputs
     return Operation(
         op.layer, kind, op.calls, macs / batch, inputs / batch, outputs / batch, weights, rows / batch, columns, depth,
         groups, kernel, stride, first,
     )  # fmt: skip
+
+
+def _has_no_batch(op: OpShape) -> bool:
+    """Its result, the first output with sizes, is one: statistics of a normalisation that follow it have no batch anyway."""
+    return next((shape[0] == 1 for shape in op.outputs if shape), False)
+
+
+def _is_counter(op: OpShape) -> bool:
+    """Whole numbers without sizes, such as ``num_batches_tracked += 1``."""
+    shapes = [shape for shape in (*op.inputs, *op.outputs) if shape is not None]
+    whole = bool(op.dtypes) and all(kind.startswith(("int", "uint")) for kind in op.dtypes)
+    return whole and not any(shapes)
 
 
 Figures = tuple[Any, ...]

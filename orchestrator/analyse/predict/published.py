@@ -51,6 +51,8 @@ FP32_WATT = 0.05e12
 """fp32 FLOP/s for one watt at 12 nm (a V100: 15.7 TFLOP/s, 300 W)."""
 ENERGY = {16: 1.35, 12: 1.0, 8: 0.5, 7: 0.5, 6: 0.5, 5: 0.27, 4: 0.27}
 """Process in nm -> energy of an fp32 FLOP, 12 nm = 1: from peak and power of the largest products of each process."""
+TRAINING_STARTS = 3.0
+"""Operations started in training for one started in inference: no published row of training is that small."""
 COVERED = 0.9
 """Share of held-out steps that lie in the interval."""
 WIDER = 1.5
@@ -368,10 +370,16 @@ def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float
     return {name: seconds * (each / total) for name, each in sums.items()} if total > 0 else {}
 
 
+def started(works: Iterable[Operation], training: bool) -> float:
+    """Operations that the host starts, each for as long as one with a backward pass; in training a counter has none."""
+    alone = 1.0 / TRAINING_STARTS if training else 1.0
+    return sum(work.calls * (alone if work.counter else 1.0) for work in works)
+
+
 def host_seconds(fit: Published, case: StepSpec) -> float:
     """Least seconds of a step, in which the host starts its operations."""
     key = f"{'t' if case.training else 'i'}{'4' if element_bytes(case.precision) > 2 else '2'}"
-    eager = fit.host.get(key, 0.0) * sum(work.calls for work in case.works)
+    eager = fit.host.get(key, 0.0) * started(case.works, case.training)
     return eager * fit.compiled["host"] if case.compiled else eager
 
 

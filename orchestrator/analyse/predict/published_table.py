@@ -29,7 +29,7 @@ CLOSE = 0.001
 TYPES = {4: "fp32", 2: "fp16"}
 """Bytes of an activation -> a precision that has it: amounts are equal in all others that have it."""
 PLACES = {name: place for place, name in enumerate(PARTS)}
-ONE = (Operation("", "other", 1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),)
+ONE = (Operation("", "other", 1, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0),)
 
 Points = tuple[tuple[int, float], ...]
 """(batch, amount), from the first batch to the last, on straight lines."""
@@ -53,7 +53,8 @@ class Amounts:
     """Bytes of an activation -> everything but the optimizer."""
     optimizers: Mapping[str, tuple[Amount, ...]]
     """The same at every batch size: one point."""
-    operations: int
+    operations: float
+    """:func:`published.started`."""
 
 
 class Cost(NamedTuple):
@@ -84,7 +85,7 @@ def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amount
     case = StepSpec("", "", step_parts.merged(works), 1, True, "fp32", OPTIMIZERS[0], parameters)
     optimizers = {name: tuple(_optimizer(replace(case, optimizer=name))) for name in OPTIMIZERS}
     steps = {size: _step(replace(case, precision=name), size, largest) for size, name in TYPES.items()}
-    return Amounts(steps, optimizers, sum(work.calls for work in works))
+    return Amounts(steps, optimizers, published.started(works, training=True))
 
 
 def _optimizer(case: StepSpec) -> Iterable[Amount]:

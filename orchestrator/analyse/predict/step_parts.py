@@ -138,7 +138,7 @@ def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tu
     """(part, seconds) of one operation, all its calls, at the case's batch."""
     size, batch, rate = element_bytes(case.precision), float(case.batch), machine.bytes_per_second
     calls, group = float(work.calls), group_of(work)
-    each = batch * (work.inputs + work.outputs) * size
+    each = (work.weights if work.of_weights else batch * (work.inputs + work.outputs)) * size
     moved, spilled, overflow = (calls * max(each - held, 0.0) / rate for held in (0.0, SPILLED, OVERFLOW))
     found = [("operations forward", calls * MICROSECOND), ("spilled forward", spilled), ("overflow forward", overflow)]
     if work.kind in HEAVY:
@@ -149,7 +149,7 @@ def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tu
         if case.training:
             found += [(f"{group} bytes backward", moved * products), ("weights backward", held * products)]
     else:
-        back = 1.0 if case.training and group != "memory" else 0.0
+        back = 1.0 if case.training and group != "memory" and not work.counter else 0.0
         found.append((f"{group} bytes forward", moved))
         window = calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate
         broadcast = moved if group == "elementwise" and work.outputs < work.inputs < 2 * work.outputs else 0.0
@@ -162,7 +162,7 @@ def parts_of_work(work: Operation, case: StepSpec, machine: Machine) -> tuple[tu
             ]
     found += [("operations backward", calls * back * MICROSECOND), ("spilled backward", spilled * back)]
     found.append(("overflow backward", overflow * back))
-    if case.training and work.weights:
+    if case.training and work.weights and not work.of_weights:
         found.append(("tensors optimizer", calls * MICROSECOND))
         if work.weights * FP32 > OVERFLOW:
             fresh = calls * (work.weights * FP32) / rate
@@ -250,7 +250,7 @@ def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
     for work in works:
         heavy = work.kind in HEAVY
         times = float(work.calls) * (1.0 + ((_directions(work) if heavy else 1.0) if training else 0.0))
-        macs, weights = (work.macs, work.weights) if heavy else (0.0, 0.0)
+        macs, weights = work.macs, work.weights if heavy or work.of_weights else 0.0
         found.append(Floor(group_of(work), times * 2.0 * macs, times * (work.inputs + work.outputs), times * weights))
     return tuple(found)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.analyse.predict import published
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, operations_of
+from perfctl.orchestrator.analyse.predict.published import UNIT
+from perfctl.orchestrator.analyse.predict.step_parts import MICROSECOND, PARTS, parts, roofline
 from perfctl.records.paper import OpShape
 
 
@@ -195,3 +198,47 @@ def test_without_a_backward_pass_the_first_layer_with_weights_is_first() -> None
 def test_what_is_computed_again_in_backward_is_no_forward_work() -> None:
     again = shape("aten.relu", ((2, 4),), ((2, 4),), attributes={"recompute": True})
     assert operations_of([again], 2) == ()
+
+
+def test_what_is_done_to_weights_is_done_once_whatever_the_batch() -> None:
+    """Weights of 4 channels and 27 elements each, standardised as batch norm does it; scales and statistics have no batch either."""
+    standardised = shape(
+        "aten.native_batch_norm", ((1, 4, 27), (4,), None), ((1, 4, 27), (4,), (4,)), parameters=4 * 27 + 4
+    )
+    for batch in (2, 3):
+        work = only(standardised, batch)
+        assert (work.inputs, work.outputs, work.weights) == (0, 0, 2 * 4 * 27)
+        assert work.of_weights and not work.counter
+    assert only(standardised, 1).inputs == 4 * 27  # one sample cannot be told from none
+    assert not only(shape("aten.native_batch_norm", ((2, 4, 27),), ((2, 4, 27), (4,)), parameters=8), 2).of_weights
+
+
+@pytest.mark.parametrize(("training", "times"), [(True, 2), (False, 1)])
+def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_sees_them(
+    training: bool, times: int
+) -> None:
+    work = Operation("l", "norm", 3, 0, 0, 0, 2 * 4 * 27, 0, 0, 0)
+    for batch in (1, 64):
+        case = StepSpec("m", "f", (work,), batch, training, "fp32", "sgd" if training else "", 0)
+        found = dict(zip(PARTS, parts(case, UNIT), strict=True))
+        assert found["norm bytes forward"] == 3 * (2 * 4 * 27) * 4
+        assert found["norm bytes forward"] + found["norm bytes backward"] == times * 3 * (2 * 4 * 27) * 4
+        assert found["tensors optimizer"] == 0
+    assert roofline(replace(case, batch=1), UNIT) == roofline(case, UNIT) == times * 3 * (2 * 4 * 27) * 4
+
+
+def test_a_counter_of_batches_has_no_elements_and_no_backward_pass() -> None:
+    counter = only(shape("aten.add_", ((), None), ((),), dtypes=("int64", "int64")), 2)
+    assert counter.counter and counter.kind == "elementwise"
+    assert not only(shape("aten.mul", ((), ()), ((),), dtypes=("float32",) * 3), 2).counter
+    found = dict(zip(PARTS, parts(StepSpec("m", "f", (counter,), 8, True, "fp32", "sgd", 0), UNIT), strict=True))
+    assert (found["operations forward"], found["operations backward"]) == (MICROSECOND, 0)
+
+
+def test_the_host_starts_a_counter_once_and_what_has_a_gradient_three_times() -> None:
+    counter, relu = (
+        Operation("l", "elementwise", 20, 0, 0, 0, 0, 0, 0, 0),
+        Operation("l", "activation", 7, 0, 4, 4, 0, 0, 0, 0),
+    )
+    assert published.started((counter, relu), training=True) * 3 == pytest.approx(20 + 3 * 7)
+    assert published.started((counter, relu), training=False) == 27
