@@ -55,10 +55,18 @@ def path_of(stack: str) -> str | None:
 
 
 def _marked(line: str, marks: str) -> str | None:
-    """The expression under the marks; without marks the whole line, where only one call can be meant."""
+    """The expression under the marks; without marks the whole line, where only one call can be meant.
+
+    torch's marks (2.14) may reach over brackets that close calls around the expression: ``self.fc(x)))``.
+    """
     if marks.strip():
         begin = min(at for at in (marks.find("^"), marks.find("~")) if at >= 0)
-        return line[begin : len(marks.rstrip())].strip()
+        text, depth = line[begin : len(marks.rstrip())].strip(), 0
+        for at, letter in enumerate(text):
+            depth += (letter in "([") - (letter in ")]")
+            if depth < 0:
+                return text[:at]
+        return text
     text = line.strip().removeprefix("return ").partition(" = ")
     whole = (text[2] or text[0]).strip()
     return whole if whole.count("(") == 1 else None

@@ -40,6 +40,8 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
         (STACKS[1], "block"),
         (STACKS[2], "block.act"),
         (STACKS[3], "block.fc"),
+        (stack(LOOP, ("forward", LINE, "self.fc(x)))")), "block.fc"),
+        (stack(LOOP, ("forward", LINE, "self.act(self.fc(x)))")), "block.act"),
         (stack(("step", "return model(x)", "model(x)"), ("forward", "return self.fc(x)", "self.fc(x)")), "fc"),
         (stack(("forward", "x = self.layers[0](x)", "self.layers[0](x)"), ("forward", "return F.relu(x)", "F.relu(x)")), "layers.0"),
         (stack(("forward", "return self.fc(x) * 2", "self.fc(x) * 2")), ""),
@@ -81,7 +83,8 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
     whole["args"]["stack"] = [STACKS[3]]
     found = fused(tmp_path, STACKS[:3], more=[operation("aten::mm", 20, 5, 3), launch(21, 6), whole])
     run = synthetic.foreign_run(
-        1, kernels=list(found.kernels), kernel_parts=list(found.kernel_parts), profiler="torch", ranges=list(found.ranges)
+        1, kernels=list(found.kernels), kernel_parts=list(found.kernel_parts), profiler="torch", ranges=list(found.ranges),
+        batch_size=8,
     )
     (study,) = studies([run])
     rows = {row.layer: row for row in ledger(prepare(study)).rows}
