@@ -23,7 +23,9 @@ from perfctl.parsers.kineto.events import Events
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.records.report import Gap, Kernel, KernelPart
 
-_FRAME = re.compile(r'^\s*File "[^"\n]*", line \d+, in (\S+)\n([^\n]*)(?:\n([ \t~^]*[~^][ \t~^]*)(?=\n|\Z))?', re.MULTILINE)
+_FRAME = re.compile(
+    r'^\s*File "[^"\n]*", line \d+, in (\S+)\n([^\n]*)(?:\n([ \t~^]*[~^][ \t~^]*)(?=\n|\Z))?', re.MULTILINE
+)
 _CALL = re.compile(r"(self\.)?([A-Za-z_]\w*(?:\.\w+|\[\w+\])*)\s*\(")
 _NAMED = 5
 """Kernels without modules that are named."""
@@ -47,7 +49,9 @@ def path_of(stack: str) -> str | None:
         if called is None:
             return None
         is_own, name = called
-        if name and (is_own or not is_last):  # in the innermost frame, others than self.fc(...) are functions: F.relu(...)
+        if name and (
+            is_own or not is_last
+        ):  # in the innermost frame, others than self.fc(...) are functions: F.relu(...)
             path.append(name)
         elif not is_last:
             return None
@@ -67,8 +71,8 @@ def _marked(line: str, marks: str) -> str | None:
             if depth < 0:
                 return text[:at]
         return text
-    text = line.strip().removeprefix("return ").partition(" = ")
-    whole = (text[2] or text[0]).strip()
+    target, _, value = line.strip().removeprefix("return ").partition(" = ")
+    whole = (value or target).strip()
     return whole if whole.count("(") == 1 else None
 
 

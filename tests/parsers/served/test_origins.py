@@ -60,7 +60,9 @@ def fused(tmp_path: Path, stacks: Sequence[str], *, name: str = NAME, more: Sequ
     one = kernel(name, 50, 12, 2, 5)
     one["args"]["stack"] = list(stacks)
     region = operation("Torch-Compiled Region: 0/0", 0, 40, 1)
-    return read(tmp_path, annotation("ProfilerStep#1", 0, 90), region, operation(name, 10, 5, 2), launch(11, 5), one, *more)
+    return read(
+        tmp_path, annotation("ProfilerStep#1", 0, 90), region, operation(name, 10, 5, 2), launch(11, 5), one, *more
+    )
 
 
 def test_a_kernel_of_one_module_has_its_layer(tmp_path: Path) -> None:
@@ -83,7 +85,11 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
     whole["args"]["stack"] = [STACKS[3]]
     found = fused(tmp_path, STACKS[:3], more=[operation("aten::mm", 20, 5, 3), launch(21, 6), whole])
     run = synthetic.foreign_run(
-        1, kernels=list(found.kernels), kernel_parts=list(found.kernel_parts), profiler="torch", ranges=list(found.ranges),
+        1,
+        kernels=list(found.kernels),
+        kernel_parts=list(found.kernel_parts),
+        profiler="torch",
+        ranges=list(found.ranges),
         batch_size=8,
     )
     (study,) = studies([run])
