@@ -104,7 +104,6 @@ def _ledger_row() -> Schema:
         "verdicts": array(record(Verdict)),
         "kernels": array(record(KernelUse)),
         "guessed": maybe(NUMBER),
-        "shared": maybe(NUMBER),
         "batch": maybe(WHOLE),
     }
     kinds |= {name: maybe(TRUTH) for name in _TRUTHS}

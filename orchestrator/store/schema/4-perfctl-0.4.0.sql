@@ -24,7 +24,7 @@ SELECT
     p.layer,                      -- dotted module path that launched it; -; NULL: not attributed
     p.direction,                  -- of that layer; -; NULL: not attributed
     l.step,                       -- measured step; -; NULL: not known
-    p.layer_source,               -- how the layer was found, range, operation, capture (of the graph) or guessed; -; NULL: not attributed
+    p.layer_source,               -- how the layer was found, range, operation, capture (of the graph), origins (of a fused kernel), shared (between several, in kernel_part) or guessed; -; NULL: not attributed
     l.range_id,                   -- innermost range around the launch call; -; NULL: none
     l.device_index,               -- CUDA ordinal; -; NULL: not known
     l.stream,                     -- CUDA stream; -; NULL: not known
