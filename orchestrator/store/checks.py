@@ -54,6 +54,7 @@ POSSIBLE: Mapping[str, Mapping[str, _Between]] = {
     "op_instance": {"start_ns": _START, **_counts("duration_ns", "device_ns")},
     "collective": {"start_ns": _START, **_counts("group_size", "bytes", "duration_ns", "exposed_ns")},
     "compiled_kernel": _counts("calls", "device_ns"),
+    "kernel_part": {"share": _SHARE, **_counts("origins")},
     "served_step": _counts(*ServedStep._fields[3:]),
     "graph_launch": _counts("kernels", "kernel_ns", "matched", "matched_ns"),
     "derived_value": _counts("value"),

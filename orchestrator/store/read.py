@@ -38,13 +38,23 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "advice": ("advice", records.Advice),
     "threads": ("thread", records.Thread),
     "compiled_kernels": ("compiled_kernel", records.CompiledKernel),
+    "kernel_parts": ("kernel_part", records.KernelPart),
     "served_steps": ("served_step", ServedStep),
     "graph_launches": ("graph_launch", GraphLaunch),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
 COUNTED = ("copies", "operations", "samples")
 """Fields of those that may have many rows, whose number is said when they are written."""
-_LISTS = (*COUNTED, "api_calls", "collectives", "advice", "compiled_kernels", "served_steps", "graph_launches")
+_LISTS = (
+    *COUNTED,
+    "api_calls",
+    "collectives",
+    "advice",
+    "compiled_kernels",
+    "kernel_parts",
+    "served_steps",
+    "graph_launches",
+)
 """Fields of a report that are lists when it is read."""
 SHAPE_COLUMNS = ("position", "layer", "op", "direction")
 """Fields of OpShape that are columns; the others are in one record."""

@@ -50,6 +50,16 @@ def _captured(args: dict[str, Any]) -> tuple[str | None, int | None]:
     return _text(args.get("kernel")), whole(args.get("graph node id"))
 
 
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(one for one in value if type(one) is str and one) if type(value) is list else ()
+
+
+def _annotated(args: dict[str, Any]) -> tuple[str, bool] | None:
+    """What ``torch.cuda._graph_annotations.mark_kernels`` said of a node: the name, and whether it is of the backward pass."""
+    name = _text(args.get("name")) or _text(args.get("annotation"))
+    return None if name is None else (name, args.get("autograd_phase") == "backward")
+
+
 def _share(percent: object) -> float | None:
     """0..1 of a number of percent, or of the text of one; None for anything else."""
     try:
@@ -91,6 +101,8 @@ class _Launch(NamedTuple):
     numbers: tuple[Any, ...]
     """``DeviceEvent.args``."""
     comm: CommArgs | None
+    origins: tuple[str, ...] = ()
+    annotated: tuple[str, bool] | None = None
 
 
 def collect(events: Iterable[Any], *, op_calls: bool = False) -> Events:
@@ -388,7 +400,9 @@ class Collector:
             whole(args.get("shared memory")), whole(args.get("context")), graph, node, share,
         )  # fmt: skip
         comm = comm_args(args) if "Collective name" in args else None
-        return _Launch(self.launch_shapes.setdefault(numbers, numbers), comm)
+        origins = _texts(args.get("stack"))
+        annotated = _annotated(args) if node is not None else None
+        return _Launch(self.launch_shapes.setdefault(numbers, numbers), comm, origins, annotated)
 
     def copied(self, args: dict[str, Any], stream: object = None) -> _Launch:
         """What the arguments of a copy or memset say."""
@@ -414,6 +428,10 @@ class Collector:
         if self.is_new(name, start, duration, correlation, launch):
             if launch.comm is not None:
                 self.found.comms[-1 - len(kernels)] = launch.comm
+            if launch.origins:
+                self.found.origins[len(kernels)] = launch.origins
+            if launch.annotated is not None:
+                self.found.annotated[len(kernels)] = launch.annotated
             given = (name, start, duration, correlation, external, launch.numbers)
             kernels.append(tuple.__new__(DeviceEvent, given))
 

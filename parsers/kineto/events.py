@@ -237,6 +237,10 @@ class Events:
     curve: list[Reserved] = field(default_factory=list)
     comms: dict[int, CommArgs] = field(default_factory=dict)
     """Position in ``spans``, or -1 - position in ``kernels``, of each collective with arguments."""
+    origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Position in ``kernels`` of each fused one -> the Python stacks of its origins."""
+    annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    """Position in ``kernels`` of each that was annotated when its graph was captured -> the name, whether it is backward."""
     compiled: dict[int, tuple[str | None, str | None, str | None]] = field(default_factory=dict)
     """Position in ``spans`` of each call of a compiled kernel -> file, hash and backend."""
     signatures: list[int] | None = None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.parsers.kineto import captures
+from perfctl.parsers.kineto.captures import Explained
 from perfctl.parsers.kineto.events import Events
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.operator_rows import Operators
 from perfctl.records.errors import ReportError
+from perfctl.records.ranges import read_range_name
 from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel
 from perfctl.records.served_names import DETAILS
 from perfctl.records.serving import GraphLaunch, ServedStep
@@ -63,6 +66,7 @@ def with_captures(
             said.append(Diagnostic("warning", "perfctl", f"{one.name}, named by {DETAILS}: {error.reason}"))
     covers = bool(operators.environment.get(COVERS))
     found = captures.explain(kernels, events.graphs, read, whole=covers)
+    found = _with_annotations(found, events)
     launches, unknown = found.launches, sum(launch.capture is None for launch in found.launches)
     gaps = []
     if unknown:
@@ -77,6 +81,39 @@ def with_captures(
     if found.used:
         said.append(Diagnostic("info", "perfctl", _said(found.launches, found.used)))
     return WithCaptures(found.kernels, _together(operators, found.operators), tuple(launches), tuple(gaps), tuple(said))
+
+
+ANNOTATIONS = "annotations of its nodes"
+"""``GraphLaunch.capture`` where the trace itself has what the program said of the nodes while the graph was captured."""
+
+
+def _with_annotations(found: Explained, events: Events) -> Explained:
+    """Graph kernels that no capture explains, with the names that ``mark_kernels`` gave their nodes during the capture.
+
+    A name like "conv2:backward" is a layer and a direction; any other is the layer, whose direction PyTorch says.
+    """
+    if not events.annotated:
+        return found
+    kernels, named = list(found.kernels), Counter[int]()
+    times = Counter[int]()
+    for at, (text, is_backward) in events.annotated.items():
+        kernel = kernels[at]
+        if kernel.layer is None and kernel.correlation in events.graphs:
+            said = read_range_name(text)
+            layer, direction = said.layer or text, said.direction or ("backward" if is_backward else "forward")
+            kernels[at] = kernel._replace(layer=layer, direction=direction, layer_source="capture")
+            named[kernel.correlation] += 1
+            times[kernel.correlation] += int(kernel.duration_ns or 0)
+    launches = [
+        launch._replace(
+            capture=ANNOTATIONS, matched=(mine := named[launch.correlation]), how="node",
+            matched_ns=None if launch.kernel_ns is None else times[launch.correlation], confidence=mine / launch.kernels,
+        )
+        if launch.capture is None and named[launch.correlation]
+        else launch
+        for launch in found.launches
+    ]  # fmt: skip
+    return found._replace(kernels=kernels, launches=launches, used=(*found.used, *([ANNOTATIONS] if named else [])))
 
 
 def _said(launches: Iterable[GraphLaunch], used: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -15,6 +16,9 @@ from perfctl.records.serving import ServedStep
 
 WHOLE_MICROSECOND_SLACK = 2000
 """ns. Start and duration were cut to whole microseconds: a parent can seem to end that much before its child."""
+_PIPELINE = re.compile(r"([A-Za-z_]\w*)\(([FBW])\)\Z")
+_PASSES = {"F": "forward", "B": "grad_input", "W": "grad_weight"}
+"""Parts of a block as schedules of pipelines write them (DualPipe): attn(F), attn(B) for the input's gradient, attn(W)."""
 _LAST = 1 << 64
 _start = itemgetter(0)
 
@@ -160,13 +164,15 @@ def read_ranges(spans: list[Span], served: Mapping[int, ServedStep] = MappingPro
     """Position of each range -> what its name says.
 
     ProfilerStep#N and torch's own Optimizer.step#... count only where there is no perfctl:step, ProfilerStep#N only where no
-    range is a step of a server (``served``); modules only where no range names a layer.
+    range is a step of a server (``served``); modules only where no range names a layer, and parts of a pipeline's blocks
+    only where there are no modules either.
     """
     ranges = [(index, span.name) for index, span in enumerate(spans) if span.is_range]
     names = {name: read_range_name(name) for _, name in ranges}
     own_steps = any(name.step is not None for name in names.values())
     own_layers = any(name.layer is not None for name in names.values())
     modules = {} if own_layers else module_paths(spans)
+    parts = {} if own_layers or modules else _pipeline_parts(names)
     found = {}
     for number, (index, text) in enumerate(ranges):
         name = names[text]
@@ -177,10 +183,24 @@ def read_ranges(spans: list[Span], served: Mapping[int, ServedStep] = MappingPro
         if not own_steps and text.startswith(OPTIMIZER):
             name = name._replace(phase="optimizer")
         source = "range" if name.layer is not None else None
+        if text in parts:
+            layer, direction = parts[text]
+            name, source = name._replace(layer=layer, direction=direction), "operation"
         if text in modules:
             name, source = name._replace(layer=modules[text], direction="forward"), "operation"
         found[index] = Context(*name, number, 0, source)
     return found
+
+
+def _pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Name of a range -> part and direction, of those parts that have a forward pass and another: attn(F) beside attn(B)."""
+    read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
+    passes = set(read.values())
+    return {
+        name: (part, _PASSES[letter])
+        for name, (part, letter) in read.items()
+        if (part, "F") in passes and {(part, "B"), (part, "W")} & passes
+    }
 
 
 def served_steps(spans: Sequence[Span]) -> dict[int, ServedStep]:

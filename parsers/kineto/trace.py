@@ -28,6 +28,7 @@ from perfctl.parsers.kineto.events import Events, diagnostics, whole
 from perfctl.parsers.kineto.graphs import served_ranges, with_captures
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.operators import assign
+from perfctl.parsers.kineto.origins import parted
 from perfctl.parsers.kineto.records import Launches, copies, device_times, kernels, operations, ranges, steps
 from perfctl.parsers.kineto.shape_steps import shape_steps
 from perfctl.parsers.text.json import JsonStream, peek
@@ -84,7 +85,8 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     found_kernels = kernels(events, nesting, launches)
     served = served_ranges(nesting)
     graphs = with_captures(path, capture, events, found_kernels, operators, served.values())
-    found_kernels, operators = graphs.kernels, graphs.operators
+    operators = graphs.operators
+    found_kernels, parts, unknown_parts = parted(events, nesting, launches.kernel_spans, graphs.kernels)
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
     device = device_times(events, nesting, launches)
     begin, end = _extent(events)
@@ -114,6 +116,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *launches_without_work(events),
             *graphs.gaps,
             *([] if shaped.gap is None else [shaped.gap]),
+            *unknown_parts,
             *operators.gaps,
             *agents,
         ),
@@ -129,6 +132,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         op_calls=op_calls(events, nesting, device),
         collectives=collectives(events, nesting, launches),
         compiled_kernels=compiled_kernels(events, device),
+        kernel_parts=parts,
         rank=rank,
         world_size=world,
         phase=phases.pop() if len(phases := {step.phase for step in served.values()} - {"mixed"}) == 1 else None,
@@ -289,7 +293,7 @@ def _why_no_kernel(events: Events) -> str:
 
 
 def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
-    if unplaced := sum(kernel.layer is None for kernel in kernels):
+    if unplaced := sum(map(_is_nowhere, kernels)):
         where = "outside every range named <layer>:<direction> and every module"
         where += ", and of no operator that multiplies" if by_operator else ""
         yield Gap(
@@ -306,14 +310,19 @@ def _kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
         yield Gap("kernel.duration_ns", "unreadable", f"{timeless} launches have no start or duration in the trace")
 
 
+def _is_nowhere(kernel: Kernel) -> bool:
+    """Whether it belongs to no layer: neither to one nor to several."""
+    return kernel.layer is None and kernel.layer_source != "shared"
+
+
 def _named(kernels: list[Kernel]) -> str:
     """The kernels without a layer that take the most time; nothing where no kernel has one."""
     whole, times = 0.0, Counter[str]()
     for kernel in kernels:
         whole += kernel.duration_ns or 0
-        if kernel.layer is None:
+        if _is_nowhere(kernel):
             times[kernel.name[:60]] += int(kernel.duration_ns or 0)
-    if not whole or all(kernel.layer is None for kernel in kernels):
+    if not whole or all(map(_is_nowhere, kernels)):
         return ""
     named = ", ".join(f"{name} ({ns / whole:.1%})" for name, ns in times.most_common(_NAMED))
     more = f" and {len(times) - _NAMED} more" if len(times) > _NAMED else ""

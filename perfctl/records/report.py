@@ -59,8 +59,8 @@ class Kernel(NamedTuple):
     step: int | None = None
     """Number of the measured step it belongs to; None when not known."""
     layer_source: str | None = None
-    """How the layer was found: 'range', 'operation', 'capture' (of the graph that launched it) or 'guessed'; None when it was
-    not."""
+    """How the layer was found: 'range', 'operation', 'capture' (of the graph that launched it), 'origins' (source lines of a
+    fused kernel) or 'guessed'; 'shared' where it belongs to several, its ``KernelPart``; None when it was not found."""
     range_number: int | None = None
     """``Range.number`` of the innermost range that enclosed the launch call; None when there is none."""
     device_index: int | None = None
@@ -264,6 +264,20 @@ class CompiledKernel(NamedTuple):
     calls: int
     device_ns: int | None
     """Of its launches; None when not known."""
+
+
+class KernelPart(NamedTuple):
+    """What a fused kernel did for one of the layers that it was fused from."""
+
+    launch: int
+    """``Kernel.launch`` in the same report."""
+    layer: str | None
+    """None for what the model itself computes outside of its layers."""
+    direction: str | None
+    origins: int
+    """Operations of the program that were fused into the kernel for this layer."""
+    share: float
+    """0..1: of the kernel's time and counts, by the operations; an estimate. The shares of a launch add up to 1."""
 
 
 class Advice(NamedTuple):
@@ -515,6 +529,8 @@ class Report:
     source_counters: Iterable[SourceCounter] = ()
     """Empty in a run that was read from the store: ``store.read.source_lines`` sums them by source line."""
     compiled_kernels: Iterable[CompiledKernel] = ()
+    kernel_parts: Iterable[KernelPart] = ()
+    """Of fused kernels that belong to several layers: ``Kernel.layer_source`` is then "shared" and its layer None."""
     rank: int | None = None
     """Of the process among ``world_size`` that worked together, from 0; None when the file cannot say."""
     world_size: int | None = None

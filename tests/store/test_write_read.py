@@ -64,6 +64,7 @@ def full_report() -> Report:
         compiled_kernels=[records.CompiledKernel("triton_poi_fused_add_0", "/a.py", "c0", "triton", "add", 3, 70)],
         advice=[records.Advice(0, "Occupancy", "OPT", "a text", 0.25, "local"), records.Advice(None, "whole")],
         rank=3, world_size=8, host="node7", phase="train", effective_batch=64,
+        kernel_parts=[records.KernelPart(0, "block.act", "forward", 1, 0.5), records.KernelPart(0, None, None, 1, 0.5)],
         served_steps=[ServedStep(0, "m", "mixed", 2, 100, None, 0, 1, None)], graph_launches=[
             GraphLaunch(99, 0, 2, 70, "capture_8_FULL", 1, 30, "name", 0.5), GraphLaunch(100, None, 1, None)],
     )  # fmt: skip

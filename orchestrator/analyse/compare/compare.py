@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.compare.pairing import Opposed, align, common,
 from perfctl.orchestrator.analyse.compare.records import Comparison, Key, Observed, Row, Side
 from perfctl.orchestrator.analyse.compare.rows import UNATTRIBUTED, judged, name, observed, rows
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, with_whole_backward
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, parted, with_whole_backward
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.orchestrator.analyse.statistics import holm
 from perfctl.records.run import Run
@@ -77,7 +77,7 @@ def _best(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _rows(a: Sequence[Run], b: Sequence[Run], both: Sequence[str]) -> list[Row]:
-    prepared = with_whole_backward([PreparedRun(run) for run in (*a, *b)])
+    prepared = with_whole_backward([parted(PreparedRun(run)) for run in (*a, *b)])
     every = [(item.run.profiler if both else "", observed(item)) for item in prepared]
     sides = every[: len(a)], every[len(a) :]
     return [row for part in product(records.LEVELS, QUANTITIES) for row in _first(*sides, both or ("",), part)]

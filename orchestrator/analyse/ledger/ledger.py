@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.derived.run import NO_RULE
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.kernels.repeats import extrapolated
-from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.ledger.prepared import SHARED, DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
@@ -55,9 +55,9 @@ def _kernels(run: PreparedRun | None) -> Mapping[Key, list[Kernel]]:
     return found
 
 
-def guesses(run: PreparedRun | None) -> dict[Key, float]:
-    """(layer, direction) -> share of its launches whose layer was guessed; only where there are any."""
-    shares = ((key, fmean(one.layer_source == "guessed" for one in found)) for key, found in _kernels(run).items())
+def found_by(run: PreparedRun | None, source: str) -> dict[Key, float]:
+    """(layer, direction) -> share of its launches whose ``layer_source`` is ``source``; only where there are any."""
+    shares = ((key, fmean(one.layer_source == source for one in found)) for key, found in _kernels(run).items())
     return {key: share for key, share in shares if share}
 
 
@@ -121,6 +121,9 @@ class LedgerRow:
     to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
+    """0..1: of its launches, those whose layer was guessed. ``shared``: those that are its part of a fused kernel, whose
+    time and counts were shared out between layers: an estimate."""
+    shared: float = 0.0
     derived: Figure | None = None
     """What the rules for the row's kernels say, beside counters or in their place; None where no kernel has a rule."""
 
@@ -201,7 +204,8 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
     derived = _by_key(prepared.derived) if prepared.derived and prepared.derived.steps else {}
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     source = timing if timing and timing.run.report.kernels else prepared.counting
-    uses, unsure = kernel_uses(source), guesses(source)
+    uses, unsure = kernel_uses(source), found_by(source, "guessed")
+    fused = found_by(source, SHARED)
     rows = []
     unseen = "no range or kernel of it was seen" if times else "no run at this batch size timed its layers"
     trusted = bool(times and times.trusted)
@@ -220,7 +224,7 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
             share=time.mean / times.total.mean if time and times and times.total.mean else None,
             whole=times.whole if times and time else None,
             achieved=whole / time.median * 1e9 if time and trusted and time.median and whole else None,
-            kernels=uses.get(key, ()), guessed=unsure.get(key, 0.0),
+            kernels=uses.get(key, ()), guessed=unsure.get(key, 0.0), shared=fused.get(key, 0.0),
         ))  # fmt: skip
     if times is None or not times.total.mean:
         return rows, None
@@ -294,6 +298,7 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
         found = run.flops.get(kernel.launch)
         total = found.total if found else lacking
         total = of_another(total) if kernel.launch in repeats else total
+        total = run.part_of(kernel, total)
         groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
     figures = {key: total_of(found, divide_by=run.steps or 1) for key, found in groups.items()}
     if derived:  # at least 0 says nothing

@@ -6,7 +6,7 @@ Ledger, verdicts, roofline, findings, tables and charts read these, not the raw 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -19,15 +19,19 @@ from perfctl.orchestrator.analyse.derived.partial import complete
 from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code
 from perfctl.orchestrator.analyse.derived.works import layer_work
+from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, Key, LayerTimes, Spread, preference
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Kernel, Range
+from perfctl.records.report import Kernel, KernelPart, Range
 from perfctl.records.run import Run
 
 K = TypeVar("K", bound=Hashable)
+SHARED = "shared"
+"""``Kernel.layer_source`` of a fused kernel that belongs to several layers."""
+SHARED_OUT = "fused kernels are shared out between their layers by the operations that were fused"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +42,8 @@ class PreparedRun:
     precision: str | None = None
     """The study's ("fp32"), for tensor work whose type neither a counter nor a kernel's name says. None: unknown."""
     recorded: PreparedRun | None = None
-    """The run as it was recorded, where this one's gradients were joined to "backward"; None where nothing was joined."""
+    """The run as it was recorded, where gradients of this one were joined to "backward" or its fused kernels parted between
+    layers; None where neither."""
 
     @cached_property
     def keys(self) -> Sequence[Key | None]:
@@ -83,17 +88,35 @@ class PreparedRun:
     @cached_property
     def work_by_key(self) -> dict[Key | None, CountedWork]:
         """Counted work of a step by (layer, direction); None: of no layer."""
-        return self._work(key for _, key in self.launches)
+        parts = (
+            [(name, self.part_of(kernel, figure)) for name, figure in mine] if kernel.layer_source == SHARED else mine
+            for (kernel, _), mine in zip(self.launches, self._parts, strict=True)
+        )
+        keys = (key for _, key in self.launches)
+        return counted_work(zip(keys, parts, strict=True), steps=self.steps or 1)
+
+    @cached_property
+    def shares(self) -> dict[tuple[int, str | None], float]:
+        """(launch, layer) -> share of a fused kernel that belongs to several layers."""
+        return {(part.launch, part.layer): part.share for part in self.run.report.kernel_parts}
+
+    def part_of(self, kernel: Kernel, figure: Figure) -> Figure:
+        """A launch's figure; of one for a layer of a fused kernel, the layer's share of it: an estimate."""
+        if kernel.layer_source != SHARED or figure.value is None:
+            return figure
+        share = self.shares.get((kernel.launch, kernel.layer), 1.0)
+        reason = "; ".join(filter(None, (SHARED_OUT, figure.reason)))
+        return replace(figure, value=share * figure.value, state="estimated", reason=reason)
 
     @cached_property
     def work_by_name(self) -> dict[str, CountedWork]:
         """Counted work of a step by kernel name."""
-        return self._work(kernel.name for kernel, _ in self.launches)
+        return self._work(lambda kernel: kernel.name)
 
     @cached_property
     def whole_work(self) -> CountedWork | None:
         """Counted work of a whole step; None without launches."""
-        return self._work(0 for _ in self.launches).get(0)
+        return self._work(lambda _: 0).get(0)
 
     @cached_property
     def _parts(self) -> list[Parts]:
@@ -107,8 +130,11 @@ class PreparedRun:
             for kernel, _ in self.launches
         ]  # fmt: skip
 
-    def _work(self, keys: Iterable[K]) -> dict[K, CountedWork]:
-        return counted_work(zip(keys, self._parts, strict=True), steps=self.steps or 1)
+    def _work(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
+        """Work by what a launch is, whole launches each once."""
+        pairs = zip(self.launches, self._parts, strict=True)
+        once = {kernel.launch: (key(kernel), mine) for (kernel, _), mine in pairs}
+        return counted_work(once.values(), steps=self.steps or 1)
 
     @cached_property
     def usage(self) -> RunUsage:
@@ -244,7 +270,32 @@ class PreparedStudy:
 def prepare(study: Study) -> PreparedStudy:
     """The study ready to be read. Nothing is computed yet."""
     precision = None if study.foreign else study.precision
-    return PreparedStudy(study, tuple(PreparedRun(run, precision) for run in study.runs))
+    return PreparedStudy(study, tuple(parted(PreparedRun(run, precision)) for run in study.runs))
+
+
+def parted(item: PreparedRun) -> PreparedRun:
+    """The run with one launch for each layer of the kernels that belong to several, one after the other, each with its share
+    of the time."""
+    parts: dict[int, list[KernelPart]] = defaultdict(list)
+    for part in item.run.report.kernel_parts:
+        parts[part.launch].append(part)
+    if not parts:
+        return item
+    kernels = [one for kernel in item.run.report.kernels for one in _parts_of(kernel, parts.get(kernel.launch, ()))]
+    report = replace(item.run.report, kernels=kernels)
+    return PreparedRun(replace(item.run, report=report), item.precision, item)
+
+
+def _parts_of(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
+    if not parts:
+        yield kernel
+        return
+    before = 0.0
+    for part in parts:
+        start = None if kernel.start_ns is None else kernel.start_ns + round(before * (kernel.duration_ns or 0))
+        took = None if kernel.duration_ns is None else part.share * kernel.duration_ns
+        yield kernel._replace(layer=part.layer, direction=part.direction, start_ns=start, duration_ns=took)
+        before += part.share
 
 
 def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:

@@ -112,7 +112,14 @@ def placed(report: Report) -> float | None:
     if not kernels or any(kernel.duration_ns is None for kernel in kernels):
         return None
     total = sum(kernel.duration_ns or 0 for kernel in kernels)
-    return sum(kernel.duration_ns or 0 for kernel in kernels if kernel.layer is not None) / total if total else None
+    parts = {part.launch: 0.0 for part in report.kernel_parts}
+    for part in report.kernel_parts:
+        parts[part.launch] += part.share if part.layer is not None else 0.0
+    found = sum(
+        (kernel.duration_ns or 0) * (1.0 if kernel.layer is not None else parts.get(kernel.launch, 0.0))
+        for kernel in kernels
+    )
+    return found / total if total else None
 
 
 def inferred(report: Report) -> tuple[int, int, float] | None:

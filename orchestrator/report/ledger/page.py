@@ -267,6 +267,10 @@ def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
         notes.append(f"{least}{'; '.join(unknown)}")
     if guessed := max(row.guessed for row in rows):
         notes.append(f"layer guessed for {percent(guessed)} of its launches")
+    if shared := max(row.shared for row in rows):
+        notes.append(
+            f"{percent(shared)} of its launches are parts of fused kernels, shared out by their operations: inferred"
+        )
     small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
     return Group(
         first.place, "" if first.place == first.direction else first.direction, first.kind,

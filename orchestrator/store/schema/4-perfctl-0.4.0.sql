@@ -24,7 +24,7 @@ SELECT
     p.layer,                      -- dotted module path that launched it; -; NULL: not attributed
     p.direction,                  -- of that layer; -; NULL: not attributed
     l.step,                       -- measured step; -; NULL: not known
-    p.layer_source,               -- how the layer was found, range, operation, capture (of the graph) or guessed; -; NULL: not attributed
+    p.layer_source,               -- how the layer was found, range, operation, capture (of the graph), origins (of a fused kernel), shared (between several, in kernel_part) or guessed; -; NULL: not attributed
     l.range_id,                   -- innermost range around the launch call; -; NULL: none
     l.device_index,               -- CUDA ordinal; -; NULL: not known
     l.stream,                     -- CUDA stream; -; NULL: not known
@@ -143,6 +143,15 @@ CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (In
     device_ns INTEGER             -- of its launches together; ns; NULL: not known
 );
 CREATE INDEX compiled_kernel_by_run ON compiled_kernel(run_id);
+CREATE TABLE kernel_part (        -- what a fused kernel did for one of several layers; kernel.layer_source of it is shared
+    run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
+    launch INTEGER NOT NULL,      -- kernel.launch in the same run; -; NULL: never
+    layer TEXT,                   -- dotted module path, inferred from source lines; -; NULL: the model itself, outside of its layers
+    direction TEXT,               -- of that layer; -; NULL: of no layer
+    origins INTEGER NOT NULL,     -- operations of the program that were fused into the kernel for it; count; NULL: never
+    share REAL NOT NULL           -- of the kernel's time and counts, by these operations, an estimate; 0..1; NULL: never
+);
+CREATE INDEX kernel_part_by_run ON kernel_part(run_id);
 CREATE TABLE advice (             -- what one rule of a profiler said of a launch or of a report
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     launch INTEGER,               -- kernel.launch in the same run; -; NULL: it concerns the whole report

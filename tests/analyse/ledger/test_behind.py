@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from perfctl.orchestrator.analyse.figure import Figure, missing
-from perfctl.orchestrator.analyse.ledger.ledger import algorithm, guessed, guesses, kernel_uses
+from perfctl.orchestrator.analyse.ledger.ledger import algorithm, found_by, guessed, kernel_uses
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel
 
@@ -36,8 +36,8 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(synthetic
 def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: ModuleType) -> None:
     kernels = [kernel(layer_source="guessed"), kernel(layer_source="range"), kernel(layer_source="guessed"), kernel(),
                kernel(direction="backward"), kernel(layer=None, layer_source="guessed")]  # fmt: skip
-    assert guesses(PreparedRun(synthetic.make_run(kernels=kernels))) == {("fc", "forward"): 0.5}
-    assert guesses(None) == {}
+    assert found_by(PreparedRun(synthetic.make_run(kernels=kernels)), "guessed") == {("fc", "forward"): 0.5}
+    assert found_by(None, "guessed") == {}
 
 
 def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer() -> None:

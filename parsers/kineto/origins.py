@@ -1,0 +1,147 @@
+"""Modules of the kernels that Inductor fused, from the source lines of their origins.
+
+PyTorch writes the Python stacks of a fused kernel's origins into the kernel's arguments ("stack") where the program ran with
+``TORCH_COMPILE_DEBUG_EXTEND=1``: one text for each operation of the program, the outermost frame first, with marks under the
+expression that was running (Python 3.11 and later). Frames of modules are those of functions named ``forward``; a call
+``self.fc(x)`` in one is of its part ``fc``, and ``block(x)`` of one that the source names only ``block``. What a module
+computes itself (``x + y``) is its own.
+
+A kernel with origins in one module is of that module. One with origins in several is shared out between them: in a pointwise
+or reducing kernel all origins work on the same elements, so each counts alike, as one operation an element does in FLOPs
+and in bytes. That is an estimate. A product (``triton_tem_``) with origins in several modules is not shared out: which of
+them multiplies is not said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+from perfctl.parsers.kineto.events import Events
+from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.records.report import Gap, Kernel, KernelPart
+
+_FRAME = re.compile(
+    r'^\s*File "[^"\n]*", line \d+, in (\S+)\n([^\n]*)(?:\n([ \t~^]*[~^][ \t~^]*)(?=\n|\Z))?', re.MULTILINE
+)
+_CALL = re.compile(r"(self\.)?([A-Za-z_]\w*(?:\.\w+|\[\w+\])*)\s*\(")
+_NAMED = 5
+"""Kernels without modules that are named."""
+BACKWARD = "CompiledFunctionBackward"
+_PRODUCT = "triton_tem_"
+
+
+@lru_cache(maxsize=4096)
+def path_of(stack: str) -> str | None:
+    """Path below the model of the module that ran an origin: "" for the model itself; None where the lines do not say."""
+    frames = [(function, _marked(line, marks)) for function, line, marks in _FRAME.findall(stack)]
+    begin = next((at for at, (function, _) in enumerate(frames) if function == "forward"), None)
+    if begin is None:
+        return None
+    path = []
+    for at, (_, text) in enumerate(frames[begin:], begin):
+        is_last = at + 1 == len(frames)
+        if not is_last and frames[at + 1][0] != "forward":
+            continue  # a function that the module calls: no module of its own
+        called = _called(text)
+        if called is None:
+            return None
+        is_own, name = called
+        if name and (
+            is_own or not is_last
+        ):  # in the innermost frame, others than self.fc(...) are functions: F.relu(...)
+            path.append(name)
+        elif not is_last:
+            return None
+    return ".".join(path)
+
+
+def _marked(line: str, marks: str) -> str | None:
+    """The expression under the marks; without marks the whole line, where only one call can be meant.
+
+    torch's marks (2.14) may reach over brackets that close calls around the expression: ``self.fc(x)))``.
+    """
+    if marks.strip():
+        begin = min(at for at in (marks.find("^"), marks.find("~")) if at >= 0)
+        text, depth = line[begin : len(marks.rstrip())].strip(), 0
+        for at, letter in enumerate(text):
+            depth += (letter in "([") - (letter in ")]")
+            if depth < 0:
+                return text[:at]
+        return text
+    target, _, value = line.strip().removeprefix("return ").partition(" = ")
+    whole = (value or target).strip()
+    return whole if whole.count("(") == 1 else None
+
+
+def _called(text: str | None) -> tuple[bool, str] | None:
+    """(whether it is an attribute of self, its name) of an expression that is one call; name "" for any other expression."""
+    if text is None:
+        return None
+    match = _CALL.match(text)
+    if match is None or not _closes_at_end(text, match.end() - 1):
+        return False, ""
+    name = re.sub(r"\[(\w+)\]", r".\1", match[2])
+    return match[1] is not None, name
+
+
+def _closes_at_end(text: str, opening: int) -> bool:
+    depth = 0
+    for at in range(opening, len(text)):
+        depth += (text[at] == "(") - (text[at] == ")")
+        if depth == 0:
+            return at == len(text) - 1
+    return False
+
+
+def parted(
+    events: Events, nesting: Nesting, spans: Sequence[int], kernels: list[Kernel]
+) -> tuple[list[Kernel], tuple[KernelPart, ...], tuple[Gap, ...]]:
+    """The kernels with the modules of their origins, the parts of those shared between modules, and what is not known.
+
+    ``spans``: of each kernel, the span that launched it, -1 for none. A kernel whose parts are of several modules has no layer
+    of its own; one whose lines do not say keeps the module around it, if there is one.
+    """
+    found, parts, unknown = list(kernels), list[KernelPart](), Counter[str]()
+    for at, stacks in events.origins.items():
+        kernel = kernels[at]
+        paths = Counter(path_of(stack) for stack in stacks)
+        if None in paths or (len(paths) > 1 and kernel.name.startswith(_PRODUCT)):
+            unknown[kernel.name] += int(kernel.duration_ns or 0)
+            continue
+        layers: Counter[str | None] = Counter()
+        for path, count in paths.items():
+            layers[".".join(filter(None, (kernel.layer, path))) or None] += count
+        direction = kernel.direction or _direction(events, nesting, spans[at])
+        if len(layers) == 1:
+            (layer,) = layers
+            if layer is not None and layer != kernel.layer:
+                found[at] = kernel._replace(layer=layer, direction=direction, layer_source="origins")
+            continue
+        found[at] = kernel._replace(layer=None, direction=None, layer_source="shared")
+        for layer, count in layers.items():
+            share = count / layers.total()
+            parts.append(KernelPart(kernel.launch, layer, None if layer is None else direction, count, share))
+    return found, tuple(parts), _gaps(kernels, unknown)
+
+
+def _direction(events: Events, nesting: Nesting, span: int) -> str:
+    while span >= 0:
+        if events.spans[span].name == BACKWARD:
+            return "backward"
+        span = nesting.parents[span]
+    return "forward"
+
+
+def _gaps(kernels: Sequence[Kernel], unknown: Counter[str]) -> tuple[Gap, ...]:
+    if not unknown:
+        return ()
+    whole = sum(kernel.duration_ns or 0 for kernel in kernels) or 1
+    named = ", ".join(f"{name[:60]} ({ns / whole * 100:.1f} %)" for name, ns in unknown.most_common(_NAMED))
+    reason = (
+        f"the source lines of fused kernels do not say which modules their parts belong to, with "
+        f"{unknown.total() / whole * 100:.1f} % of the kernel time: {named}"
+    )
+    return (Gap("kernel_part", "ambiguous", reason),)

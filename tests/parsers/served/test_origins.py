@@ -1,0 +1,140 @@
+"""Modules of the kernels that Inductor fused, from the source lines of their origins; annotations of graph nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.analyse.ledger.ledger import ledger
+from perfctl.orchestrator.analyse.ledger.prepared import prepare
+from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.parsers.kineto import origins
+from perfctl.records.report import Report
+from tests.analyse import synthetic
+from tests.parsers.kineto_trace import Event, annotation, event, kernel, launch, operation, read
+
+NAME = "triton_per_fused_add_gelu_native_layer_norm_0"
+
+
+def stack(*frames: tuple[str, str, str]) -> str:
+    """(function, line, the part of it that ran) of each frame, as torch 2.14 writes them."""
+    found = ""
+    for function, line, part in frames:
+        marks = " " * line.index(part) + "^" * len(part) if part else ""
+        found += f'  File "/model.py", line 7, in {function}\n    {line}\n' + (f"    {marks}\n" if marks else "")
+    return found
+
+
+LOOP = ("forward", "for block in self.blocks: x = block(x)", "block(x)")
+LINE = "return self.norm(x + self.act(self.fc(x)))"
+PARTS = ("self.norm(x + self.act(self.fc(x)))", "x + self.act(self.fc(x))", "self.act(self.fc(x))", "self.fc(x)")
+STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        (STACKS[0], "block.norm"),
+        (STACKS[1], "block"),
+        (STACKS[2], "block.act"),
+        (STACKS[3], "block.fc"),
+        (stack(LOOP, ("forward", LINE, "self.fc(x)))")), "block.fc"),
+        (stack(LOOP, ("forward", LINE, "self.act(self.fc(x)))")), "block.act"),
+        (stack(("step", "return model(x)", "model(x)"), ("forward", "return self.fc(x)", "self.fc(x)")), "fc"),
+        (stack(("forward", "x = self.layers[0](x)", "self.layers[0](x)"), ("forward", "return F.relu(x)", "F.relu(x)")), "layers.0"),
+        (stack(("forward", "return self.fc(x) * 2", "self.fc(x) * 2")), ""),
+        (stack(("forward", "return self.help(x)", "self.help(x)"), ("help", "return x + 1", "x + 1")), ""),
+        (stack(("forward", "return self.fc(x)", "")), "fc"),
+        (stack(("forward", LINE, "")), None),
+        (stack(("main", "y = x + 1", "x + 1")), None),
+        ("no frames", None),
+    ],
+)  # fmt: skip
+def test_the_source_line_of_an_origin_says_its_module(written: str, path: str | None) -> None:
+    assert origins.path_of(written) == path
+
+
+def fused(tmp_path: Path, stacks: Sequence[str], *, name: str = NAME, more: Sequence[Event] = ()) -> Report:
+    one = kernel(name, 50, 12, 2, 5)
+    one["args"]["stack"] = list(stacks)
+    region = operation("Torch-Compiled Region: 0/0", 0, 40, 1)
+    return read(
+        tmp_path, annotation("ProfilerStep#1", 0, 90), region, operation(name, 10, 5, 2), launch(11, 5), one, *more
+    )
+
+
+def test_a_kernel_of_one_module_has_its_layer(tmp_path: Path) -> None:
+    (found,) = fused(tmp_path, [STACKS[2], STACKS[2].replace("line 7", "line 8")]).kernels
+    assert (found.layer, found.direction, found.layer_source) == ("block.act", "forward", "origins")
+
+
+def test_a_kernel_of_several_modules_is_shared_out_by_its_operations(tmp_path: Path) -> None:
+    """Four operations, two of act: half of 12 us is act's, a quarter each norm's and the block's own."""
+    found = fused(tmp_path, [STACKS[0], STACKS[1], STACKS[2], STACKS[2].replace("line 7", "line 8")])
+    (launched,) = found.kernels
+    assert (launched.layer, launched.layer_source) == (None, "shared")
+    shares = {part.layer: (part.origins, part.share) for part in found.kernel_parts}
+    assert shares == {"block.norm": (1, 1 / 4), "block": (1, 1 / 4), "block.act": (2, 2 / 4)}
+    assert not [gap for gap in found.gaps if gap.quantity in ("kernel.layer", "kernel_part")]
+
+
+def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> None:
+    whole = kernel("gemm", 70, 36, 3, 6)
+    whole["args"]["stack"] = [STACKS[3]]
+    found = fused(tmp_path, STACKS[:3], more=[operation("aten::mm", 20, 5, 3), launch(21, 6), whole])
+    run = synthetic.foreign_run(
+        1,
+        kernels=list(found.kernels),
+        kernel_parts=list(found.kernel_parts),
+        profiler="torch",
+        ranges=list(found.ranges),
+        batch_size=8,
+    )
+    (study,) = studies([run])
+    rows = {row.layer: row for row in ledger(prepare(study)).rows}
+    times = {layer: row.time.median for layer, row in rows.items() if row.time}
+    assert times == {"block.norm": 4_000, "block": 4_000, "block.act": 4_000, "block.fc": 36_000}
+    assert sum(row.share or 0 for row in rows.values()) == pytest.approx(1)
+    assert {layer: row.shared for layer, row in rows.items()} == {**dict.fromkeys(times, 1.0), "block.fc": 0.0}
+
+
+def test_what_the_lines_do_not_say_is_named_with_its_time(tmp_path: Path) -> None:
+    unclear = stack(("forward", LINE, ""))
+    found = fused(tmp_path, [STACKS[0], unclear], more=[kernel("other", 70, 36)])
+    assert [one.layer for one in found.kernels] == [None, None]
+    (gap,) = [gap for gap in found.gaps if gap.quantity == "kernel_part"]
+    assert f"{NAME} ({12 / 48 * 100:.1f} %)" in gap.reason
+
+
+def test_a_product_with_parts_of_several_modules_is_not_shared_out(tmp_path: Path) -> None:
+    found = fused(tmp_path, [STACKS[2], STACKS[3]], name="triton_tem_fused_addmm_gelu_0")
+    assert [one.layer for one in found.kernels] == [None]
+    assert not found.kernel_parts
+    assert "kernel_part" in {gap.quantity for gap in found.gaps}
+
+
+def test_kernels_of_a_graph_have_the_names_that_their_nodes_were_given(tmp_path: Path) -> None:
+    """As torch.cuda's mark_kernels and its monitor's traces have them: the name, and the pass of autograd."""
+    marks = [{"name": "head"}, {"name": "head", "autograd_phase": "backward"}, {"annotation": "conv2:grad_weight"}, {}]
+    nodes = []
+    for at, said in enumerate(marks):
+        nodes.append(kernel("k", 10 + 20 * at, 10, correlation=50, graph_id=1, graph_node_id=7 + at))
+        nodes[-1]["args"] |= said
+    found = read(tmp_path, event("cuda_runtime", "cudaGraphLaunch", 1, 1, correlation=50), *nodes)
+    assert [(one.layer, one.direction) for one in found.kernels] == [
+        ("head", "forward"), ("head", "backward"), ("conv2", "grad_weight"), (None, None),
+    ]  # fmt: skip
+    (replay,) = found.graph_launches
+    assert (replay.how, replay.matched, replay.kernels, replay.confidence) == ("node", 3, 4, 3 / 4)
+
+
+def test_parts_of_a_pipeline_s_blocks_are_layers(tmp_path: Path) -> None:
+    names = ("attn(F)", "attn(B)", "attn(W)", "lonely(F)")
+    events = [annotation(name, 100 * at, 50) for at, name in enumerate(names)]
+    for at in range(len(names)):
+        events += [launch(100 * at + 5, 10 + at), kernel("k", 100 * at + 20, 10, correlation=10 + at)]
+    assert [(one.layer, one.direction) for one in read(tmp_path, *events).kernels] == [
+        ("attn", "forward"), ("attn", "grad_input"), ("attn", "grad_weight"), (None, None),
+    ]  # fmt: skip
