@@ -79,7 +79,7 @@ STACK = "<built-in method item>\ntorch/_tensor.py(33): item\ntrain.py(12): step\
 def test_item_in_a_step_costs_the_time_until_the_next_kernel_and_names_the_users_frame() -> None:
     found = said(run_of(TWO, copies=TO_HOST, waiting_calls=(waiting(stack=STACK),)))["host sync"]
     assert found.share == pytest.approx((300 - 115) / 400), "from the end of the copy to the next kernel"
-    assert "item() (aten::_local_scalar_dense), 1 time: 30 us" in found.sentence
+    assert "item() (aten::_local_scalar_dense), 1 time: 30 µs" in found.sentence
     assert found.sentence.endswith("Most of it is at train.py(12): step.")
 
 
@@ -117,7 +117,7 @@ def test_an_all_reduce_is_exposed_for_what_no_other_kernel_covers() -> None:
     kernels = [*TWO, nccl(50, 150)]
     found = said(run_of(kernels, collectives=(talk(50, 150),)))["exposed communication"]
     assert found.share == pytest.approx((150 - 50) / 400)
-    assert "100 us of 150 us" in found.sentence and "all_reduce" in found.sentence
+    assert "100 µs of 150 µs" in found.sentence and "all_reduce" in found.sentence
 
 
 def test_a_hidden_all_reduce_one_rank_and_a_report_of_collectives_alone_are_not_exposed() -> None:

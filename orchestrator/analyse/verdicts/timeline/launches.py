@@ -39,7 +39,7 @@ def launch_bound(found: Timeline) -> RunVerdict | None:
         return None
     text = (
         f"Launch bound: of the {milliseconds(found.length)} of {found.whole}, {milliseconds(idle)} ({percent(share)}) is idle in "
-        f"{len(gaps):,} gaps of {QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} us between {launches:,} kernels, as where each ends "
+        f"{len(gaps):,} gaps of {QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {launches:,} kernels, as where each ends "
         f"before the host has launched the next. A CUDA graph would save {percent(share)} at most"
     )
     slower = ", less where the profiler itself slowed the launches" if found.run.profiler != "none" else ""

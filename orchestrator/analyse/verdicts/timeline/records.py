@@ -105,10 +105,10 @@ def timeline(run: Run) -> Timeline | None:
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """1234567 -> "1.23 ms", 4200 -> "4.2 us"."""
+    """1234567 -> "1.23 ms", 4200 -> "4.2 µs"."""
     if nanoseconds >= 1e9:
         return f"{nanoseconds / 1e9:.3g} s"
-    return f"{nanoseconds / 1e6:.3g} ms" if nanoseconds >= 1e6 else f"{nanoseconds / 1e3:.3g} us"
+    return f"{nanoseconds / 1e6:.3g} ms" if nanoseconds >= 1e6 else f"{nanoseconds / 1e3:.3g} µs"
 
 
 def named(kernels: Sequence[str], times: Mapping[str, float]) -> tuple[str, ...]:
