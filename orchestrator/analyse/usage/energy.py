@@ -19,8 +19,8 @@ from perfctl.records.run import Run
 
 AVERAGED_NS = 100_000_000
 """Time that a board's reading of power is the mean of, at most."""
-FEW = 5
-"""Readings that a span must cover; each stands for the sampling period, or for AVERAGED_NS where that is longer."""
+FEW = 4
+"""A span must be as long as so many sampling periods, or times AVERAGED_NS where that is longer."""
 COUNTER, POWER = "the driver's energy counter", "power, by the trapezoid rule"
 Points = Sequence[tuple[int, float]]
 """(ns, value) by time, each time once."""
@@ -165,16 +165,22 @@ def _why_not(run: Run, points: Points, span: tuple[int, int] | None, period: int
         return "the readings do not cover the measured steps"
     needed = FEW * max(period, AVERAGED_NS)
     if span[1] - span[0] < needed:
-        length = (span[1] - span[0]) / 1e6
+        what, more = (
+            ("the steps take", "Run more steps") if measured_window(run) else ("the readings span", "Read longer")
+        )
         return (
-            f"the steps take {length:.3g} ms together, and {FEW} readings take {needed / 1e6:.3g} ms: each is the mean of up to "
-            f"{AVERAGED_NS / 1e6:.0f} ms, and they are {period / 1e6:.3g} ms apart. Run more steps"
+            f"{what} {_seconds(span[1] - span[0])} together, less than {FEW} times {_seconds(needed // FEW)}: power was read every "
+            f"{_seconds(period)}, and each reading is the mean of up to {_seconds(AVERAGED_NS)}. {more}"
         )
     inside = [at for at, _ in points if span[0] - period <= at <= span[1] + period]
     pause = max(after - before for before, after in pairwise(inside))
     if pause > FEW * max(period, AVERAGED_NS):
-        return f"no power was read for {pause / 1e6:.3g} ms of the span"
+        return f"no power was read for {_seconds(pause)} of the span"
     return None
+
+
+def _seconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
 
 
 def at(points: Points, moment: float) -> float:

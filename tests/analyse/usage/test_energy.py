@@ -82,11 +82,13 @@ def test_a_sensor_that_reads_nothing_but_zero_is_broken() -> None:
 
 
 def test_steps_shorter_than_a_few_readings_have_no_energy() -> None:
-    found = only(watched(lambda _: 200.0, steps=4, each=100))
-    assert found.joules is None is found.per_step and "400 ms together" in (found.reason or "")
-    assert "500 ms" in (found.reason or ""), "five readings, each the mean of up to 100 ms"
-    slow = only(watched(lambda _: 200.0, every=250))
-    assert "250 ms apart" in (slow.reason or ""), "1 s of steps for readings every 250 ms"
+    found = only(watched(lambda _: 200.0, steps=3, each=100))
+    assert found.joules is None is found.per_step and "300 ms together, less than 4 times 100 ms" in (
+        found.reason or ""
+    )
+    assert only(watched(lambda _: 200.0, steps=4, each=100)).joules == pytest.approx(200 * 0.4)
+    slow = only(watched(lambda _: 200.0, every=300))
+    assert "read every 300 ms" in (slow.reason or ""), "1 s of steps is less than 4 times 300 ms"
 
 
 def test_readings_that_miss_the_steps_or_pause_give_no_energy() -> None:
