@@ -169,17 +169,18 @@ def _why_not(run: Run, points: Points, span: tuple[int, int] | None, period: int
             ("the steps take", "Run more steps") if measured_window(run) else ("the readings span", "Read longer")
         )
         return (
-            f"{what} {_seconds(span[1] - span[0])} together, less than {FEW} times {_seconds(needed // FEW)}: power was read every "
-            f"{_seconds(period)}, and each reading is the mean of up to {_seconds(AVERAGED_NS)}. {more}"
+            f"{what} {seconds(span[1] - span[0])} together, less than {FEW} times {seconds(needed // FEW)}: power was read every "
+            f"{seconds(period)}, and each reading is the mean of up to {seconds(AVERAGED_NS)}. {more}"
         )
     inside = [at for at, _ in points if span[0] - period <= at <= span[1] + period]
     pause = max(after - before for before, after in pairwise(inside))
     if pause > FEW * max(period, AVERAGED_NS):
-        return f"no power was read for {_seconds(pause)} of the span"
+        return f"no power was read for {seconds(pause)} of the span"
     return None
 
 
-def _seconds(nanoseconds: float) -> str:
+def seconds(nanoseconds: float) -> str:
+    """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
     return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
 
 
@@ -210,8 +211,10 @@ def _error(points: Points, span: tuple[int, int], period: int, joules: float, *,
     """
     if joules <= 0:
         return None
+    # times that were cut to whole seconds: each end may be off by one
+    cut = 1e9 / (span[1] - span[0]) if not any(moment % 1_000_000_000 for moment, _ in points) else 0.0
     if counted:
         mean = joules / (span[1] - span[0])
-        return min(2 * mean * period / joules, 1.0)
+        return min(2 * mean * period / joules + cut, 1.0)
     watts = [value for moment, value in points if span[0] - period <= moment <= span[1] + period]
-    return min(2 * (period + AVERAGED_NS) / 1e9 * (max(watts) - min(watts)) / joules, 1.0)
+    return min(2 * (period + AVERAGED_NS) / 1e9 * (max(watts) - min(watts)) / joules + cut, 1.0)

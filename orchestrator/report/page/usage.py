@@ -8,6 +8,7 @@ from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
+from perfctl.orchestrator.analyse.usage.energy import seconds
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, phases, placed
@@ -169,7 +170,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
             nothing(why) if value is None else Cell(f"{value:.3g}", value=value) for value, why in figures
         )
         error = nothing(item.reason or "no energy was used") if item.error is None else share_cell(item.error)
-        source = f"{item.source}, every {(item.period_ns or 0) / 1e6:.3g} ms" if item.reason is None else item.reason
+        source = f"{item.source}, every {seconds(item.period_ns or 0)}" if item.reason is None else item.reason
         rows.append([
             run_label(item.run), count(item.device, "the samples do not say"), joules,
             time_cell(item.span_ns, item.reason or "not known"), watts, error, *each, text_cell(source),

@@ -108,6 +108,15 @@ def test_a_log_without_steps_has_energy_and_none_for_a_step() -> None:
     assert found.per_step is None and found.step_reason == "no step was marked"
 
 
+def test_times_in_whole_seconds_make_the_span_unsure_by_one() -> None:
+    found = only(
+        synthetic.foreign_run(
+            1, samples=list(watched(lambda _: 100.0, steps=400, every=1000).report.samples), kernels=[]
+        )
+    )
+    assert found.error == pytest.approx(1 / 21), "readings from 0 to 21 s"
+
+
 def test_numbers_of_readings_are_no_times() -> None:
     gap = Gap("sample.at_ns", "not_available", "no timestamps: the value is the number of the reading, not a time")
     run = synthetic.foreign_run(1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[], gaps=(gap,))

@@ -58,7 +58,7 @@ def _gaps(found: Timeline, piece: Piece) -> list[int]:
 def _of_graphs(found: Timeline) -> bool:
     """At least half of the kernels were launched by graphs: several kernels share one call, or name their graph."""
     kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
-    calls = Counter(kernel.correlation for kernel in kernels if kernel.correlation is not None)
+    calls: Counter[int | None] = Counter(kernel.correlation for kernel in kernels if kernel.correlation is not None)
     return 2 * sum(_in_graph(kernel, calls) for kernel in kernels) >= len(kernels)
 
 

@@ -78,8 +78,8 @@ def read_cast(call: OpCall) -> Cast | None:
         return None
     if source == target or source not in SIZES or target not in SIZES:
         return None
-    plain = (name.removeprefix("c10::").lower() for name in (source, target))
-    return Cast(*plain, elements * (SIZES[source] + SIZES[target]), call.device_ns or 0)
+    before, after = (name.removeprefix("c10::").lower() for name in (source, target))
+    return Cast(before, after, elements * (SIZES[source] + SIZES[target]), call.device_ns or 0)
 
 
 SMALL_NS = 5_000
