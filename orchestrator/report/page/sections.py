@@ -196,7 +196,13 @@ def _parts(
     yield from _tables("ranks", "Ranks", *ranks)
     used = [item.usage for item in found.prepared.runs]
     known = (
-        *_some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.energy_table(used)),
+        *_some(
+            usage.ways_table(used),
+            usage.busy_table(used),
+            usage.readings_table(used),
+            usage.energy_table(used),
+            usage.verdicts_table(some),
+        ),
         *usage.waits_tables(used, found.names),
     )
     chart = charts_study.utilisation_chart(f"{key}-utilisation", [("", used)])

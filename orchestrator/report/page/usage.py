@@ -12,6 +12,7 @@ from perfctl.orchestrator.analyse.usage.energy import seconds
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, phases, placed
+from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
 from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
@@ -146,6 +147,21 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
             power, heat, amount(item.clock, "Hz", none),
         ])  # fmt: skip
     return listing("Readings of the devices", columns, rows, drop_run=False)
+
+
+def verdicts_table(runs: Sequence[Run]) -> Table | None:
+    """What the timeline of each run says could be faster, the largest share of a run first."""
+    columns = [
+        RUN, Column("verdict", style="text"), Column("share"), Column("of", style="text"), Column("what was seen", style="text"),
+        Column("what to do", style="text"), Column("confidence", style="text"),
+    ]  # fmt: skip
+    rows = [
+        [run_label(run), text_cell(said.rule), share_cell(said.share),
+         *map(text_cell, (said.of, said.sentence, said.todo, said.confidence))]
+        for run in runs
+        for said in run_verdicts(run)
+    ]  # fmt: skip
+    return listing("What could be faster, by the timeline", columns, rows, drop_run=False)
 
 
 def energy_table(runs: Sequence[RunUsage]) -> Table | None:
