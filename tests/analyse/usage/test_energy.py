@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions.schemas.outputs import schema_of
+from perfctl.orchestrator.analyse.compare.rows import observed, rows
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.usage.energy import COUNTER, POWER, Energy, energy, integral, why_none
+from perfctl.orchestrator.report.ledger.rows import energy_rows
 from perfctl.records.report import Device, Gap, Sample, Step
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
@@ -148,3 +152,21 @@ def test_of_several_gpus_only_the_runs_own_counts() -> None:
     other = [sample._replace(device_index=1, power_w=50.0) for sample in run.report.samples]
     both = synthetic.make_run(device=GPU, samples=[*run.report.samples, *other], steps=run.report.steps)
     assert [(item.device, item.joules) for item in energy(both)] == [(0, pytest.approx(200))]
+
+
+def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_them() -> None:
+    sides = [observed(PreparedRun(watched(lambda _, watts=watts: watts))) for watts in (200.0, 150.0)]
+    found = {row.key.quantity: row for row in rows([sides[0]], [sides[1]])}
+    joules, product = found["energy"], found["energy-delay product"]
+    assert joules.a is not None and joules.b is not None and product.b is not None
+    assert (joules.a.median, joules.b.median) == pytest.approx((200 * 0.05, 150 * 0.05))
+    assert product.b.median == pytest.approx(150 * 0.05 * 0.05) and joules.change == pytest.approx(-0.25)
+    assert joules.verdict == "not judged" and "sampling error" in joules.why
+
+
+def test_json_says_joules_by_layer_and_why_there_are_none() -> None:
+    (row,) = energy_rows(PreparedRun(watched(lambda _: 200.0)))
+    assert row["joules_per_step"] == pytest.approx(10) and row["token_reason"] and row["reason"] is None
+    (none,) = energy_rows(PreparedRun(synthetic.cpu_run(1, 16)))
+    assert none["joules"] is None and none["reason"] == "a run on the CPU: no power of a GPU was read"
+    assert none.keys() == row.keys() == schema_of("show")["properties"]["energy"]["items"]["properties"].keys()
