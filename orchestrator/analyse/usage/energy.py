@@ -21,7 +21,7 @@ AVERAGED_NS = 100_000_000
 """Time that a board's reading of power is the mean of, at most."""
 FEW = 4
 """A span must be as long as so many sampling periods, or times AVERAGED_NS where that is longer."""
-COUNTER, POWER = "the driver's energy counter", "power, by the trapezoid rule"
+COUNTER, POWER = "energy counter", "power readings"
 Points = Sequence[tuple[int, float]]
 """(ns, value) by time, each time once."""
 K = TypeVar("K")
