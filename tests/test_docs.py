@@ -222,10 +222,10 @@ def test_every_verdict_is_explained_and_no_other() -> None:
     tables = page.partition("## Where the numbers come from")[0]
     explained = set(re.findall(r"^\| ([^|]+?) \| ", tables, re.MULTILINE)) - {"verdict", "---"}
     given = set()
-    for path in (ROOT / "orchestrator" / "analyse" / "verdicts").glob("*.py"):
+    for path in (ROOT / "orchestrator" / "analyse" / "verdicts").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-                place = {"Verdict": 0, "verdict": 1, "_transformed": 1}.get(call.func.id)
+                place = {"Verdict": 0, "RunVerdict": 0, "verdict": 1, "_transformed": 1}.get(call.func.id)
                 name = None if place is None or len(call.args) <= place else call.args[place]
                 names = [name.body, name.orelse] if isinstance(name, ast.IfExp) else [name]
                 given |= {one.value for one in names if isinstance(one, ast.Constant)}

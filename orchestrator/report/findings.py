@@ -21,6 +21,7 @@ from perfctl.orchestrator.analyse.usage.memory import fits
 from perfctl.orchestrator.analyse.usage.ranges import range_totals
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
+from perfctl.orchestrator.analyse.verdicts.timeline.judge import worst
 from perfctl.orchestrator.report.cells import count
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.phases import has_repeats, largest_parts, padding_findings, phases_of
@@ -101,6 +102,7 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
         *(inference_findings(study.runs) or _per_sample(found.points)),
         *_waits(found),
         *busy_findings([item.usage for item in found.prepared.runs]),
+        *timeline_findings(found.prepared.runs),
         *_outside(found.prepared, ledger),
         *_refused(found),
         *_derived(found),
@@ -350,7 +352,13 @@ def without_layers(
                 found.append(Finding(text, "gaps", warning=True))
             continue
         found += [*_largest(run, names), *_executed(run, prepared.flops, names), *_moved(prepared)]
-        found += [*_busy(prepared, names), *_ranges(run), *_copies(run), *_missing(prepared, derived=derived)]
+        found += [
+            *_busy(prepared, names),
+            *timeline_findings([prepared]),
+            *_ranges(run),
+            *_copies(run),
+            *_missing(prepared, derived=derived),
+        ]
     return tuple(sorted(found, key=lambda item: item.warning))
 
 
@@ -468,6 +476,13 @@ def gpu_of(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
 
 DEVICE = 34
 """A longer name of a device is left out of a sentence."""
+
+
+def timeline_findings(runs: Sequence[PreparedRun]) -> Iterator[Finding]:
+    """What could be faster by the timeline of the run where it costs most, and what to do."""
+    for said, run in worst([prepared.run for prepared in runs]):
+        at = f" ({run_label(run)})" if len(runs) > 1 else ""
+        yield Finding(f"{said.sentence.removesuffix('.')}{at}. {said.todo}", "utilisation")
 
 
 def _ranges(run: Run) -> Iterator[Finding]:

@@ -115,7 +115,7 @@ def _views(run: Run, analysis: Analysis) -> list[View]:
         advice_table([run], brief=True, names=analysis.names),
         mix_table([run], analysis.names),
         page_study.operators([run]), page_study.ranges([run]), page_study.api_calls([run]),
-        usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.memory_list(run),
+        usage.ways_table(used), usage.busy_table(used), usage.readings_table(used), usage.energy_table(used), usage.memory_list(run),
         page_study.summaries([run]), about.gaps(analysis.prepared, analysis.ledger),
     )  # fmt: skip
     return [view for view in views if view is not None]

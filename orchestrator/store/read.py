@@ -215,6 +215,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         counters=_counters(connection, run_id),
         ranges=_records(connection, records.Range, "range", run_id, "id", numbers),
         ops=tuple(op_shapes(connection, run_id)),
+        waiting_calls=_waiting_calls(connection, run_id),
         **same,
     )
 
@@ -265,6 +266,30 @@ def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.Op
     columns = ", ".join("stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields)
     sql = f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE op_call.run_id = ?"
     yield from map(records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,)))
+
+
+WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero")
+"""Operators that may convert values, or wait for the GPU."""
+
+
+def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:
+    """Calls of WAITING that launched a kernel or waited, of a run with kernels: shapes, types and stacks with them."""
+    marks = ", ".join("?" * len(WAITING))
+    seek = (
+        "SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?)"
+        f" AND EXISTS (SELECT 1 FROM op_signature WHERE run_id = ? AND name IN ({marks}))"
+    )
+    columns = ", ".join("stack.text" if field == "stack" else f"op_call.{field}" for field in records.OpCall._fields)
+    sql = (
+        f"SELECT {columns} FROM op_call LEFT JOIN stack ON stack.id = stack_id WHERE op_call.run_id = ?"
+        f" AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= 5000) ORDER BY op_call.rowid"
+    )
+    try:
+        if not connection.execute(seek, (run_id, run_id, *WAITING)).fetchone()[0]:
+            return ()
+        return tuple(map(records.OpCall._make, connection.execute(sql, (run_id, *WAITING))))
+    except sqlite3.OperationalError:  # a store of an earlier schema, opened for reading only
+        return ()
 
 
 def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[DerivedCount]:

@@ -542,3 +542,5 @@ class Report:
     """Samples a step, all batches of gradient accumulation included."""
     served_steps: Iterable[ServedStep] = ()
     graph_launches: Iterable[GraphLaunch] = ()
+    waiting_calls: tuple[OpCall, ...] = ()
+    """Of the operators, those that may copy, convert or wait for the GPU; only in a run that was read from the store."""

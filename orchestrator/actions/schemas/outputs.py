@@ -78,10 +78,32 @@ def _show() -> Schema:
         {
             **{name: run[name] for name in FACTS}, "form": said(TEXT, "the format that was recognised"),
             "devices": array(record(Device)), "environment": mapping(maybe(TEXT), "fact of the software -> its value"),
-            "ledger": array(_ledger_row()), "layer_calls": array(record(LayerCall)),
+            "ledger": array(_ledger_row()), "energy": array(_energy(), "one object a GPU whose power was read; one with a reason "
+            "where none was"), "layer_calls": array(record(LayerCall)),
             **{name: report[name] for name in (*SMALL, *BULK)},
         },
         "Everything that one run holds, in the units of the store.",
+    )  # fmt: skip
+
+
+def _energy() -> Schema:
+    number = maybe(NUMBER)
+    error = said(
+        number,
+        "0..1: by how much the joules may be off because power was read now and then; without the sensor's accuracy",
+    )
+    shared = said(NUMBER, "the step's joules by time, shared and not measured")
+    layer = closed({"layer": TEXT, "direction": TEXT, "joules_per_step_shared": shared})
+    return closed(
+        {
+            "device_index": maybe(WHOLE, "the samples do not say"), "joules": said(number, "over span_ns; null: see reason"),
+            "span_ns": maybe(WHOLE), "mean_watts": number, "source": maybe(TEXT), "sampling_error": error,
+            "period_ns": said(maybe(WHOLE), "median time between readings"), "readings": WHOLE,
+            "steps": maybe(WHOLE, "no step was marked"), "joules_per_step": said(number, "mean of all steps; null: see step_reason"),
+            "joules_per_sample": number, "joules_per_token": said(number, "null: see token_reason"),
+            "energy_delay_js": said(number, "joules of a step times its mean time in s"), "reason": maybe(TEXT),
+            "step_reason": maybe(TEXT), "token_reason": maybe(TEXT), "layers": array(layer),
+        }
     )  # fmt: skip
 
 
@@ -205,7 +227,9 @@ def _compare() -> Schema:
     counts = dict.fromkeys(("regressions", "improvements", "news", "not_comparable"), WHOLE)
     lists = {name: array(TEXT) for name in ("findings", "warnings", "only_a", "only_b", "failed_in_b")}
     gate = said(NUMBER, "changes up to this do not count; 0.05 is 5 %")
-    said_of = "Times in ns, memory in bytes, throughput in samples per second."
+    said_of = (
+        "Times in ns, memory in bytes, throughput in samples per second, energy in J, energy-delay product in J s."
+    )
     return closed(
         {"a": side, "b": side, "gate": gate, "forced": TRUTH, **counts, **lists, "pairs": array(closed(pair))}, said_of
     )

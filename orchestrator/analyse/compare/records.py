@@ -42,7 +42,7 @@ class Key(NamedTuple):
 
     level: str
     quantity: str
-    """time, throughput, memory or flops."""
+    """time, throughput, memory, flops, energy or energy-delay product."""
     what: str
     """Of a step: "step", "forward", "peak allocated"; else ""."""
     layer: str = ""

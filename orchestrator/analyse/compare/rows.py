@@ -46,6 +46,9 @@ def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
     if not a or not b:
         return _one_sided(row, runs_b if a else runs_a)
     sets = [{value for run in side for value in run.values} for side in (a, b)]
+    if key.quantity in ENERGIES:
+        said = "; ".join(dict.fromkeys(seen.note for seen in (*a, *b) if seen.note))
+        return replace(row, why=f"one figure a run, not judged; {said}")
     if key.quantity == "flops":
         return _counts(row, a, b, sets)
     if key.quantity == "memory" and all(len(values) == 1 for values in sets):
@@ -140,7 +143,7 @@ PER_REPORT = "sums over the whole report, whose number of steps is unknown"
 def observed(run: PreparedRun) -> dict[Key, Observed]:
     basis, sizes = "memory as the run recorded it", memory_figures(run.run).items()
     memory = {Key("step", "memory", what): Observed((float(size),), basis) for what, size in sizes}
-    return times(run) | memory | (flops(run) if run.run.report.counters else {})
+    return times(run) | dict(_energy(run)) | memory | (flops(run) if run.run.report.counters else {})
 
 
 def times(run: PreparedRun) -> dict[Key, Observed]:
@@ -159,6 +162,23 @@ def flops(run: PreparedRun) -> dict[Key, Observed]:
     if known:
         rows[Key("step", "flops", "counted FLOPs")] = _exact(total_of(found.values()))
     return rows
+
+
+ENERGIES = ("energy", "energy-delay product")
+
+
+def _energy(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    """Joules of a step of all GPUs that were read, and times the step's time, where all are known."""
+    found = run.usage.energy
+    joules = [item.per_step for item in found if item.per_step is not None]
+    if not joules or len(joules) < len(found):
+        return
+    error = max(item.error or 0.0 for item in found)
+    note = f"sampling error up to {100 * error:.2g} %"
+    basis = " and ".join(dict.fromkeys(item.source or "" for item in found))
+    yield Key("step", "energy", "energy"), Observed((sum(joules),), basis, note=note)
+    products = [item.delay_product or 0.0 for item in found]
+    yield Key("step", "energy-delay product", "energy-delay product"), Observed((sum(products),), basis, note=note)
 
 
 def _exact(figure: Figure) -> Observed:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from perfctl.orchestrator.analyse.usage.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.analyse.usage.busy import Busy, Readings, Ways, busy, readings, ways
+from perfctl.orchestrator.analyse.usage.energy import Energy, energy
 from perfctl.orchestrator.analyse.usage.idle import Idle, idle
 from perfctl.orchestrator.analyse.usage.memory import MemoryUse, memory_use
 from perfctl.records.run import Run
@@ -17,8 +18,8 @@ class RunUsage:
     """One run; every attribute is computed at the first question and kept as long as the object.
 
     busy: time with a kernel running, by device and stream; idle: without one, by device; breakdown: by kind of work; ways:
-    utilisation by every source; readings: what the devices said about themselves; memory: on paper and by every source that
-    measured it.
+    utilisation by every source; readings: what the devices said about themselves; energy: by their power; memory: on paper and
+    by every source that measured it.
     """
 
     run: Run
@@ -42,6 +43,10 @@ class RunUsage:
     @cached_property
     def readings(self) -> tuple[Readings, ...]:
         return readings(self.run)
+
+    @cached_property
+    def energy(self) -> tuple[Energy, ...]:
+        return energy(self.run)
 
     @cached_property
     def memory(self) -> MemoryUse:

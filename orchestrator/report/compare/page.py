@@ -21,6 +21,7 @@ from perfctl.orchestrator.report.cells import (
     time_cell,
 )
 from perfctl.orchestrator.report.compare.words import (
+    ENERGY_UNITS,
     MINUS,
     Counts,
     Explained,
@@ -29,6 +30,7 @@ from perfctl.orchestrator.report.compare.words import (
     explained,
     findings,
     percent_change,
+    quantity,
 )
 from perfctl.orchestrator.report.numbers import DASH, full, ratio, time
 from perfctl.orchestrator.report.page.records import Finding
@@ -47,6 +49,13 @@ PARTS = (
     ("steps", "Steps", "step", ("time",), "Time of a step and of its phases"),
     ("throughput", "Throughput", "step", ("throughput",), "Samples per second, as the step's time gives them"),
     ("memory", "Memory", "step", ("memory",), "Memory figures of a run"),
+    (
+        "energy",
+        "Energy",
+        "step",
+        ("energy", "energy-delay product"),
+        "Energy of a step, and times its time (EDP), from readings of power",
+    ),
     ("layers", "Layers", "layer", ("time",), "Time per step by layer and direction"),
     ("kernels", "Kernels", "kernel", ("time",), "Time per step by kernel"),
     ("flops", "Counted FLOPs", "", ("flops",), "Counted FLOPs of a step, exact; 1 multiply-add = 2 FLOPs"),
@@ -316,6 +325,8 @@ def _value(row: Row, number: Number | None, side: str) -> Cell:
         return nothing(f"not in {side}")
     if row.key.quantity == "memory":
         return size_cell(number.median)
+    if row.key.quantity in ENERGY_UNITS:
+        return Cell(quantity(row.key.quantity, number.median), value=number.median)
     if row.key.quantity != "time":
         return amount(number.median, "FLOP" if row.key.quantity == "flops" else "")
     note = f"median of {number.runs} run{'s' if number.runs > 1 else ''}, {number.steps} values"

@@ -466,7 +466,12 @@ def quantity(kind: str, value: float) -> str:
         return time(value)
     if kind == "memory":
         return size(value)
+    if kind in ENERGY_UNITS:
+        return f"{value:.3g} {ENERGY_UNITS[kind]}"
     return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
+
+
+ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
 
 
 def amount_of(row: Row, value: float) -> str:

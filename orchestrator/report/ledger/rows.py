@@ -11,8 +11,10 @@ from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
 from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
+from perfctl.orchestrator.analyse.usage.energy import why_none
 from perfctl.orchestrator.report.cells import why
 from perfctl.orchestrator.report.ledger.phases import phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken
@@ -44,6 +46,32 @@ def ledger_json(analyses: Sequence[Analysis], phase: str | None = None, *, each:
     """What ``perfctl ledger --json`` prints. ``phase``: only this one of a language model's; ``each``: every block by itself."""
     parts = [one for found in analyses for one in phases_of(found, each=each) if phase in (None, one.phase)]
     return {"rows": list(ledger_rows(analyses)), "sweep": sweep_verdicts(analyses), "phases": phase_rows(parts)}
+
+
+def energy_rows(prepared: PreparedRun) -> list[dict[str, Any]]:
+    """Energy of each GPU that was read, in joules; one row with the reason where none was. Layers: a step's joules by time."""
+    found = prepared.usage.energy
+    if not found:
+        return [{**dict.fromkeys(ENERGY), "readings": 0, "reason": why_none(prepared.run), "layers": []}]
+    times = {} if prepared.layer_times is None else {key: row.mean for key, row in prepared.layer_times.rows.items()}
+    rows = []
+    for item in found:
+        layers = [
+            {"layer": layer, "direction": direction, "joules_per_step_shared": joules}
+            for (layer, direction), joules in item.shared(times).items()
+        ]
+        figures = (
+            item.device, item.joules, item.span_ns, item.watts, item.source, item.error, item.period_ns, item.readings, item.steps,
+            item.per_step, item.per_sample, item.per_token, item.delay_product, item.reason, item.step_reason, item.token_reason,
+        )  # fmt: skip
+        rows.append({**dict(zip(ENERGY, figures, strict=True)), "layers": layers})
+    return rows
+
+
+ENERGY = (
+    "device_index", "joules", "span_ns", "mean_watts", "source", "sampling_error", "period_ns", "readings", "steps",
+    "joules_per_step", "joules_per_sample", "joules_per_token", "energy_delay_js", "reason", "step_reason", "token_reason",
+)  # fmt: skip
 
 
 def sweep_verdicts(analyses: Sequence[Analysis]) -> list[dict[str, Any]]:
@@ -113,12 +141,14 @@ def column_facts() -> dict[str, tuple[str, str]]:
 def run_json(run: Run) -> dict[str, Any]:
     """Everything a run holds; NULL is null. FLOPs count 1 multiply-add as 2. Units are those of the store."""
     (study,) = studies([run])
+    analysed = analyse(study)
     return {
         **{name: getattr(run, name) for name in FACTS},
         "form": run.report.form,
         "devices": [asdict(device) for device in run.report.devices],
         "environment": run.report.environment,
-        "ledger": list(ledger_rows([analyse(study)])),
+        "ledger": list(ledger_rows([analysed])),
+        "energy": energy_rows(analysed.prepared.runs[0]),
         "layer_calls": [call._asdict() for call in run.layer_calls],
         **{name: [row._asdict() for row in getattr(run.report, name)] for name in (*SMALL, *BULK)},
     }

@@ -215,7 +215,13 @@ def _parts(
     yield from _tables("ranks", "Ranks", *(view for talk in ranks for view in ranks_tables(talk)))
     used = [item.usage for item in found.prepared.runs]
     known = (
-        *_some(usage.ways_table(used), usage.busy_table(used), usage.readings_table(used)),
+        *_some(
+            usage.ways_table(used),
+            usage.busy_table(used),
+            usage.readings_table(used),
+            usage.energy_table(used),
+            usage.verdicts_table(some),
+        ),
         *usage.waits_tables(used, found.names),
     )
     chart = charts_study.utilisation_chart(f"{key}-utilisation", [("", used)])

@@ -8,9 +8,11 @@ from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
+from perfctl.orchestrator.analyse.usage.energy import seconds
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, phases, placed
+from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
 from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
@@ -145,6 +147,51 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
             power, heat, amount(item.clock, "Hz", none),
         ])  # fmt: skip
     return listing("Readings of the devices", columns, rows, drop_run=False)
+
+
+def verdicts_table(runs: Sequence[Run]) -> Table | None:
+    """What the timeline of each run says could be faster, the largest share of a run first."""
+    columns = [
+        RUN, Column("verdict", style="text"), Column("share"), Column("of", style="text"), Column("what was seen", style="text"),
+        Column("what to do", style="text"), Column("confidence", style="text"),
+    ]  # fmt: skip
+    rows = [
+        [run_label(run), text_cell(said.rule), share_cell(said.share),
+         *map(text_cell, (said.of, said.sentence, said.todo, said.confidence))]
+        for run in runs
+        for said in run_verdicts(run)
+    ]  # fmt: skip
+    return listing("What could be faster, by the timeline", columns, rows, drop_run=False)
+
+
+def energy_table(runs: Sequence[RunUsage]) -> Table | None:
+    """Joules of the GPUs whose power was read; a figure that is not known says why."""
+    columns = [
+        RUN, Column("device"), Column("energy", "J", note="of the GPU over the measured steps, or over all readings without steps"),
+        Column("over", base="ns"), Column("mean power", "W"),
+        Column("sampling error", note="of the energy, as power was read now and then; the sensor's own 5 % is not in it"),
+        Column("J a step", note="mean of all steps, the time between them included"), Column("J a sample"), Column("J a token"),
+        Column("J·s a step", note="energy-delay product: joules of a step times its mean time"), Column("from", style="text"),
+    ]  # fmt: skip
+    rows = []
+    for item in (item for run in runs for item in run.energy):
+        step = item.step_reason or item.reason or "not known"
+        sample = step if item.per_step is None else "samples of a step are not known"
+        token = step if item.per_step is None else item.token_reason or "not known"
+        figures = (
+            (item.joules, item.reason or "not known"), (item.watts, item.reason or "not known"), (item.per_step, step),
+            (item.per_sample, sample), (item.per_token, token), (item.delay_product, step),
+        )  # fmt: skip
+        joules, watts, *each = (
+            nothing(why) if value is None else Cell(f"{value:.3g}", value=value) for value, why in figures
+        )
+        error = nothing(item.reason or "no energy was used") if item.error is None else share_cell(item.error)
+        source = f"{item.source}, every {seconds(item.period_ns or 0)}" if item.reason is None else item.reason
+        rows.append([
+            run_label(item.run), count(item.device, "the samples do not say"), joules,
+            time_cell(item.span_ns, item.reason or "not known"), watts, error, *each, text_cell(source),
+        ])  # fmt: skip
+    return listing("Energy", columns, rows, drop_run=False)
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
