@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
 from perfctl.orchestrator.actions.schemas.outputs import schema_of
+from perfctl.orchestrator.cli.main import application
 
 Perfctl = Callable[..., Any]
 READ = {
@@ -34,6 +35,17 @@ ON_PAPER = {
     "estimate-sheet": ["estimate", "mnist_cnn", "--sheet"],
     "predict": ["predict", "mnist_cnn", "--device", "V100", "--batch", "8", "--dataset-size", "1000"],
 }
+OF_SWEEPS = {"sweep", "sweep-commands"}
+OUTPUTS = {
+    **{name: {name} for name in ("runs", "ledger", "compare", "query", "doctor", "prices", "report", "trace", "calculator", "scrub",
+                                 "ingest", "mfu", "speedup")},
+    **{name: OF_SWEEPS for name in ("nsys", "torch", "dlprof", "replay")}, "ncu": {*OF_SWEEPS, "ncu-cost"},
+    "infer": {"infer", "infer-commands"}, "show": {"show", "show-source"}, "plot": {"plot", "plot-list"},
+    "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},
+    "predict": {"predict", "predict-generation"}, "export": {"export", "export-dataset"}, "count": {"count", "count-list"},
+    "bench run": {"bench", "bench-design"}, "bench show": {"bench-show"}, "prepare": {"prepare"}, "slurm status": {"slurm-status"},
+}  # fmt: skip
+"""Command with --json -> names of what it prints."""
 PLAIN = {"doctor", "prices", *ON_PAPER}
 """Outputs that need no store."""
 
@@ -74,6 +86,20 @@ def test_a_run_with_kernels_and_counters_holds_to_the_schemas(perfctl: Perfctl) 
     assert len(shown["kernels"]) == 6
     assert wrong("show", shown) == []
     assert wrong("runs", perfctl("runs", "--json").json) == []
+
+
+def _with_json(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _with_json(one, (*words, name))
+    if any("--json" in one.opts for one in command.params):
+        yield " ".join(words)
+
+
+def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> None:
+    import typer
+
+    assert set(_with_json(typer.main.get_command(application()))) == set(OUTPUTS)
+    assert set().union(*OUTPUTS.values()) == set(VERSIONS) - {"mcp"}
 
 
 @pytest.mark.parametrize("output", VERSIONS)
