@@ -39,7 +39,7 @@ OF_SWEEPS = {"sweep", "sweep-commands"}
 OUTPUTS = {
     **{name: {name} for name in ("runs", "ledger", "compare", "query", "doctor", "prices", "report", "trace", "calculator", "scrub",
                                  "ingest", "mfu", "speedup")},
-    **{name: OF_SWEEPS for name in ("nsys", "torch", "dlprof", "replay")}, "ncu": {*OF_SWEEPS, "ncu-cost"},
+    **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS), "ncu": {*OF_SWEEPS, "ncu-cost"},
     "infer": {"infer", "infer-commands"}, "show": {"show", "show-source"}, "plot": {"plot", "plot-list"},
     "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},
     "predict": {"predict", "predict-generation"}, "export": {"export", "export-dataset"}, "count": {"count", "count-list"},
