@@ -413,7 +413,7 @@ def _record(state: TaskState) -> dict[str, object]:
     task, runs = state.task, state.task.runs
     sweep = (runs.profiler, runs.batch_size, runs.sweep) if runs else (None, None, None)
     return {
-        "task": task.number, "label": task.label, **dict(zip(("profiler", "batch", "sweep"), sweep, strict=True)), "state": state.state,
+        "task": task.number, "label": task.label, "profiler": sweep[0], "batch": sweep[1], "sweep": sweep[2], "state": state.state,
         "said": state.said, "log": state.log,
     }  # fmt: skip
 
