@@ -112,7 +112,8 @@ def _bench_show() -> Schema:
     point = {
         **dict.fromkeys(("model", "family"), TEXT), "batch": WHOLE, **dict.fromkeys(("mode", "precision", "device"), TEXT),
         "threads": maybe(WHOLE, "not a CPU"), "steps": said(WHOLE, "measured steps"),
-        "step_ns": array(NUMBER, "median, first and third quartile of the steps, ns"), "phase_ns": mapping(NUMBER, "phase -> median, ns"),
+        "step_ns": array(NUMBER, "median, first and third quartile of the steps, ns"),
+        "phase_ns": mapping(NUMBER, "phase -> median, ns"),
         "memory_bytes": mapping(WHOLE, "kind of memory -> peak, bytes"),
         "features": mapping(NUMBER, "estimated figure -> its value for one step"),
     }  # fmt: skip
