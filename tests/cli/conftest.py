@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from perfctl.orchestrator.actions.schemas import name_of
+from perfctl.orchestrator.actions.schemas.outputs import schema_of
+from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.main import run
 from tests.cli import hostile as hostile_store
 
@@ -38,6 +43,35 @@ class Said:
 def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No price table of whoever runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(autouse=True)
+def every_json_holds_to_its_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a command prints with --json in any test here names its schema, and holds to it."""
+    wrong: list[str] = []
+    printing = console.as_json
+
+    def check(value: Any, schema: str | None = None) -> None:
+        if schema is None and "$schema" in value:  # perfctl schema
+            pass
+        elif schema is None:
+            wrong.append("printed without a schema")
+        else:
+            printed = json.loads(json.dumps(value, default=str))
+            told = {"schema": name_of(schema), **printed} if isinstance(printed, dict) else printed
+            wrong.extend(
+                f"{schema}: {one.json_path}: {one.message[:200]}" for one in _validator(schema).iter_errors(told)
+            )
+        printing(value, schema)
+
+    monkeypatch.setattr(console, "as_json", check)
+    yield
+    assert wrong == []
+
+
+@cache
+def _validator(schema: str) -> Draft202012Validator:
+    return Draft202012Validator(schema_of(schema))
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(perfctl: Perfctl, archiv
     assert "MD5" not in again.err
     told = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--json").json
     counts = {"images": 2, "of": 3, "already": 2, "classes": 3}
-    assert told == {"folder": "sorted", **counts, "ignored": [], "strays": []}
+    assert told == {"schema": "perfctl.prepare/1", "folder": "sorted", **counts, "ignored": [], "strays": []}
 
 
 def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple[str, str]) -> None:

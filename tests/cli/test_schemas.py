@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
 from perfctl.orchestrator.actions.schemas.outputs import schema_of
+from perfctl.orchestrator.cli.main import application
 from perfctl.orchestrator.report.studies.ranks import for_json
 from perfctl.records.report import Collective, Kernel
 from tests.analyse.synthetic import foreign_run
@@ -38,6 +39,17 @@ ON_PAPER = {
     "estimate-sheet": ["estimate", "mnist_cnn", "--sheet"],
     "predict": ["predict", "mnist_cnn", "--device", "V100", "--batch", "8", "--dataset-size", "1000"],
 }
+OF_SWEEPS = {"sweep", "sweep-commands"}
+OUTPUTS = {
+    **{name: {name} for name in ("runs", "ledger", "compare", "query", "doctor", "prices", "report", "trace", "calculator", "scrub",
+                                 "ingest", "mfu", "speedup")},
+    **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS), "ncu": {*OF_SWEEPS, "ncu-cost"},
+    "infer": {"infer", "infer-commands"}, "show": {"show", "show-source"}, "plot": {"plot", "plot-list"},
+    "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},
+    "predict": {"predict", "predict-generation"}, "export": {"export", "export-dataset"}, "count": {"count", "count-list"},
+    "bench run": {"bench", "bench-design"}, "bench show": {"bench-show"}, "prepare": {"prepare"}, "slurm status": {"slurm-status"},
+}  # fmt: skip
+"""Command with --json -> names of what it prints."""
 PLAIN = {"doctor", "prices", *ON_PAPER}
 """Outputs that need no store."""
 
@@ -87,9 +99,23 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
     runs = [foreign_run(rank + 1, kernels=kernels, collectives=talks, rank=rank, world_size=2) for rank in (0, 1)]
     jobs = for_json(replace(run, artifact=f"job/{run.id}.json") for run in runs)
     assert jobs[0]["bubbles"]
-    value = {"schema": name_of("ledger"), "rows": [], "sweep": [], "jobs": json.loads(json.dumps(jobs))}
+    value = {"schema": name_of("ledger"), "rows": [], "sweep": [], "phases": [], "jobs": json.loads(json.dumps(jobs))}
     assert not wrong("ledger", value)
     assert wrong("ledger", value | {"jobs": [jobs[0] | {"surprise": 1}]})
+
+
+def _with_json(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _with_json(one, (*words, name))
+    if any("--json" in one.opts for one in command.params):
+        yield " ".join(words)
+
+
+def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> None:
+    import typer
+
+    assert set(_with_json(typer.main.get_command(application()))) == set(OUTPUTS)
+    assert set().union(*OUTPUTS.values()) == set(VERSIONS) - {"mcp"}
 
 
 @pytest.mark.parametrize("output", VERSIONS)

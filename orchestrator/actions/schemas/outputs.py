@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perfctl.orchestrator.actions.schemas import VERSIONS, name_of
+from perfctl.orchestrator.actions.schemas import VERSIONS, measured, name_of
 from perfctl.orchestrator.actions.schemas.shapes import (
     NUMBER,
     TEXT,
@@ -462,5 +462,5 @@ _MADE: dict[str, Callable[[], Schema]] = {
     "doctor": _doctor, "prices": _prices, "estimate": _estimate, "estimate-layer": _estimate_layer,
     "estimate-sheet": _estimate_sheet, "estimate-generation": _estimate_generation, "predict": _predict,
     "predict-generation": _predict_generation, "report": _report, "plot": _plot, "plot-list": _plot_list, "trace": _trace,
-    "export": _export, "export-dataset": _export_dataset, "calculator": _calculator, "scrub": _scrub, "mcp": _mcp,
+    "export": _export, "export-dataset": _export_dataset, "calculator": _calculator, "scrub": _scrub, "mcp": _mcp, **measured.MADE,
 }  # fmt: skip

@@ -332,7 +332,7 @@ def status(folder: Folder, as_json: options.Json = False) -> None:
     if as_json:
         tasks = [_record(state) for state in found.tasks]
         counted = {"summary": summary(found.tasks), "repeat": found.repeat}
-        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, **counted})
+        console.as_json({"asked_squeue": found.asked_squeue, "tasks": tasks, **counted}, "slurm-status")
         return
     _table(found.tasks)
     console.result(summary(found.tasks))
@@ -411,9 +411,10 @@ def _numbers(text: str) -> list[int]:
 
 def _record(state: TaskState) -> dict[str, object]:
     task, runs = state.task, state.task.runs
-    sweep = {"profiler": runs.profiler, "batch": runs.batch_size, "sweep": runs.sweep} if runs else {}
+    sweep = (runs.profiler, runs.batch_size, runs.sweep) if runs else (None, None, None)
     return {
-        "task": task.number, "label": task.label, **sweep, "state": state.state, "said": state.said, "log": state.log,
+        "task": task.number, "label": task.label, "profiler": sweep[0], "batch": sweep[1], "sweep": sweep[2], "state": state.state,
+        "said": state.said, "log": state.log,
     }  # fmt: skip
 
 

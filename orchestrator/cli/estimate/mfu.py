@@ -88,7 +88,7 @@ def mfu(
         seq=seq, formula=formula, recompute=_share(recompute), reported=reported,
     )  # fmt: skip
     if as_json:
-        console.as_json(view.as_json(found))
+        console.as_json(view.as_json(found), "mfu")
     else:
         console.result(flags.with_flags("\n".join(view.lines(found))))
 

@@ -107,7 +107,9 @@ def _show_design(request: BenchRequest, as_json: bool) -> None:
     """Every point, and every network that is skipped."""
     points, skipped = request.points, request.design.skipped
     if as_json:
-        console.as_json({"points": [asdict(one) for one in points], "skipped": [asdict(one) for one in skipped]})
+        console.as_json(
+            {"points": [asdict(one) for one in points], "skipped": [asdict(one) for one in skipped]}, "bench-design"
+        )
         return
     for point in points:
         console.result(f"{point.model}, batch {point.batch}: {point.flops / 1e9:.3g} GFLOP a step")
@@ -177,7 +179,7 @@ def _show_result(result: BenchResult, as_json: bool) -> None:
             for point, made in done.results
         ]
         left, skipped = [asdict(point) for point in done.left], [asdict(one) for one in request.design.skipped]
-        console.as_json({"runs": runs, "left": left, "skipped": skipped})
+        console.as_json({"runs": runs, "left": left, "skipped": skipped}, "bench")
         return
     console.result(f"{result.whole} of {len(request.points)} points measured, {result.new} of them now")
     if request.part:
@@ -203,7 +205,7 @@ def show(
     points = actions.bench_points(store or DEFAULT, file=file, family=family)
     found = correlations(points)
     if as_json:
-        console.as_json(page_bench.as_json(points, found))
+        console.as_json(page_bench.as_json(points, found), "bench-show")
         return
     tables = [page_bench.points_table(points)]
     for part in terminal.shown([one for one in tables if one], _POINTS, "--json has them"):

@@ -69,7 +69,7 @@ def _infer(models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: 
     store = asked.store or asked.out.parent / DEFAULT
     done = _run(requests, store, output)
     if output.as_json:
-        console.as_json([{"model": model, **as_record(one)} for model, one in done.items()])
+        console.as_json([{"model": model, **as_record(one)} for model, one in done.items()], "infer")
     else:
         _print_all(done, store)
     _check(done)
@@ -99,7 +99,7 @@ def _print_commands(requests: dict[str, SweepRequest], output: SweepOutput) -> N
     console.as_json([
         {"model": model, "batch_size": batch, "stage": command.stage, "argv": command.argv}
         for model, request in requests.items() for batch, command in planned(request)
-    ])  # fmt: skip
+    ], "infer-commands")  # fmt: skip
 
 
 def _print_all(done: dict[str, Swept], store: Path) -> None:

@@ -43,7 +43,7 @@ def prepare(
     if as_json:
         counts = {"images": done.images, "of": done.total, "already": done.already, "classes": done.classes}
         odd = {"ignored": list(done.ignored), "strays": [str(path) for path in done.strays]}
-        console.as_json({"folder": str(out), **counts, **odd})
+        console.as_json({"folder": str(out), **counts, **odd}, "prepare")
         return
     _print(done)
 

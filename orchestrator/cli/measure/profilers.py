@@ -259,7 +259,7 @@ def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput
         return
     done = run_request(request, store, listening)
     if output.as_json:
-        console.as_json(as_record(done))
+        console.as_json(as_record(done), "sweep")
     elif done.store is None:
         console.result(f"Wrote {done.folder}. Next: perfctl slurm gather {shlex.quote(str(done.folder))}")
     else:
@@ -274,7 +274,7 @@ def print_commands(request: SweepRequest, *, as_json: bool) -> None:
 
     if as_json:
         found = [{"batch_size": batch, "stage": one.stage, "argv": one.argv} for batch, one in planned(request)]
-        console.as_json(found)
+        console.as_json(found, "sweep-commands")
         return
     commands = [command for _, command in planned(request)]
     for command in commands:
@@ -347,7 +347,7 @@ def _print_cost(found: NcuCost, output: SweepOutput) -> None:
 
     if output.as_json:
         record = {"batch_size": found.batch_size, "layers": list(found.layers), **asdict(found.cost)}
-        console.as_json(record)
+        console.as_json(record, "ncu-cost")
         return
     for line in cost_lines(found.cost, found.batch_size, found.layers):
         console.result(line)

@@ -109,7 +109,7 @@ def _show(result: actions.SpeedupResult, page: Path | None, charts: Path | None,
     from perfctl.orchestrator.report import speedup as speedup_text
 
     if as_json:
-        console.as_json([speedup_text.as_json(one) for one in result.studies])
+        console.as_json([speedup_text.as_json(one) for one in result.studies], "speedup")
     else:
         for one in result.studies:
             for part in speedup_text.terminal(one):

@@ -59,7 +59,7 @@ def count(
         with _said_when_slow(code):
             listed = actions.kernels(code, arch=arch, closed_libraries=closed_libraries, messages=console)
         if as_json:
-            console.as_json(texts.listing_as_json(listed))
+            console.as_json(texts.listing_as_json(listed), "count-list")
         else:
             _print(texts.listing(listed))
         return
@@ -70,7 +70,7 @@ def count(
             closed_libraries=closed_libraries, messages=console,
         )  # fmt: skip
     if as_json:
-        console.as_json(texts.as_json(found))
+        console.as_json(texts.as_json(found), "count")
     else:
         _print(texts.lines(found))
 

@@ -160,7 +160,7 @@ def _print(done: Ingested, as_json: bool) -> None:
     if as_json:
         rows = [_record(path, written) for path, written in done.taken]
         empty = [str(path) for path in done.empty]
-        console.as_json({"store": str(done.store), "runs": rows, "failed": list(done.failed), "empty": empty})
+        console.as_json({"store": str(done.store), "runs": rows, "failed": list(done.failed), "empty": empty}, "ingest")
         return
     for path, group in groupby(done.taken, key=lambda taken: taken[0]):
         runs = [written for _, written in group]
@@ -177,8 +177,8 @@ def _counts(written: Written) -> dict[str, int | bool]:
 
 
 def _record(path: Path, written: Written) -> dict[str, object]:
-    extra = {} if written.placed is None else {"kernel_time_with_module": written.placed}
-    return {"path": str(path), **_counts(written), **extra}
+    more = {"reason": written.reason, "kernel_time_with_module": written.placed}
+    return {"path": str(path), **_counts(written), **more}
 
 
 def _sum(path: Path, runs: list[Written]) -> str:

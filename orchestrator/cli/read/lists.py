@@ -107,9 +107,9 @@ def ledger(
     )
     whole = layer is None
     if as_json:
-        parts = list(asked(made=lambda some: (export.ledger_json(some, phase, each=each), _of_ranks(some))))
-        found = {name: [one for part, _ in parts for one in part[name]] for name in ("rows", "sweep", "phases")}
-        together = list({run.id: run for _, of_job in parts for run in of_job}.values())
+        told = list(asked(made=lambda some: (export.ledger_json(some, phase, each=each), _of_ranks(some))))
+        found = {name: [one for part, _ in told for one in part[name]] for name in ("rows", "sweep", "phases")}
+        together = list({run.id: run for _, of_job in told for run in of_job}.values())
         jobs = wall.analysed(together, ranks.for_json) if together else []
         console.as_json({**found, "jobs": jobs}, "ledger")
         return
@@ -122,8 +122,8 @@ def ledger(
         console.document(form, [part for parts in asked(made=document) for part in parts])
         return
     if phase:
-        for parts in asked(made=lambda some: terminal.phases(some, phase, each=each)):
-            for part in parts:
+        for shown in asked(made=lambda some: terminal.phases(some, phase, each=each)):
+            for part in shown:
                 console.show(part)
         return
     ranked: dict[int | None, Run] = {}
