@@ -50,13 +50,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Groups must reach xdist: with pytest 9.2, xdist 3.8 ignores them without a word, and several nsys start at once."""
     if session.config.getoption("loadgroup", default=False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("xdist ignores the groups of tests: install pytest below 9.2")
-    gc.freeze()  # nor later, and least of all in children, which would copy the memory that holds them
+    gc.freeze()  # nor later, least of all in children, which would copy the memory that holds them, nor at the end
     gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    """At the end everything goes as it would."""
-    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)

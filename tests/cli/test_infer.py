@@ -6,6 +6,7 @@ import io
 import shlex
 import tarfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
 TABLE = Path(__file__).resolve().parent.parent / "data" / "imagenet-devkit"
 
-pytest.importorskip("torchvision")
+pytestmark = pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
 
 
 @pytest.mark.usefixtures("quick_sweeps")

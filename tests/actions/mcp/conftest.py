@@ -13,11 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp")
-
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
-
 from perfctl.orchestrator.cli.main import run
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -37,6 +32,12 @@ class Answer:
 Ask = Callable[[Path, Sequence[Question]], list[Answer]]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _sdk() -> None:
+    """Loading it takes more than a second: only the process that asks does so."""
+    pytest.importorskip("mcp")
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs 1 and 2: mnist_cnn at batches 16 and 32 under torch.profiler on a CPU. Run 3: six launches under ncu."""
@@ -51,6 +52,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def ask() -> Ask:
     """Ask a store some questions over standard input and output."""
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters
 
     async def asked(store: Path, questions: Sequence[Question]) -> list[Answer]:
         words = ["-m", "perfctl", "mcp", "--store", str(store), "--timeout", "60"]

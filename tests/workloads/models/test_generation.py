@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from perfctl.orchestrator.analyse.generation import Generation
 from perfctl.workloads.models import libraries
 from perfctl.workloads.tracing.generation import cache_tensors
 
-transformers = pytest.importorskip("transformers", reason="perfctl[hf]")
-pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+pytestmark = [
+    pytest.mark.skipif(find_spec("transformers") is None, reason="perfctl[hf]"),
+    pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"),
+]
 BATCH, PROMPT, STEPS = 2, 10, 5
 SMALL = (
     "hidden_size=64,num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,intermediate_size=96,vocab_size=100"
@@ -49,6 +52,8 @@ def macs(found: Generation, name: str) -> int:
 @pytest.mark.parametrize("kind", CAUSAL)
 def test_every_real_step_counts_what_torch_counts(kind: str) -> None:
     found = estimated(f"hf:{kind}:{CAUSAL[kind]}")
+    import transformers
+
     config = transformers.CONFIG_MAPPING[kind].from_dict(libraries.split(f"{kind}:{CAUSAL[kind]}")[1])
     made = transformers.AutoModelForCausalLM._model_mapping[type(config)]
     experts = {"experts_implementation": "eager"} if found.active_parameters else {}
