@@ -90,6 +90,10 @@ def tile_padding(given: RuleInput) -> Verdict | None:
     return verdict(given, "tile padding", sentence + larger, factor, TILES_TODO, found.products, confidence)
 
 
+_HOW_SURE = re.compile(r" \((?:[^()]|\([^()]*\))*\)\Z")
+"""What a rule ends with: its name and how well it holds, on which chip."""
+
+
 def derived_tiles(given: RuleInput) -> Verdict | None:
     """A derived count is made of whole tiles; where no grid was matched beside it, its own rules say which."""
     evidence, row = given.evidence, given.evidence.row
@@ -103,7 +107,7 @@ def derived_tiles(given: RuleInput) -> Verdict | None:
     said = [rule for rule in row.counted.reason.split("; ") if " = " in rule]
     if factor <= 1 or not said or not given.tells(factor):
         return None
-    tiles = "; ".join(rule.rpartition(" (")[0] or rule for rule in said[:4])
+    tiles = "; ".join(_HOW_SURE.sub("", rule) for rule in said[:4])
     sentence = f"{given.who} executes {times(factor)} times the multiply-adds on paper, because it computes whole tiles: {tiles}."
     return verdict(
         given, "tile padding", sentence, factor, TILES_TODO, evidence.product_kernels, "predicted and matched"
