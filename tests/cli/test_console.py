@@ -7,6 +7,8 @@ import pytest
 
 from perfctl.orchestrator.cli import console
 
+PRINTS_ITS_OWN = True
+
 
 def test_control_characters_from_reports_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     console.result("kernel\x1b[31m\x9b\x07")

@@ -122,9 +122,10 @@ def _roofs(point: RooflinePoint | None, roofline: Roofline) -> dict[str, Any]:
 
 
 def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
-    """With the columns of the other rows, which exist where something is left over."""
+    """With the columns of the other rows, None in most."""
+    columns = _row(found, found.ledger.rows[0]) if found.ledger.rows else column_facts()
     return {
-        **dict.fromkeys(_row(found, found.ledger.rows[0]) if found.ledger.rows else ()), **_study(found),
+        **dict.fromkeys(columns), **_study(found),
         "batch": rest.batch, "layer": "not attributed", **_counted(rest), "time_ns": rest.time.median,
         "time_low_ns": rest.time.low, "time_high_ns": rest.time.high, "clock": rest.basis, "share": rest.share,
         "share_of": rest.whole, "verdicts": [], "kernels": [],
