@@ -177,12 +177,10 @@ def largest_parts(found: Sequence[PhaseParts]) -> Iterator[Finding]:
     for phase in found:
         _, part = next(weighty([phase], 0.0), (None, None))
         if part is not None:
-            blocks = f", {part.blocks} blocks together" if (part.blocks or 0) > 1 else ""
-            rate = "" if part.bound is None else f", by its FLOPs and bytes bound by {part.bound}"
-            yield Finding(
-                f"In {_steps_of(phase)} {part.part} takes the most time: {percent(part.share or 0)} of the kernel time{blocks}{rate}.",
-                "phases",
-            )
+            blocks = f" ({part.blocks} blocks together)" if (part.blocks or 0) > 1 else ""
+            bound = "" if part.bound is None else f" By its FLOPs and bytes it is bound by {part.bound}."
+            most = f"takes the most time, {percent(part.share or 0)} of the kernel time{blocks}."
+            yield Finding(f"In {_steps_of(phase)} {part.part} {most}{bound}", "phases")
 
 
 def _steps_of(phase: PhaseParts) -> str:
