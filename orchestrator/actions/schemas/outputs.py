@@ -235,6 +235,25 @@ def _compare() -> Schema:
     )
 
 
+def _gate() -> Schema:
+    from perfctl.orchestrator.analyse.gate.records import MEANING, Place
+
+    value = {"type": ["number", "string", "object", "array", "null"]}
+    verdict = said(
+        {"type": "string", "enum": list(MEANING)}, "; ".join(f"{word}: {meant}" for word, meant in MEANING.items())
+    )
+    row = {
+        "place": record(Place), "quantity": TEXT, "unit": maybe(TEXT), "verdict": verdict, "said": TEXT,
+        "before": said(value, "a figure, a text, launches by kernel name, or the time of each repeat in ns"), "after": value,
+        "change": maybe(said(NUMBER, "after over before, less 1")),
+    }  # fmt: skip
+    entry = {
+        "entry": TEXT, "failed": TRUTH, "undecided": TRUTH, "problems": array(TEXT), "notes": array(TEXT),
+        "differences": array(TEXT), "rows": array(closed(row), "all that are not the same"), "same": WHOLE,
+    }  # fmt: skip
+    return closed({"passed": TRUTH, "headline": TEXT, "entries": array(closed(entry))})
+
+
 def _query() -> Schema:
     value = {"type": ["string", "number", "null"]}
     return array(
@@ -458,7 +477,7 @@ def _mcp() -> Schema:
 
 
 _MADE: dict[str, Callable[[], Schema]] = {
-    "runs": _runs, "show": _show, "show-source": _source, "ledger": _ledger, "compare": _compare, "query": _query,
+    "runs": _runs, "show": _show, "show-source": _source, "ledger": _ledger, "compare": _compare, "gate": _gate, "query": _query,
     "doctor": _doctor, "prices": _prices, "estimate": _estimate, "estimate-layer": _estimate_layer,
     "estimate-sheet": _estimate_sheet, "estimate-generation": _estimate_generation, "predict": _predict,
     "predict-generation": _predict_generation, "report": _report, "plot": _plot, "plot-list": _plot_list, "trace": _trace,

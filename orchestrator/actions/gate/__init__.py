@@ -1,0 +1,1 @@
+"""The gate: what a pull request changes in a committed baseline."""

@@ -1,0 +1,152 @@
+"""The committed baseline: a small JSON file, with one line for each place, so that a review shows what changed.
+
+::
+
+    {"format": "perfctl gate", "version": 1,
+     "tolerances": {"time": 0.05},
+     "entries": [
+      {"name": "resnet18", "subject": {"model": "torchvision:resnet18", "batches": [16], ...}, "environment": {...},
+       "places": [
+        {"batch": 16, "layer": "conv1", "direction": "forward", "flops": 3776446464, "bytes": 61038592},
+        ...
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.analyse.gate.records import KINDS, TIME, Measured, Place, Value
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+FILE = Path("perfctl-gate.json")
+FORMAT, VERSION = "perfctl gate", 1
+_LARGEST = 64 << 20
+_FIELDS = Place._fields
+_REMEDY = "Restore it from version control, or make it anew with `update`"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One subject, and what it was."""
+
+    name: str
+    subject: Mapping[str, Any]
+    """What to measure again: {"model": ...}, {"runs": ...} or {"code": ...}; paths are relative to the baseline."""
+    measured: Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The whole file."""
+
+    entries: tuple[Entry, ...] = ()
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    """Quantity -> share that was chosen instead of its kind's."""
+
+    def with_entry(self, entry: Entry) -> Baseline:
+        """Its older one of the same name goes."""
+        names = [one.name for one in self.entries]
+        if entry.name not in names:
+            return replace(self, entries=(*self.entries, entry))
+        return replace(self, entries=tuple(entry if one.name == entry.name else one for one in self.entries))
+
+
+def read(path: Path) -> Baseline:
+    """Raises UsageError where there is none, PerfctlError for what is no baseline."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise PerfctlError(f"{path} is larger than a baseline is", _REMEDY)
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"there is no baseline {path}", "Make it with `update`, and commit it") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise PerfctlError(f"{path} cannot be read: {error}", _REMEDY) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise PerfctlError(f"{path} is not a baseline of perfctl gate", _REMEDY)
+    if found.get("version") != VERSION:
+        raise PerfctlError(
+            f"{path} is version {found.get('version')!r} of a baseline, and this perfctl reads {VERSION}",
+            "Use the perfctl that wrote it, or make it anew with `update`",
+        )
+    try:
+        return Baseline(tuple(map(_entry, found["entries"])), _tolerances(found.get("tolerances", {})))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PerfctlError(f"{path} is damaged: {type(error).__name__}: {error}", _REMEDY) from error
+
+
+def _entry(given: Mapping[str, Any]) -> Entry:
+    places: dict[Place, dict[str, Value]] = {}
+    for line in given["places"]:
+        place = Place(**{name: line[name] for name in _FIELDS if name in line})
+        if place in places:
+            raise ValueError(f"{place.name} is there twice")
+        places[place] = {name: _value(name, value) for name, value in line.items() if name not in _FIELDS}
+    environment = {str(study): dict(facts) for study, facts in given.get("environment", {}).items()}
+    return Entry(str(given["name"]), dict(given["subject"]), Measured(places, {}, environment))
+
+
+def _value(quantity: str, value: Any) -> Value:
+    if quantity == TIME:
+        times = tuple(float(one) for one in value)
+        if not all(math.isfinite(one) and one >= 0 for one in times):
+            raise ValueError("a time is not a number of nanoseconds")
+        return times
+    if isinstance(value, dict):
+        return {str(name): _number(one) for name, one in value.items()}
+    return value if isinstance(value, str) else _number(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a figure")
+    return value
+
+
+def _tolerances(given: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): check_tolerance(str(name), _number(value)) for name, value in given.items()}
+
+
+def check_tolerance(quantity: str, share: float) -> float:
+    """Raises UsageError for a quantity that no gate has, or a share below 0."""
+    if quantity not in KINDS:
+        raise UsageError(f"`tolerances`: there is no quantity '{quantity}'", f"There are {', '.join(KINDS)}")
+    if not (math.isfinite(share) and share >= 0):
+        raise UsageError(f"`tolerances`: {quantity} must be 0 or more, got {share}", "0.05 is 5 %")
+    return share
+
+
+def text_of(baseline: Baseline) -> str:
+    """The file, one line a place."""
+    return "\n".join(_lines(baseline)) + "\n"
+
+
+def _lines(baseline: Baseline) -> Iterator[str]:
+    yield "{"
+    yield f' "format": {_json(FORMAT)}, "version": {VERSION},'
+    yield f' "tolerances": {_json(dict(baseline.tolerances))},'
+    yield ' "entries": ['
+    for at, entry in enumerate(baseline.entries):
+        yield f'  {{"name": {_json(entry.name)},'
+        yield f'   "subject": {_json(dict(entry.subject))},'
+        yield f'   "environment": {_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},'
+        yield '   "places": ['
+        places = [_place(place, values) for place, values in entry.measured.places.items()]
+        yield from (f"    {one}," for one in places[:-1])
+        yield from (f"    {one}" for one in places[-1:])
+        yield f"   ]}}{'' if at == len(baseline.entries) - 1 else ','}"
+    yield " ]"
+    yield "}"
+
+
+def _place(place: Place, values: Mapping[str, Value]) -> str:
+    where = {name: value for name, value in place._asdict().items() if value not in ("", None)}
+    return _json(where | {name: dict(one) if isinstance(one, Mapping) else one for name, one in values.items()})
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

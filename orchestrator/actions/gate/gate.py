@@ -1,0 +1,179 @@
+"""The gate: measure each entry of a committed baseline again, and judge what changed.
+
+``perfctl.gate(baseline)`` is this module's :func:`gate`. Counts do not jitter, so most of it needs no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.actions.files import write_text
+from perfctl.orchestrator.actions.gate.baseline import FILE, Baseline, Entry, check_tolerance, read, text_of
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.analyse.gate.records import Measured, Outcome
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.estimate import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a gate holds: one of a model, recorded runs, and machine code."""
+
+    name: str
+    given: Mapping[str, Any]
+    """As the baseline keeps it."""
+
+
+def model(request: Request, batches: Sequence[int], name: str | None = None) -> Subject:
+    """A model at some batch sizes: FLOPs, bytes, operations and memory by formula and trace."""
+    plain = {key: value for key, value in asdict(request).items() if value not in (None, (), "")}
+    return Subject(name or request.model, {"model": plain.pop("model"), "batches": list(batches), **plain})
+
+
+def runs(side: Path | str, name: str | None = None) -> Subject:
+    """Recorded runs: a store, a report or a folder of reports, counted and timed."""
+    return Subject(name or Path(str(side)).name, {"runs": str(side)})
+
+
+def code(path: Path | str, arch: str | None = None, name: str | None = None) -> Subject:
+    """Machine code: a .cubin, a program or library, PTX, or a folder of Triton's cache."""
+    return Subject(name or Path(path).name, {"code": str(path)} | ({"arch": arch} if arch else {}))
+
+
+def gate(
+    baseline: Path | str = FILE, subjects: Sequence[Subject] = (), *,
+    tolerances: Mapping[str, float] | None = None, messages: Messages = SILENT, memory_limit: str | int | None = None,
+) -> tuple[Outcome, ...]:  # fmt: skip
+    """Each entry of the baseline against what its subject is now.
+
+    subjects: only the entries of these names, and these in the place of what the baseline says of them; none: all entries
+        as they are. tolerances: quantity -> share (0.05 is 5 %), before the baseline's and those of ``KINDS``.
+    memory_limit: how much memory the reading of a report may take.
+
+    Raises UsageError where there is no baseline, no entry of a name, or no such quantity; PerfctlError for a damaged
+    baseline. What cannot be measured is a problem of its outcome, and raises nothing. Nothing is written.
+    """
+    path = Path(baseline)
+    held = read(path)
+    chosen = {**held.tolerances, **{key: check_tolerance(key, one) for key, one in (tolerances or {}).items()}}
+    known = {entry.name: entry for entry in held.entries}
+    for subject in subjects:
+        if subject.name not in known:
+            names = ", ".join(known) or "nothing"
+            raise UsageError(f"{path} has no entry '{subject.name}'", f"It has {names}; `update` takes a new one in")
+    asked = [(known[one.name], one.given, Path()) for one in subjects]
+    asked = asked or [(entry, entry.subject, path.parent) for entry in held.entries]
+    return tuple(
+        _judged(entry, given, beside, chosen, messages, memory_limit) for entry, given, beside in asked
+    )  # fmt: skip
+
+
+def update(
+    baseline: Path | str = FILE, subjects: Sequence[Subject] = (), *,
+    tolerances: Mapping[str, float] | None = None, messages: Messages = SILENT, memory_limit: str | int | None = None,
+) -> Baseline:  # fmt: skip
+    """Measure, and write what is into the baseline: of ``subjects``, else of all its entries. Makes the file where there is none.
+
+    Arguments as in :func:`gate`; tolerances are kept in the file. Raises what :func:`gate` raises, and PerfctlError where a
+    subject cannot be measured: the file is then left as it was.
+    """
+    path = Path(baseline)
+    try:
+        held = read(path)
+    except UsageError:
+        if not subjects:
+            raise
+        held = Baseline()
+    chosen = {key: check_tolerance(key, one) for key, one in (tolerances or {}).items()}
+    held = replace(held, tolerances={**held.tolerances, **chosen})
+    kept = [Subject(one.name, _beside(one.given, path.parent)) for one in subjects]
+    for subject in kept or [Subject(entry.name, entry.subject) for entry in held.entries]:
+        measured = measure(subject.given, path.parent, messages, memory_limit)
+        if not measured.places:
+            raise PerfctlError(f"{subject.name}: nothing is known of it that a gate could hold", _why(measured))
+        held = held.with_entry(Entry(subject.name, subject.given, measured))
+    write_text(path, text_of(held))
+    return held
+
+
+def _why(measured: Measured) -> str | None:
+    return next((f"{what}: {why}" for what, why in measured.unknown.items()), None)
+
+
+def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Its path as the baseline, in ``folder``, can keep it."""
+    kept = dict(given)
+    for kind in ("runs", "code"):
+        if kind in kept and Path(kept[kind]).exists():
+            path, home = Path(kept[kind]).resolve(), folder.resolve()
+            kept[kind] = str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
+    return kept
+
+
+def _judged(
+    entry: Entry, given: Mapping[str, Any], folder: Path, tolerances: Mapping[str, float], messages: Messages,
+    memory_limit: str | int | None,
+) -> Outcome:  # fmt: skip
+    from perfctl.orchestrator.analyse.gate.judge import judge
+    from perfctl.parsers import ReportError
+
+    try:
+        now = measure(given, folder, messages, memory_limit)
+    except (PerfctlError, ReportError) as error:
+        return Outcome(entry.name, (), problems=(str(error),))
+    return judge(entry.name, entry.measured, now, tolerances)
+
+
+def measure(
+    given: Mapping[str, Any], folder: Path = Path(), messages: Messages = SILENT, memory_limit: str | int | None = None
+) -> Measured:
+    """A subject as it is now; paths are relative to ``folder``. Raises PerfctlError and ReportError where it cannot be had."""
+    for kind, how in _HOW.items():
+        if kind in given:
+            return how(given, folder, messages, memory_limit)
+    raise PerfctlError(f"a subject has none of {', '.join(_HOW)}", "The baseline is damaged, or of another perfctl")
+
+
+def _of_model(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
+    from perfctl.orchestrator.actions.estimate import Request, estimate_model
+    from perfctl.orchestrator.analyse.gate.measure import of_model
+
+    facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    batches = facts.pop("batches", (1,))
+    try:
+        request = Request(**facts)
+    except TypeError as error:
+        raise PerfctlError(f"the baseline asks for a model in a way that is not known: {error}") from error
+    found = estimate_model(request, batches)
+    measured = of_model(found.batches)
+    return replace(measured, problems=found.problems)
+
+
+def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: str | int | None) -> Measured:
+    from perfctl.orchestrator.actions.compare import side
+    from perfctl.orchestrator.actions.tables import DEFAULT
+    from perfctl.orchestrator.actions.wall import memory
+    from perfctl.orchestrator.actions.wall.runs import analysed
+    from perfctl.orchestrator.analyse.gate.measure import of_runs
+
+    named = str(given["runs"])
+    path = folder / named
+    found = side(path if path.exists() else named, folder / DEFAULT, messages, memory.bytes_of(limit))
+    return analysed(found.runs, of_runs)
+
+
+def _of_code(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
+    from perfctl.orchestrator.actions.count.count import kernels
+    from perfctl.orchestrator.analyse.gate.measure import of_code
+
+    return of_code(kernels(folder / str(given["code"]), arch=given.get("arch"), messages=messages))
+
+
+_HOW: Mapping[str, Callable[[Mapping[str, Any], Path, Messages, str | int | None], Measured]] = {
+    "model": _of_model, "runs": _of_runs, "code": _of_code,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Quantities of a model, of runs and of machine code against a baseline."""

@@ -1,0 +1,138 @@
+"""Records of the gate: quantities by place, what each means, and the verdict on each. FLOPs: 1 multiply-add = 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """What a quantity is of; all empty: of the whole."""
+
+    study: str = ""
+    """ "mnist_cnn, training, fp32", or the name of a report; "" for a model and for code."""
+    batch: int | None = None
+    layer: str = ""
+    """Dotted module path; "" for the whole step."""
+    direction: str = ""
+    kernel: str = ""
+    """Of machine code."""
+
+    @property
+    def name(self) -> str:
+        """ "mnist_cnn, training, fp32, batch 16, conv2 forward"."""
+        size = "" if self.batch is None else f"batch {self.batch}"
+        layer = " ".join(filter(None, (self.layer, self.direction)))
+        return ", ".join(filter(None, (self.study, size, layer, self.kernel))) or "whole"
+
+
+class Kind(NamedTuple):
+    """What a quantity is, and how it is judged."""
+
+    unit: str
+    said: str
+    less_is_better: bool = True
+    """False: any change counts."""
+    tolerance: float = 0.0
+    """Share of the baseline's value that may come on top: 0 is exact."""
+
+
+KINDS: Mapping[str, Kind] = {
+    "parameters": Kind("", "elements of all parameters"),
+    "flops": Kind("FLOP", "multiply-adds x 2, by formula, or as counted"),
+    "elementwise_flops": Kind("FLOP", "by formula: biases, activations, norms, pooling"),
+    "bytes": Kind("bytes", "tensors that operations read and write, by formula"),
+    "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
+    "cast_bytes": Kind("bytes", "read and written by copies from one floating-point type to another"),
+    "memory_peak": Kind("bytes", "largest sum of the tensors that are alive, as the allocator rounds them"),
+    "graph_breaks": Kind("", "places where torch.compile stops one graph and begins another"),
+    "compiled_kernels": Kind("", "kernels that Inductor makes, and calls of libraries beside them"),
+    "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters or by their names and grids"),
+    "dram_bytes": Kind("bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05),
+    "launches": Kind("", "kernels a step"),
+    "kernels": Kind("", "names of kernels, and launches of each a step", less_is_better=False),
+    "algorithm": Kind("", "how the kernels compute it, by their names", less_is_better=False),
+    "allocated": Kind("bytes", "peak of PyTorch's allocator", tolerance=0.01),
+    "registers": Kind("", "of a thread"),
+    "shared_bytes": Kind("bytes", "shared memory of a block"),
+    "spill_bytes": Kind("bytes", "local memory of a thread: its arrays, and registers that did not fit"),
+    "instructions": Kind("", "in the machine code, by kind", less_is_better=False),
+    "time": Kind("ns", "a step, by the runs of a sweep with --repeat", tolerance=0.05),
+}
+"""Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
+TIME = "time"
+Value = int | float | str | Mapping[str, float] | tuple[float, ...]
+"""A figure; a text; launches by kernel name; or the median time of each repeat."""
+Values = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is known of one subject."""
+
+    places: Mapping[Place, Values]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """What is not held -> why: "batch 16, conv3 forward: dram_bytes"."""
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Study -> fact -> value: libraries, device, clocks."""
+    problems: tuple[str, ...] = ()
+    """Why figures are less than the whole: where a trace stopped."""
+
+
+SAME, WITHIN, WORSE, CHANGED, BETTER = "same", "within the tolerance", "worse", "changed", "better"
+NEW, MISSING, NOT_JUDGED = "new", "missing", "not judged"
+MEANING = {
+    WORSE: "more than the baseline, by more than the tolerance; of time, shown by its spread too",
+    CHANGED: "another value, where more and less do not say which is better",
+    MISSING: "in the baseline, and not known now",
+    NEW: "not in the baseline: --update takes it in",
+    BETTER: "less than the baseline: --update holds the new level",
+    NOT_JUDGED: "known on both sides, and not to be compared",
+    WITHIN: "differs by no more than the tolerance, or than its spread explains",
+    SAME: "equal",
+}
+"""Verdict -> what it means; what a reader must see first comes first."""
+FAILS = (WORSE, CHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One quantity against the baseline."""
+
+    place: Place
+    quantity: str
+    before: Value | None
+    after: Value | None
+    verdict: str
+    said: str
+    """Why, or what changed: "+9,437,184 FLOP, +100 %"."""
+    change: float | None = None
+    """After over before, less 1; None where that is not defined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One entry of the baseline, judged."""
+
+    entry: str
+    rows: tuple[Judged, ...]
+    """All, in the order of the baseline."""
+    differences: tuple[str, ...] = ()
+    """Facts of the environment that differ: "torch: 2.13.0 before, 2.14.1 now"."""
+    problems: tuple[str, ...] = ()
+    """Why the subject could not be had, or not all of it."""
+    notes: tuple[str, ...] = ()
+    """What is not held, and why."""
+
+    def of(self, *verdicts: str) -> tuple[Judged, ...]:
+        return tuple(row for row in self.rows if row.verdict in verdicts)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.of(*FAILS))
+
+    @property
+    def undecided(self) -> bool:
+        """Something of the baseline could not be judged at all."""
+        return bool(self.problems or self.of(MISSING))
