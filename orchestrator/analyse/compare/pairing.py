@@ -123,6 +123,13 @@ def _said(key: str) -> Callable[[Run], str | None]:
     return lambda run: run.report.environment.get(key)
 
 
+def commit_of(run: Run) -> str | None:
+    """ "1a2b3c4d5e6f", "1a2b3c4d5e6f + changes": the commit of the user's code; None where it was not recorded."""
+    commit = run.report.environment.get("commit")
+    changed = run.report.environment.get("uncommitted_changes") == "yes"
+    return f"{commit[:12]}{' + changes' if changed else ''}" if commit else None
+
+
 def _sampled_clock(run: Run) -> str | None:
     read = [sample for sample in run.report.samples if sample.sm_clock_hz]
     busy = [sample for sample in read if sample.gpu_utilisation]
@@ -152,6 +159,7 @@ FACTS = (
          lambda run: run.report.environment.get("threads") if device_kind(run) == "cpu" else None),
     Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
     Fact("what timed the steps", True, "steps were timed by another clock", _said("clock")),
+    Fact("commit", False, "other code of yours may have run", commit_of),
     Fact("profiler version", False, "profilers differ in what they add to a step", lambda run: run.profiler_version),
     *(Fact(name, False, "said only", _said(name)) for name in ("perfctl", "python", "torchvision")),
     Fact("host", False, "said only", lambda run: run.host),

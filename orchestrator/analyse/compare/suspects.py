@@ -143,6 +143,17 @@ def _torch(why: Why) -> _Judged:
     return UNLIKELY, "the same kernels were launched as often"
 
 
+def _code(why: Why) -> _Judged:
+    changed = why.of(ONLY_A, ONLY_B, LAUNCHES, GRIDS)
+    if changed:
+        return LIKELY, f"your code says what runs, and {_named(changed)} changed"
+    if not why.has_kernels or between_kernels(why):
+        return LIKELY, "your code runs on the host"
+    if why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS):
+        return POSSIBLE, "your code says how each layer is computed"
+    return UNLIKELY, "the same kernels were launched as often"
+
+
 def _host(why: Why) -> _Judged:
     if not why.has_kernels:
         return LIKELY, "the step ran on the CPU"
@@ -185,7 +196,7 @@ def _nothing(why: Why) -> _Judged:
 _RULES: Mapping[str, Callable[[Why], _Judged]] = {
     **dict.fromkeys(("workload", "variant", "mode", "batch", "world_size"), _work), "device": _machine,
     **dict.fromkeys(("largest clock", "SM clock while it ran"), _clock),
-    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _types), "torch": _torch, "cuda": _cuda,
+    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _types), "commit": _code, "torch": _torch, "cuda": _cuda,
     **dict.fromkeys(("cudnn", "cudnn_benchmark"), _cudnn), "driver": _driver,
     **dict.fromkeys(("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"), _host),
     **dict.fromkeys(("profiler", "profiler version", "what timed the steps", "perfctl"), _watched), "data": _grids,

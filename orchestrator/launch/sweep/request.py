@@ -21,6 +21,7 @@ from perfctl.orchestrator.launch.profilers.base import Command, Profiler, RunReq
 from perfctl.orchestrator.launch.program import Program
 from perfctl.orchestrator.launch.sampling.sampler import Sampling
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
+from perfctl.orchestrator.launch.sweep.revision import revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +131,12 @@ class SweepRequest:
         return tuple(self.image.wrap(one, (self.folder, *self.other_folders), Path.cwd()) for one in made)
 
     def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
-        """Facts for a run's record: its container, its place, and what its commands chose."""
+        """Facts for a run's record: its container, the commit of the program, its place, and what its commands chose."""
         runs_in = self.image or images_run.inside()
         found = runs_in.facts() if runs_in and self.origin == "measured" else {}
+        if self.program is not None and self.origin == "measured":
+            script = self.program.script
+            found |= revision(script.parent if script else Path.cwd(), script)
         found |= self.places[0].facts() if len(self.places) == 1 else {}
         for command in commands:
             found |= command.facts

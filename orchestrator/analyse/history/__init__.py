@@ -1,0 +1,1 @@
+"""A quantity over time or commits, and where it changed."""
