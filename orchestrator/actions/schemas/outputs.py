@@ -254,6 +254,32 @@ def _gate() -> Schema:
     return closed({"passed": TRUTH, "headline": TEXT, "entries": array(closed(entry))})
 
 
+def _history() -> Schema:
+    from perfctl.orchestrator.analyse.compare.records import Difference
+
+    place = said(WHOLE, "place among the line's points, from 0")
+    change = {
+        "after": said(WHOLE, "first point of the new level"), "earliest": said(WHOLE, "not before this point, with 95 %"),
+        "latest": said(WHOLE, "not after this point, with 95 %"), "before": said(WHOLE, "last point of the old level"),
+        "change": maybe(said(NUMBER, "new level over old, less 1"), "the old level is 0"),
+        "interval": maybe(array(NUMBER, "95 %"), "an exact count"), "p": maybe(NUMBER, "an exact count"),
+        "differences": array(record(Difference, as_cause=TEXT, as_cause_why=TEXT)),
+    }  # fmt: skip
+    series = {
+        "quantity": TEXT, "layer": TEXT, "direction": TEXT, "unit": TEXT, "exact": TRUTH, "points": array(place),
+        "values": array(NUMBER, "median of the repeats of each point"), "changes": array(closed(change)),
+    }  # fmt: skip
+    point = {"store": TEXT, "runs": array(WHOLE), "started_at": maybe(TEXT), "commit": maybe(TEXT, "not recorded"),
+             "commit_time": maybe(TEXT, "not recorded")}  # fmt: skip
+    line = {
+        "heading": TEXT, "batch": maybe(WHOLE), "profiler": TEXT, "device": maybe(TEXT, "not recorded"),
+        "apart": maybe(said(TEXT, "why it is a line of its own"), "the first of its workload and batch size"),
+        "points": array(closed(point)), "series": array(closed(series)),
+    }  # fmt: skip
+    gate = said(NUMBER, "changes up to this are not told; 0.05 is 5 %")
+    return closed({"stores": array(TEXT), "gate": gate, "lines": array(closed(line))})
+
+
 def _query() -> Schema:
     value = {"type": ["string", "number", "null"]}
     return array(
@@ -477,7 +503,7 @@ def _mcp() -> Schema:
 
 
 _MADE: dict[str, Callable[[], Schema]] = {
-    "runs": _runs, "show": _show, "show-source": _source, "ledger": _ledger, "compare": _compare, "gate": _gate, "query": _query,
+    "runs": _runs, "show": _show, "show-source": _source, "ledger": _ledger, "compare": _compare, "gate": _gate, "history": _history, "query": _query,
     "doctor": _doctor, "prices": _prices, "estimate": _estimate, "estimate-layer": _estimate_layer,
     "estimate-sheet": _estimate_sheet, "estimate-generation": _estimate_generation, "predict": _predict,
     "predict-generation": _predict_generation, "report": _report, "plot": _plot, "plot-list": _plot_list, "trace": _trace,

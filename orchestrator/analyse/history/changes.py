@@ -121,7 +121,7 @@ def _shift(logs: Array, place: tuple[int, int, int]) -> float:
 
 def _candidates(logs: Array) -> list[int]:
     import numpy as np
-    from ruptures import KernelCPD  # type: ignore[import-untyped,unused-ignore]
+    from ruptures import KernelCPD
 
     steps = np.diff(logs)
     spread = float(np.median(np.abs(steps - np.median(steps)))) / 0.6745 / math.sqrt(2)
