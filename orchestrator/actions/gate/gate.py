@@ -81,7 +81,12 @@ def update(
 
     Arguments as in :func:`gate`; tolerances are kept in the file. Raises what :func:`gate` raises, and PerfctlError where a
     subject cannot be measured: the file is then left as it was.
+
+    Times of an entry whose other quantities are as they were join the sessions that the baseline has, so that it learns how much
+    a time varies; otherwise they begin anew.
     """
+    from perfctl.orchestrator.analyse.gate.judge import with_sessions
+
     path = Path(baseline)
     try:
         held = read(path)
@@ -96,6 +101,9 @@ def update(
         measured = measure(subject.given, path.parent, messages, memory_limit)
         if not measured.places:
             raise PerfctlError(f"{subject.name}: nothing is known of it that a gate could hold", _why(measured))
+        older = next((entry.measured for entry in held.entries if entry.name == subject.name), None)
+        if older is not None:
+            measured = with_sessions(older, measured, held.tolerances)
         held = held.with_entry(Entry(subject.name, subject.given, measured))
     write_text(path, text_of(held))
     return held
@@ -159,7 +167,7 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
     from perfctl.orchestrator.actions.tables import DEFAULT
     from perfctl.orchestrator.actions.wall import memory
     from perfctl.orchestrator.actions.wall.runs import analysed
-    from perfctl.orchestrator.analyse.gate.measure import of_runs
+    from perfctl.orchestrator.analyse.gate.recorded import of_runs
 
     named = str(given["runs"])
     path = folder / named

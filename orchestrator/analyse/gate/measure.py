@@ -1,22 +1,12 @@
-"""What a gate holds of a model on paper, of recorded runs, and of machine code. FLOPs: 1 multiply-add = 2."""
+"""What a gate holds of a model on paper and of machine code. FLOPs: 1 multiply-add = 2."""
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from perfctl.orchestrator.analyse.compare.pairing import FACTS, repeats
-from perfctl.orchestrator.analyse.compare.rows import UNATTRIBUTED, flops, times
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
-from perfctl.orchestrator.analyse.gate.records import TIME, Measured, Place, Value
-from perfctl.orchestrator.analyse.ledger.ledger import algorithm, kernel_uses
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, parted, with_whole_backward
-from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
-from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
-from perfctl.orchestrator.analyse.ledger.timing import preference
+from perfctl.orchestrator.analyse.gate.records import Measured, Place, Value
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.records.run import Run
 from perfctl.records.sass import Listed
 
 Found = dict[Place, dict[str, Value]]
@@ -63,90 +53,6 @@ def _add(places: Found, place: Place, quantity: str, value: int) -> None:
     before = mine.get(quantity, 0)
     assert isinstance(before, int)
     mine[quantity] = before + value
-
-
-def of_runs(runs: Sequence[Run]) -> Measured:
-    """The newest sweep of each study and batch size; its repeats give the spread of times, and show which counts are exact."""
-    places: Found = {}
-    unknown: dict[str, str] = {}
-    environment: dict[str, dict[str, str]] = {}
-    for study in studies(runs):
-        name = heading(study)
-        for batch in study.batches or (None,):
-            found = repeats(run for run in study.runs if run.batch_size == batch)
-            for profiler in sorted(found, key=preference):
-                _take(Place(name, batch), [*found[profiler]], places, unknown)
-        environment[name] = _environment(study)
-    return Measured(places, unknown, environment)
-
-
-def _environment(study: Study) -> dict[str, str]:
-    whole = [run for run in study.runs if run.status == "ok"]
-    facts = {
-        fact.name: ", ".join(sorted({said for run in whole if (said := fact.read(run)) is not None}))
-        for fact in FACTS
-        if fact.name not in ("workload", "batch", "host", "origin")
-    }
-    profilers = ", ".join(sorted({run.profiler for run in whole}))
-    return {name: said for name, said in facts.items() if said} | {"profilers": profilers}
-
-
-def _take(at: Place, runs: Sequence[Run], places: Found, unknown: dict[str, str]) -> None:
-    """Quantities of one profiler's repeats that no profiler before it gave; counts only where all repeats agree."""
-    prepared = with_whole_backward([parted(PreparedRun(run)) for run in runs])
-    each = [dict(_counts(at, item, unknown)) for item in prepared]
-    for key in dict.fromkeys(key for found in each for key in found):
-        place, quantity = key
-        values = [found[key] for found in each if key in found]
-        if quantity in places.get(place, {}):
-            continue
-        if len(values) < len(each) or any(value != values[0] for value in values):
-            unknown[f"{place.name}: {quantity}"] = "it is not the same in all repeats, so it is not exact"
-            continue
-        places.setdefault(place, {})[quantity] = values[0]
-    clocks: dict[Place, list[float]] = defaultdict(list)
-    for item in prepared:
-        for what, seen in times(item).items():
-            if what.quantity != "time" or what.level == "kernel" or not seen.trusted:
-                continue
-            if what.level == "step" and what.what != "step":
-                continue
-            clocks[at._replace(layer=what.layer, direction=what.direction)].append(statistics.median(seen.values))
-    for place, several in clocks.items():
-        if TIME not in places.get(place, {}) and len(several) == len(prepared):
-            places.setdefault(place, {})[TIME] = tuple(several)
-
-
-def _counts(at: Place, item: PreparedRun, unknown: dict[str, str]) -> Iterator[tuple[tuple[Place, str], Value]]:
-    run = item.run
-    for key, seen in flops(item).items() if run.report.counters else ():
-        place = at._replace(layer=key.layer, direction=key.direction)
-        if seen.note is not None and "lower bound" in seen.note:
-            unknown[f"{place.name}: counted_flops"] = seen.note
-        else:
-            yield (place, "counted_flops"), seen.values[0]
-    if run.report.kernels and item.steps:
-        yield (at, "launches"), len({kernel.launch for kernel, _ in item.launches}) / item.steps
-        for (layer, direction), uses in kernel_uses(item).items():
-            place = at._replace(layer=layer or UNATTRIBUTED, direction=direction)
-            yield (place, "launches"), sum(use.per_step for use in uses)
-            yield (place, "kernels"), {use.name: use.per_step for use in sorted(uses, key=lambda use: use.name)}
-            ways = sorted({said for use in uses if (said := algorithm(use.name)) is not None})
-            if ways:
-                yield (place, "algorithm"), "; ".join(ways)
-        rest = [kernel for kernel, where in item.launches if where is None]
-        if rest:
-            names: dict[str, float] = defaultdict(float)
-            for kernel in rest:
-                names[kernel.name] += 1 / item.steps
-            yield (at._replace(layer=UNATTRIBUTED), "kernels"), dict(sorted(names.items()))
-    if run.report.counters and item.steps:
-        for where, work in item.work_by_key.items():
-            if work.dram.value is not None and work.dram.state == "counted" and not work.dram.lower_bound:
-                layer, direction = where or (UNATTRIBUTED, "")
-                yield (at._replace(layer=layer, direction=direction), "dram_bytes"), work.dram.value
-    if (allocated := memory_figures(run).get("peak allocated")) is not None:
-        yield (at, "allocated"), allocated
 
 
 def of_code(kernels: Iterable[Listed]) -> Measured:
