@@ -103,7 +103,7 @@ def _instead(group: Group, fresh: Iterable[Group], before: Measured, after: Meas
     found = []
     for other in sorted(fresh, key=_size):
         old, new = before.environment.get(group[0], {}), after.environment.get(other[0], {})
-        if "workload" not in old or old["workload"] != new.get("workload"):
+        if group[0] != other[0] and ("workload" not in old or old["workload"] != new.get("workload")):
             continue
         differ = [f"{fact}: {old.get(fact, 'not said')} before, {new.get(fact, 'not said')} now" for fact in _WORK
                   if old.get(fact) != new.get(fact)]  # fmt: skip

@@ -143,5 +143,5 @@ class Outcome:
 
     @property
     def undecided(self) -> bool:
-        """Something of the baseline could not be judged at all."""
-        return bool(self.problems or self.of(MISSING))
+        """Something of the baseline could not be judged at all, or nothing of it could."""
+        return bool(self.problems or self.of(MISSING)) or all(row.verdict in (NEW, NOT_JUDGED) for row in self.rows)
