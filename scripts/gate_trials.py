@@ -2,8 +2,8 @@
 
     python scripts/gate_trials.py [--seeds 100] [--first 0] [--sessions STORE ...] [--clean 1000]
 
-Each seed makes one change to a real input: to a model (built by a factory and estimated), to a recorded report (examples and tests/data,
-edited in its records), or to machine code (tests/data/sass). It is caught where the gate fails, and its headline is about one of the
+Each seed makes one change to a real input: to a model (built by a factory and estimated), to a recorded report (examples and
+tests/data, edited in its records), or to machine code (tests/data/sass). It is caught where the gate fails, and its headline is about one of the
 quantities that the change names. Everything follows from the seed's number. Clean comparisons read the same inputs once more; with
 stores of sessions of the same code (`perfctl torch --repeat 5`, one store a session), each session is compared with baselines of
 earlier ones, by counts and by time.
@@ -103,10 +103,11 @@ def network() -> nn.Module:
 def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> Measured:
     _EDIT.clear()
     _EDIT.update(edit)
-    request = Request(f"{Path(__file__)}:network", ("3x8x8",), mode, memory=True)
-    # The factory's file is imported anew, so the edit is handed over by the environment of this process.
-    sys.modules["perfctl_gate_trials_edit"] = sys.modules[__name__]
-    return of_model(estimate_model(replace(request, model="perfctl_gate_trials_edit:network"), [batch]).batches)
+    sys.modules["perfctl_gate_trials"] = sys.modules[
+        __name__
+    ]  # by its path, the factory's file would be imported once more
+    request = Request("perfctl_gate_trials:network", ("3x8x8",), mode, memory=True)
+    return of_model(estimate_model(request, [batch]).batches)
 
 
 def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
@@ -216,7 +217,9 @@ def _slower(seed: int, dice: random.Random) -> Trial:
     held = _scaled(base, dice.gauss(1, 0.02))
     for _ in range(7):
         held = with_sessions(held, _scaled(base, dice.gauss(1, 0.02)), {})
-    return Trial(seed, "recording: slower", (TIME,), judge("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {}))
+    return Trial(
+        seed, "recording: slower", (TIME,), judge("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {})
+    )
 
 
 def _scaled(run: Run, factor: float) -> Measured:
@@ -281,7 +284,7 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
 
 def trial(seed: int) -> Trial:
     """The change of this number, judged."""
-    return CHANGES[seed % len(CHANGES)](seed, random.Random(seed))
+    return CHANGES[seed % len(CHANGES)](seed, random.Random(seed))  # noqa: S311
 
 
 # --- nothing changed ----------------------------------------------------------------------------------------------------
@@ -304,9 +307,9 @@ class Clean:
 def clean(sessions: Sequence[Measured], again: Sequence[Callable[[], Measured]], count: int, seed: int = 0) -> Clean:
     """``count`` comparisons: inputs read once more in turn (once each where there are sessions), else sessions with others.
 
-    Of sessions, the baseline holds 3 to 8 drawn from all but the judged one, in a drawn order: no drift is assumed.
+    Of sessions, the baseline holds 5 to 8 drawn from all but the judged one, in a drawn order: no drift is assumed.
     """
-    dice, seen = random.Random(seed), Counter[str]()
+    dice, seen = random.Random(seed), Counter[str]()  # noqa: S311
     first = [read() for read in again]
     outcomes = []
     for number in range(count):
@@ -362,7 +365,9 @@ def main() -> int:
     if given.clean:
         sessions = [of_runs(side(store, store).runs) for store in given.sessions]
         still = clean(sessions, _again(), given.clean)
-        print(f"{still.comparisons:,} comparisons of the same code, {len(sessions)} sessions: {still.by_counts} alarms from counts;")
+        print(
+            f"{still.comparisons:,} comparisons of the same code, {len(sessions)} sessions: {still.by_counts} alarms from counts;"
+        )
         print(f"{still.by_time} from time, of {still.judged:,} in which a time was judged ({still.times:,} times)")
     return bool(missed)
 

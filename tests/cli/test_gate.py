@@ -65,7 +65,7 @@ def test_a_damaged_baseline_is_one_error_that_names_it(baseline: Path, tmp_path:
     text = baseline.read_text()
     path.write_text(damage(text))  # type: ignore[operator]
     assert path.read_text() != text
-    with pytest.raises(PerfctlError, match="hurt.json"):
+    with pytest.raises(PerfctlError, match=r"hurt\.json"):
         perfctl.gate(path)
 
 
@@ -76,7 +76,7 @@ def shell_of(name: str) -> str:
         return str(found["runs"]["steps"][0]["run"])
     if name == "gitlab-ci.yml":
         return "\n".join(found["perfctl-gate"]["script"])
-    return f"{found[0]['entry']} \"$BASELINE\""
+    return f'{found[0]["entry"]} "$BASELINE"'
 
 
 @pytest.mark.parametrize("name", ["action.yml", "gitlab-ci.yml", "pre-commit-hooks.yaml"])

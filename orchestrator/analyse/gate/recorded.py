@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from perfctl.orchestrator.analyse.compare.pairing import FACTS, repeats
-from perfctl.orchestrator.analyse.compare.rows import UNATTRIBUTED, times
+from perfctl.orchestrator.analyse.compare.records import Key
+from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.derived.records import Derived
 from perfctl.orchestrator.analyse.figure import Figure
@@ -94,28 +95,21 @@ def _take(
             unknown[f"{place.name}: {quantity}"] = "not the same in all repeats, so it is not exact"
             continue
         places.setdefault(place, {})[quantity] = values[0]
-    for place, several in _clocks(at, prepared).items():
-        if TIME not in places.get(place, {}) and len(several) == len(prepared):
-            places.setdefault(place, {})[TIME] = (float(f"{statistics.median(several):.5g}"),)
+    clocks = [took for item in prepared if (took := _step_time(item)) is not None]
+    if TIME not in places.get(at, {}) and clocks and len(clocks) == len(prepared):
+        places.setdefault(at, {})[TIME] = (float(f"{statistics.median(clocks):.5g}"),)
 
 
-def _clocks(at: Place, prepared: Iterable[PreparedRun]) -> Mapping[Place, list[float]]:
-    """Median nanoseconds of each repeat: of a step, of layers, and of what is in no layer."""
-    found: dict[Place, list[float]] = defaultdict(list)
-    for item in prepared:
-        for what, seen in times(item).items():
-            if what.quantity != TIME or what.level == "kernel" or not seen.trusted or not any(seen.values):
-                continue
-            if what.level == "layer" or what.what == "step":
-                found[_place(at, (what.layer, what.direction), what.level == "step")].append(
-                    statistics.median(seen.values)
-                )
-    return found
+def _step_time(item: PreparedRun) -> float | None:
+    """Median nanoseconds of a step; of its kernels where no clock was around the steps."""
+    seen = times(item)
+    for what in (Key("step", TIME, "step"), Key("step", TIME, KERNELS)):
+        if (found := seen.get(what)) is not None and found.trusted and any(found.values) and item.steps != 0:
+            return statistics.median(found.values)
+    return None
 
 
-def _place(at: Place, key: tuple[str, str] | None, whole: bool = False) -> Place:
-    if whole:
-        return at
+def _place(at: Place, key: tuple[str, str] | None) -> Place:
     layer, direction = key or ("", "")
     return at._replace(layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction)
 
