@@ -3,10 +3,10 @@
     python scripts/gate_trials.py [--seeds 100] [--first 0] [--sessions STORE ...] [--clean 1000]
 
 Each seed makes one change to a real input: to a model (built by a factory and estimated), to a recorded report (examples and
-tests/data, edited in its records), or to machine code (tests/data/sass). It is caught where the gate fails, and its headline is about one of the
-quantities that the change names. Everything follows from the seed's number. Clean comparisons read the same inputs once more; with
-stores of sessions of the same code (`perfctl torch --repeat 5`, one store a session), each session is compared with baselines of
-earlier ones, by counts and by time.
+tests/data, edited in its records), or to machine code (tests/data/sass). It is caught where the gate fails, and its headline
+is about one of the quantities that the change names. Everything follows from the seed's number. Clean comparisons read the
+same inputs once more; with stores of sessions of the same code (`perfctl torch --repeat 5`, one store a session), sessions
+are compared with baselines of others, by counts and by time.
 """
 
 from __future__ import annotations

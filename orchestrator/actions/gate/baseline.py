@@ -107,7 +107,9 @@ def _where(line: Mapping[str, Any]) -> Place:
 
 
 def _subject(given: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(given, dict) or not all(isinstance(given.get(kind, ""), str) for kind in ("model", "runs", "code")):
+    if not isinstance(given, dict) or not all(
+        isinstance(given.get(kind, ""), str) for kind in ("model", "runs", "code")
+    ):
         raise ValueError("an entry does not say what to measure")
     batches = given.get("batches", [1])
     if not isinstance(batches, list) or not batches or not all(type(one) is int and one > 0 for one in batches):
