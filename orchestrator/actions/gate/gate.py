@@ -168,10 +168,10 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
 
 
 def _of_code(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
-    from perfctl.orchestrator.actions.count.count import kernels
+    from perfctl.orchestrator.actions.count.static import static
     from perfctl.orchestrator.analyse.gate.measure import of_code
 
-    return of_code(kernels(folder / str(given["code"]), arch=given.get("arch"), messages=messages))
+    return of_code(static(folder / str(given["code"]), arch=given.get("arch"), messages=messages))
 
 
 _HOW: Mapping[str, Callable[[Mapping[str, Any], Path, Messages, str | int | None], Measured]] = {

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfctl.orchestrator.analyse.compare.pairing import FACTS, repeats
 from perfctl.orchestrator.analyse.compare.rows import UNATTRIBUTED, flops, times
+from perfctl.orchestrator.analyse.derived.code.records import Static
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.analyse.gate.records import TIME, Measured, Place, Value
 from perfctl.orchestrator.analyse.ledger.ledger import algorithm, kernel_uses
@@ -17,7 +18,6 @@ from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.records.run import Run
-from perfctl.records.sass import Listed
 
 Found = dict[Place, dict[str, Value]]
 
@@ -149,21 +149,36 @@ def _counts(at: Place, item: PreparedRun, unknown: dict[str, str]) -> Iterator[t
         yield (at, "allocated"), allocated
 
 
-def of_code(kernels: Iterable[Listed]) -> Measured:
-    """Registers of a thread, shared memory of a block, local memory of a thread; by kernel and architecture."""
+def of_code(kernels: Iterable[Static]) -> Measured:
+    """What stands in the code of each kernel, by name and architecture: registers, shared and local memory, instructions by
+    kind, and FLOPs of a thread block where the code states its size. Kernels of one name that differ are not held."""
+    named: dict[Place, list[Static]] = defaultdict(list)
+    for one in kernels:
+        named[Place(kernel=f"{one.listed.name} (sm_{one.listed.kernel.arch})")].append(one)
     places: Found = {}
     unknown: dict[str, str] = {}
-    for one in kernels:
-        code = one.kernel
-        place = Place(kernel=f"{one.name} (sm_{code.arch})")
-        if place in places:
-            unknown[place.name] = "several kernels have this name; the first is held"
+    for place, several in named.items():
+        found = [_of_kernel(one) for one in several]
+        if any(one != found[0] for one in found):
+            unknown[place.name] = (
+                f"{len(found)} kernels have this name, and differ: name the file or folder of one of them"
+            )
             continue
-        mine = places.setdefault(place, {})
-        for quantity, value in (("registers", code.registers), ("spill_bytes", code.stack_bytes)):
+        places[place] = {quantity: value for quantity, value in found[0].items() if value is not None}
+        for quantity, value in found[0].items():
             if value is None:
-                unknown[f"{place.name}: {quantity}"] = "the code does not say"
-            else:
-                mine[quantity] = value
-        mine["shared_bytes"] = code.shared_bytes + (one.dynamic_shared_bytes or 0)
+                unknown[f"{place.name}: {quantity}"] = several[0].why or "the code does not say"
     return Measured(places, unknown)
+
+
+def _of_kernel(one: Static) -> dict[str, Value | None]:
+    """Quantity -> value; None where it is not known. FLOPs only of a kernel that states its block."""
+    code = one.listed.kernel
+    found: dict[str, Value | None] = {
+        "registers": code.registers,
+        "shared_bytes": code.shared_bytes + (one.listed.dynamic_shared_bytes or 0),
+        "spill_bytes": code.stack_bytes,
+        "local_instructions": one.local_instructions,
+        "instructions": one.instructions,
+    }
+    return found if code.block is None else {**found, "flops": one.flops}

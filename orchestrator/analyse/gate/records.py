@@ -57,7 +57,12 @@ KINDS: Mapping[str, Kind] = {
     "registers": Kind("", "of a thread"),
     "shared_bytes": Kind("bytes", "shared memory of a block"),
     "spill_bytes": Kind("bytes", "local memory of a thread: its arrays, and registers that did not fit"),
-    "instructions": Kind("", "in the machine code, by kind", less_is_better=False),
+    "local_instructions": Kind(
+        "", "in the code, that read or write local memory: spilled registers, and a thread's arrays"
+    ),
+    "instructions": Kind(
+        "", "in the code, by kind: arithmetic, tensor cores, memory, conversions, barriers", less_is_better=False
+    ),
     "time": Kind("ns", "a step, by the runs of a sweep with --repeat", tolerance=0.05),
 }
 """Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
