@@ -27,18 +27,20 @@ _MOST = 512
 _TOOLS = ("nvdisasm", "cuobjdump", "ptxas")
 
 
-def static(code: Path, *, arch: str | None = None, messages: Messages = SILENT) -> tuple[Static, ...]:
+def static(
+    code: Path, *, arch: str | None = None, keep: bool = True, messages: Messages = SILENT
+) -> tuple[Static, ...]:
     """All kernels of a file of machine code: what its headers say, and the instructions where nvdisasm can read them.
+
+    ``keep``: False for a file that is gone afterwards.
 
     Raises what :func:`.count.kernels` raises.
     """
-    folder = None if os.environ.get(entries.OFF) else kept.cache_folder()
+    folder = None if os.environ.get(entries.OFF) or not keep else kept.cache_folder()
     key = ""
     if folder is not None and code.exists():
         shared = triton.shared_bytes(code) if code.is_file() else None
-        key = entries.digest(
-            "static", kept.content_of(code, folder), str(code), arch, shared, kept.own_code(), _tools()
-        )
+        key = entries.digest("static", kept.content_of(code, folder), str(code), arch, shared, kept.own_code(), tools())
         known: tuple[Static, ...] | None = entries.read(folder, key, tuple[Static, ...])
         if known is not None:
             return known
@@ -48,7 +50,8 @@ def static(code: Path, *, arch: str | None = None, messages: Messages = SILENT) 
     return found
 
 
-def _tools() -> list[tuple[str, int, int]]:
+def tools() -> list[tuple[str, int, int]]:
+    """(path, bytes, time of change) of each tool that is there."""
     found = []
     for name in _TOOLS:
         with suppress(ToolMissing, OSError):
