@@ -56,8 +56,9 @@ def _attempt(
     problem, broke = None, False
     weights = PRECISIONS[precision].weights
     try:
+        model = without_data(source.model).train(train)
         with _settled(), FakeTensorMode(allow_non_fake_inputs=True):
-            model = without_data(source.model).to_empty(device="cpu").train(train)
+            model.to_empty(device="cpu")
             if weights is not None:
                 model.to(getattr(torch, weights))
             given = [
