@@ -8,6 +8,8 @@ not compiled. Imports torch.
 from __future__ import annotations
 
 import copy
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -104,7 +106,11 @@ def _settled() -> Iterator[None]:
         "force_disable_caches": True, "compile_threads": 1, "cpp.simdlen": 1, "cpp.threads": _THREADS,
         "shape_padding": False, "max_autotune": False, "freezing": False, "cpp_wrapper": False,
     }  # fmt: skip
-    with config.patch(chosen):
+    with (
+        tempfile.TemporaryDirectory(prefix="perfctl-") as made,
+        mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": made}),
+        config.patch(chosen),
+    ):
         yield
 
 

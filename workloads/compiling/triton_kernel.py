@@ -57,6 +57,11 @@ def versions(targets: Iterable[int]) -> dict[str, str]:
     return {"triton": str(triton.__version__), **tools}
 
 
+def module_name(asked: KernelAsked) -> str:
+    """Under which the kernel's file is imported."""
+    return f"perfctl_model_{Path(asked.file).stem}"
+
+
 def _kernel(asked: KernelAsked, triton: Any) -> Any:
     module = load_file(Path(asked.file))
     found = getattr(module, asked.kernel, None)

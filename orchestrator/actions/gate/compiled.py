@@ -16,10 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.count.find import arch_number
 from perfctl.orchestrator.actions.count.static import tools
 from perfctl.orchestrator.actions.estimate import Request
-from perfctl.orchestrator.actions.traces.kept import Kept, kept_for
+from perfctl.orchestrator.actions.traces.kept import kept_for
 from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.derived.code.records import Static
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
@@ -31,6 +30,7 @@ _LIMIT_S = 900
 _OLDEST = 75
 """sm_75: the ptxas of Triton 3 knows none before."""
 _TYPE = re.compile(r"(?P<name>\w+)=(?P<type>\*?\w+(?:<[^>]*>)?(?::\d+)?)")
+_ARCH = re.compile(r"sm_(\d{2,3})")
 _ITEM = re.compile(r",(?![^<\[(]*[>\])])")
 ERRORS = {"missing": ToolMissing, "usage": UsageError, "failed": PerfctlError}
 StepAsked = tuple[Request, int]
@@ -44,6 +44,8 @@ class KernelsFound:
     """One a target."""
     versions: dict[str, str]
     """Of Triton and ptxas."""
+    files: tuple[str, ...] | None
+    """That alone say what the kernel is; None where it reads more than these."""
 
 
 def kernel_asked(given: Mapping[str, Any], folder: Path) -> KernelAsked:
@@ -51,19 +53,26 @@ def kernel_asked(given: Mapping[str, Any], folder: Path) -> KernelAsked:
     place, colon, kernel = str(given["triton"]).rpartition(":")
     if not colon or not place.endswith(".py") or not kernel.isidentifier():
         raise UsageError(f"`triton`: '{given['triton']}' is not a kernel", "Write file.py:kernel")
-    targets = tuple(map(arch_number, given.get("targets") or ()))
-    if not targets:
-        raise UsageError("`triton` needs `target`", "Say for which GPU: `target` sm_80, sm_90 or sm_100")
-    old = [one for one in targets if one < _OLDEST]
-    if old:
-        raise UsageError(f"`target`: Triton does not compile for sm_{old[0]}", f"It knows sm_{_OLDEST} and later")
+    named = tuple(given.get("targets") or ())
+    if not named:
+        raise UsageError("`triton` needs `targets`", "Say for which GPU: `targets` sm_80, sm_90 or sm_100")
+    targets = tuple(map(_target, named))
     warps = int(given.get("warps", WARPS))
     if warps not in (1, 2, 4, 8, 16, 32):
-        raise UsageError(f"`num_warps` must be 1, 2, 4, 8, 16 or 32, got {warps}")
+        raise UsageError(f"`warps` must be 1, 2, 4, 8, 16 or 32, got {warps}")
     return KernelAsked(
         str(folder / place), kernel, targets, _pairs(given.get("signature", "")),
         tuple((name, str(value)) for name, value in dict(given.get("constants", {})).items()), warps, given.get("stages"),
     )  # fmt: skip
+
+
+def _target(words: str) -> int:
+    found = _ARCH.fullmatch(words)
+    if found is None:
+        raise UsageError(f"`targets`: {words!r} is not a GPU that Triton compiles for", "Say sm_80, sm_90, sm_100, ...")
+    if int(found[1]) < _OLDEST:
+        raise UsageError(f"`targets`: Triton does not compile for {words}", f"It knows sm_{_OLDEST} and later")
+    return int(found[1])
 
 
 def _pairs(signature: str) -> tuple[tuple[str, str], ...]:
@@ -85,15 +94,15 @@ def triton_kernels(asked: KernelAsked) -> KernelsFound:
         )
     if not Path(asked.file).is_file():
         raise UsageError(f"`triton`: there is no file {asked.file}", "Write file.py:kernel")
-    kept = kept_kernel(asked)
-    found = kept.get(KernelsFound, "kernels", tools()) if kept is not None else None
-    return found or _ask("triton", asked, KernelAsked, KernelsFound)
-
-
-def kept_kernel(asked: KernelAsked) -> Kept | None:
-    """What is kept of it: under its request, and the content of its file and of those that it imports."""
     path = Path(asked.file).absolute()
-    return kept_for(replace(asked, file=str(path)), module=f"perfctl_model_{path.stem}", beside=path.parent)
+    kept = kept_for(replace(asked, file=str(path)), beside=path.parent)
+    found = kept.get(KernelsFound, "kernels", tools()) if kept is not None else None
+    if found is None:
+        found = _ask("triton", asked, KernelAsked, KernelsFound)
+        if kept is not None and all(one.instructions is not None for one in found.kernels):
+            kept.made_from(None if found.files is None else list(map(Path, found.files)))
+            kept.put(KernelsFound, found, "kernels", tools())
+    return found
 
 
 def compiled_step(request: Request, batch: int) -> CompiledStep:

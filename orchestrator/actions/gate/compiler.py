@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.estimate import as_perfctl_error, open_session, without_driver_warning
-from perfctl.orchestrator.actions.gate.compiled import ERRORS, KernelsFound, StepAsked, kept_kernel
+from perfctl.orchestrator.actions.gate.compiled import ERRORS, KernelsFound, StepAsked
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 from perfctl.records import codec
 from perfctl.records.compiled import CompiledStep, KernelAsked
@@ -37,21 +37,20 @@ def main() -> None:
 
 
 def _triton(given: Any) -> Any:
-    from perfctl.orchestrator.actions.count.static import static, tools
+    from perfctl.orchestrator.actions.count.static import static
+    from perfctl.orchestrator.actions.traces import user_code
     from perfctl.workloads.compiling import triton_kernel
 
     asked = codec.decode(given, KernelAsked)
-    kept = kept_kernel(asked)  # before a library is imported, which may set variables
     missing = triton_kernel.lacking(asked.targets)
     if missing is not None:
         raise ToolMissing(missing, "Install it again: pip install triton (a CUDA build of torch brings it)")
     with tempfile.TemporaryDirectory(prefix="perfctl-") as made:
         cubins = triton_kernel.compiled(asked, Path(made))
         kernels = tuple(one for cubin in cubins for one in static(cubin, keep=False))
-    found = KernelsFound(kernels, triton_kernel.versions(asked.targets))
-    if kept is not None and all(one.instructions is not None for one in kernels):
-        kept.made_from(None)
-        kept.put(KernelsFound, found, "kernels", tools())
+    files = user_code.files_of(triton_kernel.module_name(asked))
+    listed = None if files is None else tuple(map(str, files))
+    found = KernelsFound(kernels, triton_kernel.versions(asked.targets), listed)
     return codec.encode(found, KernelsFound)
 
 

@@ -83,7 +83,7 @@ def _of_compiled(
             _add(places, at, "compiled_kernels", graph.kernels)
             _add(places, at, "library_calls", graph.library_calls)
         if step.graphs is None:
-            unknown |= {f"{whole.name}, {direction}: compiled_kernels": why for direction in ("forward", "backward")}
+            unknown[f"{whole.name}: kernels of Inductor"] = why
     return environment
 
 

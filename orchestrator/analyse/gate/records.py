@@ -46,7 +46,7 @@ KINDS: Mapping[str, Kind] = {
     "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
     "cast_bytes": Kind("bytes", "read and written by copies from one floating-point type to another"),
     "memory_peak": Kind("bytes", "largest sum of the tensors that are alive, as the allocator rounds them"),
-    "graph_breaks": Kind("", "places where torch.compile stops one graph and begins another"),
+    "graph_breaks": Kind("", "where torch.compile stops one graph and begins another, as Dynamo counts them"),
     "compiled_operations": Kind("", "operations of Inductor's graphs, before it fuses them"),
     "compiled_kernels": Kind("", "kernels that Inductor's CPU backend makes: more of them is less fusion"),
     "library_calls": Kind("", "calls of libraries beside these kernels: matrix products, convolutions"),
