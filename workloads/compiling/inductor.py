@@ -8,6 +8,7 @@ not compiled. Imports torch.
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +112,12 @@ def _settled() -> Iterator[None]:
         mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": made}),
         config.patch(chosen),
     ):
-        yield
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # torch's words about a compiler that is not there
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 def _backend(graphs: list[CompiledGraph], lowered: bool) -> Callable[..., Any]:

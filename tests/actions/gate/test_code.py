@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,7 @@ PTX = """.version 8.0
 .visible .entry chain(.param .u64 p)
 .reqntid 64, 1, 1
 {
- .local .align 4 .b8 kept[LOCAL];
- .reg .f32 %f<4>; .reg .b32 %r<3>; .reg .b64 %rd<5>;
+LOCAL .reg .f32 %f<4>; .reg .b32 %r<3>; .reg .b64 %rd<5>;
  ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;
  ld.global.f32 %f1, [%rd3]; ld.global.f32 %f2, [%rd1];
 BODY
@@ -52,8 +52,14 @@ def written(path: Path, multiply_adds: int, local: bool = False) -> Path:
     """A kernel ``chain`` in PTX; ``local``: it keeps a value in local memory at an address that only the launch knows."""
     body = " fma.rn.f32 %f1, %f1, %f2, %f2;\n" * multiply_adds
     if local:
-        body += " mov.u64 %rd4, kept; add.s64 %rd4, %rd4, %rd2; st.local.f32 [%rd4], %f1; ld.volatile.local.f32 %f1, [%rd4];\n"
-    path.write_text(PTX.replace("BODY\n", body).replace("LOCAL", "256"), encoding="utf-8")
+        body += (
+            " mov.u64 %rd4, kept; add.s64 %rd3, %rd4, %rd2; st.local.f32 [%rd3], %f1; mov.b32 %r2, %f2; and.b32 %r2, %r2, 124;\n"
+            " cvt.u64.u32 %rd3, %r2; add.s64 %rd4, %rd4, %rd3; ld.local.f32 %f1, [%rd4]; add.s64 %rd3, %rd1, %rd2;\n"
+        )
+    path.write_text(
+        PTX.replace("BODY\n", body).replace("LOCAL", " .local .align 4 .b8 kept[256];\n" if local else ""),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -75,6 +81,7 @@ def test_one_more_multiply_add_and_local_memory_are_seen_in_the_code(tmp_path: P
     assert not same.failed and not same.undecided
     written(file, FUSED + 1, local=True)
     (other,) = gate.gate(baseline)
+    assert other.problems == ()
     found = rows(other)
     before, after, verdict = found["instructions"]
     assert isinstance(before, dict) and isinstance(after, dict)
@@ -119,6 +126,7 @@ def test_a_triton_kernel_is_held_for_a_gpu_that_is_not_there_and_compiled_once(
     file, baseline = tmp_path / "code" / "own.py", tmp_path / "gate.json"
     file.parent.mkdir()
     file.write_text(TRITON, encoding="utf-8")
+    os.utime(file, (1e9, 1e9))  # what is newer than the process that imports it is not kept
     gate.update(baseline, [gate.triton(f"{file}:scale", **ASKED, constants={"BLOCK": str(BLOCK)})])
     with monkeypatch.context() as patch:
         patch.setattr(compiled.subprocess, "run", None)  # a second call starts no process
