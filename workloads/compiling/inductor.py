@@ -22,7 +22,8 @@ from perfctl.records.compiled import CompiledGraph, CompiledStep
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import MODEL_ERRORS, Source
 from perfctl.workloads.spec import first_line
-from perfctl.workloads.tracing.recorder import cast_inputs, tensors_in, without_data
+from perfctl.workloads.tracing.gradients import tensors_in
+from perfctl.workloads.tracing.recorder import cast_inputs, without_data
 
 _THREADS = 4
 """Inductor asks how many there are: a fixed number, so that all machines give the same kernels."""

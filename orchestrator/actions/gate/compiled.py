@@ -136,6 +136,6 @@ def _ask(what: str, asked: Any, kind: Any, answers: Any) -> Any:
         words = said[0][:200] if said else "no word"
         raise PerfctlError(f"the process that compiles ended with {ended}: {words}") from None
     if "error" in answer:
-        error = answer["error"]
-        raise ERRORS[error["kind"]](error["message"], error["remedy"])
+        told = answer["error"]
+        raise ERRORS[told["kind"]](told["message"], told["remedy"])
     return codec.decode(answer["found"], answers)
