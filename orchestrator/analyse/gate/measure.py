@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from perfctl.orchestrator.analyse.derived.code.records import Static
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.analyse.gate.records import Measured, Place, Value
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.records.sass import Listed
+from perfctl.records.compiled import CompiledStep
 
 Found = dict[Place, dict[str, Value]]
 
 
-def of_model(estimates: Mapping[int, Estimate]) -> Measured:
-    """Batch size -> one step on paper: the whole, then each layer by direction in the network's order."""
+def of_model(estimates: Mapping[int, Estimate], compiled: Mapping[int, CompiledStep] | None = None) -> Measured:
+    """Batch size -> one step on paper: the whole, then each layer by direction in the network's order.
+
+    compiled: batch size -> what torch.compile makes of the step.
+    """
     places: Found = {}
     unknown: dict[str, str] = {}
     for batch, found in estimates.items():
@@ -45,7 +50,32 @@ def of_model(estimates: Mapping[int, Estimate]) -> Measured:
                     _add(
                         places, Place(batch=batch, layer=call.layer or "(model)", direction=direction), quantity, value
                     )
-    return Measured(places, unknown)
+    return Measured(places, unknown, _of_compiled(compiled or {}, places, unknown))
+
+
+def _of_compiled(
+    steps: Mapping[int, CompiledStep], places: Found, unknown: dict[str, str]
+) -> dict[str, dict[str, str]]:
+    """Graph breaks, and what Inductor makes of the graphs; gives the facts beside them: versions, and why graphs break."""
+    environment: dict[str, dict[str, str]] = {}
+    for batch, step in steps.items():
+        whole = Place(batch=batch)
+        why = step.problem or "the step stopped"
+        if step.broke:
+            unknown[f"{whole.name}: graph_breaks"] = why
+        else:
+            places.setdefault(whole, {})["graph_breaks"] = sum(times for _, times in step.breaks)
+        environment[f"batch {batch}"] = {
+            "torch": step.torch, "graph breaks": "; ".join(reason for reason, _ in step.breaks) or "none",
+        }  # fmt: skip
+        for graph in step.graphs or ():
+            at = Place(batch=batch, direction=graph.direction)
+            _add(places, at, "compiled_operations", graph.operations)
+            _add(places, at, "compiled_kernels", graph.kernels)
+            _add(places, at, "library_calls", graph.library_calls)
+        if step.graphs is None:
+            unknown[f"{whole.name}: kernels of Inductor"] = why
+    return environment
 
 
 def _add(places: Found, place: Place, quantity: str, value: int) -> None:
@@ -55,21 +85,36 @@ def _add(places: Found, place: Place, quantity: str, value: int) -> None:
     mine[quantity] = before + value
 
 
-def of_code(kernels: Iterable[Listed]) -> Measured:
-    """Registers of a thread, shared memory of a block, local memory of a thread; by kernel and architecture."""
+def of_code(kernels: Iterable[Static]) -> Measured:
+    """What stands in the code of each kernel, by name and architecture: registers, shared and local memory, instructions by
+    kind, and FLOPs of a thread block where the code states its size. Kernels of one name that differ are not held."""
+    named: dict[Place, list[Static]] = defaultdict(list)
+    for one in kernels:
+        named[Place(kernel=f"{one.listed.name} (sm_{one.listed.kernel.arch})")].append(one)
     places: Found = {}
     unknown: dict[str, str] = {}
-    for one in kernels:
-        code = one.kernel
-        place = Place(kernel=f"{one.name} (sm_{code.arch})")
-        if place in places:
-            unknown[place.name] = "several kernels have this name; the first is held"
+    for place, several in named.items():
+        found = [_of_kernel(one) for one in several]
+        if any(one != found[0] for one in found):
+            unknown[place.name] = (
+                f"{len(found)} kernels have this name, and differ: name the file or folder of one of them"
+            )
             continue
-        mine = places.setdefault(place, {})
-        for quantity, value in (("registers", code.registers), ("spill_bytes", code.stack_bytes)):
+        places[place] = {quantity: value for quantity, value in found[0].items() if value is not None}
+        for quantity, value in found[0].items():
             if value is None:
-                unknown[f"{place.name}: {quantity}"] = "the code does not say"
-            else:
-                mine[quantity] = value
-        mine["shared_bytes"] = code.shared_bytes + (one.dynamic_shared_bytes or 0)
+                unknown[f"{place.name}: {quantity}"] = several[0].why or "the code does not say"
     return Measured(places, unknown)
+
+
+def _of_kernel(one: Static) -> dict[str, Value | None]:
+    """Quantity -> value; None where it is not known. FLOPs only of a kernel that states its block."""
+    code = one.listed.kernel
+    found: dict[str, Value | None] = {
+        "registers": code.registers,
+        "shared_bytes": code.shared_bytes + (one.listed.dynamic_shared_bytes or 0),
+        "spill_bytes": code.stack_bytes,
+        "local_instructions": one.local_instructions,
+        "instructions": one.instructions,
+    }
+    return found if code.block is None else {**found, "flops": one.flops}

@@ -48,8 +48,10 @@ KINDS: Mapping[str, Kind] = {
     "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
     "cast_bytes": Kind("bytes", "read and written by copies from one floating-point type to another"),
     "memory_peak": Kind("bytes", "largest sum of the tensors that are alive, as the allocator rounds them"),
-    "graph_breaks": Kind("", "places where torch.compile stops one graph and begins another"),
-    "compiled_kernels": Kind("", "kernels that Inductor makes, and calls of libraries beside them"),
+    "graph_breaks": Kind("", "where torch.compile stops one graph and begins another, as Dynamo counts them"),
+    "compiled_operations": Kind("", "operations of Inductor's graphs, before it fuses them"),
+    "compiled_kernels": Kind("", "kernels that Inductor's CPU backend makes: more of them is less fusion"),
+    "library_calls": Kind("", "calls of libraries beside these kernels: matrix products, convolutions"),
     "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters"),
     "derived_flops": Kind("FLOP", "what kernels executed in a step, by their names, grids and shapes"),
     "dram_bytes": Kind("bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05),
@@ -60,14 +62,19 @@ KINDS: Mapping[str, Kind] = {
     "registers": Kind("", "of a thread"),
     "shared_bytes": Kind("bytes", "shared memory of a block"),
     "spill_bytes": Kind("bytes", "local memory of a thread: its arrays, and registers that did not fit"),
-    "instructions": Kind("", "in the machine code, by kind", less_is_better=False),
+    "local_instructions": Kind(
+        "", "in the code, that read or write local memory: spilled registers, and a thread's arrays"
+    ),
+    "instructions": Kind(
+        "", "in the code, by kind: arithmetic, tensor cores, memory, conversions, barriers", less_is_better=False
+    ),
     "time": Kind("ns", "a step: the median of each session, a sweep with --repeat", tolerance=0.05),
 }
 """Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
 TIME, SETUP = "time", "setup"
 NAMING = (
-    SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "registers", "shared_bytes", "instructions", "cast_bytes", "flops",
-    "compiled_kernels", "launches", "kernels", "counted_flops", "derived_flops", "operations", "elementwise_flops", "bytes",
+    SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "local_instructions", "registers", "shared_bytes", "instructions", "cast_bytes",
+    "flops", "compiled_kernels", "library_calls", "compiled_operations", "launches", "kernels", "counted_flops", "derived_flops", "operations", "elementwise_flops", "bytes",
     "dram_bytes", "parameters", "memory_peak", "allocated", TIME,
 )  # fmt: skip
 """Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""
