@@ -268,8 +268,8 @@ def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.Op
     yield from map(records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,)))
 
 
-WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero")
-"""Operators that may convert values, or wait for the GPU."""
+WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
+"""Operators that may convert values, or wait for the GPU, and calls that do."""
 
 
 def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:

@@ -26,9 +26,11 @@ from perfctl.parsers.kineto.events import (
 from perfctl.parsers.kineto.layout import END, EVENT, Arguments
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import read_range_name
+from perfctl.records.report import WAITS
 
 _COMPILED = ("kernel_file", "kernel_hash", "kernel_backend")
 """Arguments that Inductor gives the call of a kernel that it wrote."""
+_WAITS = frozenset(WAITS)
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
 """Until 2021 record_function ranges had the category of operations; these names, and perfctl's, show a range."""
@@ -375,6 +377,8 @@ class Collector:
                 return  # the same call again
             if known != at:
                 found.calls[correlation] = None
+        if name in _WAITS and found.signatures is not None and start is not None and duration is not None:
+            found.waits.append((name, self.thread(place), start, start + duration))
         self.sum_up(category, name, duration)
 
     def wait(self, event: dict[str, Any], args: dict[str, Any]) -> None:
