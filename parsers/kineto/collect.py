@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -77,7 +78,11 @@ def comm_args(args: dict[str, Any]) -> CommArgs | None:
     if name is None:
         return None
     numbers = whole(args.get("Group size")), whole(args.get("In msg nelems"))
-    return CommArgs(name, _text(args.get("Process Group Name")), *numbers, _text(args.get("dtype")))
+    group, stated = _text(args.get("Process Group Name")), _text(args.get("Process Group Ranks")) or ""
+    ranks = tuple(map(int, re.findall(r"\d{1,9}", stated)))  # PyTorch cuts a long list: "[0, 1, ..., 63]"
+    return CommArgs(
+        name, group, *numbers, _text(args.get("dtype")), ranks if ranks and len(ranks) == numbers[0] else None
+    )
 
 
 def _nanoseconds(text: str) -> int | None:

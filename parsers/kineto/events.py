@@ -167,6 +167,8 @@ class CommArgs(NamedTuple):
     elements: int | None
     """Of this rank's input."""
     dtype: str | None
+    ranks: tuple[int, ...] | None = None
+    """Of the group; None where the trace does not state all."""
 
 
 class Reserved(NamedTuple):

@@ -115,17 +115,17 @@ def nccl(start: int, length: int) -> Kernel:
 
 def test_an_all_reduce_is_exposed_for_what_no_other_kernel_covers() -> None:
     kernels = [*TWO, nccl(50, 150)]
-    found = said(run_of(kernels, collectives=(talk(50, 150),)))["exposed communication"]
+    found = said(run_of(kernels, collectives=(talk(50, 150),)))["exposed communication of one rank"]
     assert found.share == pytest.approx((150 - 50) / 400)
     assert "100 µs of 150 µs" in found.sentence and "all_reduce" in found.sentence
 
 
 def test_a_hidden_all_reduce_one_rank_and_a_report_of_collectives_alone_are_not_exposed() -> None:
     hidden = [*TWO, nccl(10, 80)]
-    assert "exposed communication" not in said(run_of(hidden, collectives=(talk(10, 80),)))
+    assert "exposed communication of one rank" not in said(run_of(hidden, collectives=(talk(10, 80),)))
     alone = [*TWO, nccl(110, 150)]
-    assert "exposed communication" not in said(run_of(alone, collectives=(talk(110, 150, ranks=1),)))
-    assert "exposed communication" not in said(run_of([nccl(0, 50)], collectives=(talk(0, 50),)))
+    assert "exposed communication of one rank" not in said(run_of(alone, collectives=(talk(110, 150, ranks=1),)))
+    assert "exposed communication of one rank" not in said(run_of([nccl(0, 50)], collectives=(talk(0, 50),)))
 
 
 def test_nothing_is_said_under_ncu_or_of_a_failed_run_and_the_worst_run_speaks() -> None:
