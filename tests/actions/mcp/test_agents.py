@@ -60,7 +60,7 @@ def test_errors_name_what_there_is_and_no_command_that_an_agent_has_not(store: P
     assert "no 'conv9'" in layer and "There are conv2, conv1 and 13 more" in layer
     column = refused(store, "query", sql="SELECT device_name FROM run")
     assert "no such column: device_name. run has id, sweep_id" in column and "device_id" in column
-    table = refused(store, "query", sql="SELECT 1 FROM nothing")
+    table = refused(store, "query", sql="SELECT 1 FROM absent")
     assert "There are sweep, device, run" in table
     batch, run = refused(store, "ledger", batch=99), refused(store, "run", run=99)
     unknown = refused(store, "kernels", runs=3)
