@@ -277,8 +277,8 @@ def _exposed(talk: JobTalk) -> Iterator[str]:
     first = talk.layers[0] if talk.layers and talk.layers[0].exposed_ns else None
     most = f" Most is in {_named(first)}: {time(first.exposed_ns or 0)}." if first is not None else ""
     yield (
-        f"Exposed communication of the job: on a rank, collectives run {time(exposed)} without any compute kernel, "
-        f"{percent(exposed / span)} of {time(span)} (means of {len(ranks)} ranks).{most}{waiting} Remove the waiting first; then "
+        f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run {time(exposed)} without any compute "
+        f"kernel, {percent(exposed / span)} of the {time(span)} of a rank (median).{most}{waiting} Remove the waiting first; then "
         "launch collectives earlier (prefetch of all-gathers, other sizes of gradient buckets), or send less (fp16 gradients, fewer "
         "steps with a reduction)."
     )

@@ -78,9 +78,9 @@ def _verdict(found: Timeline, math: str, kernels: list[Kernel], took: float, ten
         peaks = f" ({tensor.peak / 1e12:.3g} TFLOP/s against {tensor.plain / 1e12:.3g})"
     text = (
         f"Unused tensor cores: {percent(share)} of the kernel time ({milliseconds(took)}, {len(kernels):,} launches) is products in "
-        f"{math} on the CUDA cores of the {tensor.name}, by the names of the kernels; most is {most}. Its tensor cores "
-        f"have {tensor.ratio:.3g} times that peak in {tensor.kind}{peaks}: {percent(share * (1 - 1 / tensor.ratio))} of the "
-        f"kernel time less, at most{_switched_off(found, math)}"
+        f"{math} on the CUDA cores of the {tensor.name}, most in {most}. Its tensor cores have {tensor.ratio:.3g} times that peak in "
+        f"{tensor.kind}{peaks}: {percent(share * (1 - 1 / tensor.ratio))} of the kernel time less, at "
+        f"most{_switched_off(found, math)}"
     )
     todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.kind.lower()]
     return RunVerdict("unused tensor cores", f"{text}.", share, "the kernel time", f"{todo}.", kernels=names)
