@@ -291,7 +291,7 @@ def match(
     for (_, _, size, members), mine in by_key.items():
         everybody = members is None and (size is None or size >= len(ranks))
         places = range(len(ranks)) if everybody else members or tuple(mine)
-        is_whole = everybody or (None not in places and len(places) == size)
+        is_whole = everybody or (None not in places and len(places) == len(set(places)) == size)
         if len(places) < 2 or not is_whole or len({len(mine.get(place or 0, ())) for place in places}) != 1:
             continue
         columns = {place or 0: sorted(mine[place or 0], key=_when) for place in places}

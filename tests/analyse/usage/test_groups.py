@@ -105,6 +105,7 @@ def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_no
     assert match(same) == [], "four ranks have it, and it is of two"
     assert match(same[:3], [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, None)}])[0].keys() == {0, 1}
     assert len(match(same[:3], [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, None)}])) == 1
+    assert match(same[:2], [{"x": (0, 0)}, {"x": (1, 1)}]) == [], "a rank that is there twice"
     assert match([[talk("x", 0, 1)], [talk("x", 0, 1), talk("x", 2, 1)]] + [[]] * 2, groups) == []
 
 
