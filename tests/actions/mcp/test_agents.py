@@ -14,7 +14,7 @@ import pytest
 from perfctl.orchestrator.actions.ingest.ingest import ingest
 from perfctl.orchestrator.actions.mcp import tools
 from perfctl.orchestrator.errors import PerfctlError
-from tests.parsers.kineto_trace import event, kernel
+from tests.parsers.kineto_trace import annotation, event, kernel
 
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -45,11 +45,13 @@ def test_the_list_of_runs_says_which_has_the_longest_steps(store: Path) -> None:
 
 
 def test_the_time_of_all_kernels_is_their_sum_and_null_where_one_has_none(tmp_path: Path, store: Path) -> None:
-    events = [kernel("gemm", 0, 10, device=0), kernel("add", 20, 5, device=0)]
+    events = [kernel("gemm", 0, 10, device=0), kernel("add", 20, 5, device=0), annotation("ProfilerStep#3", 0, 30)]
     (tmp_path / "t.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     ingest(tmp_path / "t.json", tmp_path / "s.db")
     (row,) = ask(tmp_path / "s.db", "list_runs")["rows"]
     assert row["kernel_time_ns"] == (10 + 5) * 1000
+    assert (row["step_median_ns"], row["clock"]) == (30 * 1000, None)
+    assert row["why_null"]["clock"] == "the report's own: its steps are ranges on the host", "steps were timed"
     counted = next(row for row in ask(store, "list_runs")["rows"] if row["id"] == 3)
     assert counted["kernel_time_ns"] is None
     assert "duration" in counted["why_null"]["kernel_time_ns"] or "time" in counted["why_null"]["kernel_time_ns"]
