@@ -78,11 +78,14 @@ def guarded(text: str) -> str:
     return "'" + text if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
+_AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
 def as_text(value: Any) -> str:
     """Any value as text: bytes as hexadecimal digits, lists and dictionaries as JSON."""
     if isinstance(value, str):
         return value
-    return value.hex() if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str)
+    return value.hex() if isinstance(value, bytes) else _AS_JSON(value)
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -277,6 +280,7 @@ def _import(name: str) -> Any:
         ) from error
 
 
+_ASIDE = json.JSONEncoder(default=str).encode
 SPOOLED = 16 << 20
 """Bytes of a ledger's rows that are held; more go to a temporary file."""
 
@@ -295,7 +299,7 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
     for row in rows:
         for name, value in row.items():
             kinds.setdefault(name, set()).add(type(value))
-        aside.write(json.dumps(row, default=str) + "\n")
+        aside.write(_ASIDE(row) + "\n")
     facts = column_facts()
     names = tuple(kinds or facts)
     columns = []
