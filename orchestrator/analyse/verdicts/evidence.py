@@ -280,17 +280,17 @@ def _group(
     values: Mapping[int, _Read],
 ) -> KernelGroup:
     steps = run.steps or 1
-    counts: dict[str, float] = defaultdict(float)
-    for launch in launches:
-        if launch in values:
-            for count, value in values[launch].raw.items():
-                counts[count] += value / steps
-    known = [run.flops[launch] for launch in launches if launch in run.flops]
+    counts: dict[str, float] = {}
+    half, flops = 2, run.flops
+    if read := [values[launch] for launch in launches if launch in values]:
+        for one in read:
+            for count, value in one.raw.items():
+                counts[count] = counts.get(count, 0.0) + value / steps
+        half = half_weights(read[0].values, run.run.profiler_version or run.run.report.tool_version)["hfma"]
+    known = [flops[launch] for launch in launches if launch in flops]
     total = total_of([item.total for item in known], divide_by=steps)
     tensor = total_of([item.tensor for item in known], divide_by=steps)
-    version = run.run.profiler_version or run.run.report.tool_version
-    half = next((half_weights(values[launch].values, version)["hfma"] for launch in launches if launch in values), 2)
-    return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor, half)
+    return KernelGroup(name, recognise(name), grid, len(launches) / steps, counts, total, tensor, half)
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -7,6 +7,7 @@ is in a table of its own, ``columns``. FLOPs count 1 multiply-add as 2.
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import warnings
 from collections import Counter
@@ -48,9 +49,11 @@ def lines(names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = Fa
 
 def _quick(value: Any, raw: bool) -> str:
     """``cell``, with the kinds that millions of cells are first, and the same few names over and over kept."""
+    if value is None:
+        return ""
     kind = type(value)
-    if kind is int:
-        return str(value)
+    if kind is int or kind is float:
+        return repr(value)
     return _kept(value, raw) if kind is str and len(value) < 1000 else cell(value, raw=raw)
 
 
@@ -280,7 +283,6 @@ def _import(name: str) -> Any:
         ) from error
 
 
-_ASIDE = json.JSONEncoder(default=str).encode
 SPOOLED = 16 << 20
 """Bytes of a ledger's rows that are held; more go to a temporary file."""
 
@@ -294,28 +296,32 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
 
     from perfctl.orchestrator.report.ledger.rows import column_facts
 
-    aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115
+    aside = SpooledTemporaryFile(SPOOLED)  # noqa: SIM115
+    seen: dict[tuple[tuple[str, ...], tuple[type, ...]], None] = {}
+    count = 0
+    for count, row in enumerate(rows, 1):
+        seen[tuple(row), tuple(map(type, row.values()))] = None
+        pickle.dump(row, aside, pickle.HIGHEST_PROTOCOL)
     kinds: dict[str, set[type]] = {}
-    for row in rows:
-        for name, value in row.items():
-            kinds.setdefault(name, set()).add(type(value))
-        aside.write(_ASIDE(row) + "\n")
+    for heads, types in seen:
+        for name, kind in zip(heads, types, strict=True):
+            kinds.setdefault(name, set()).add(kind)
     facts = column_facts()
     names = tuple(kinds or facts)
     columns = []
     for name in names:
         unit, meaning = facts.get(name, ("-", ""))
         columns.append(Column(name, _kind(kinds.get(name, set())), meaning, unit, "not known"))
-    put_aside = _put_aside(aside, names)
+    put_aside = _put_aside(aside, names, count)
     finalize(put_aside, aside.close)  # also where nobody begins to read
     return Table("ledger", tuple(columns), put_aside)
 
 
-def _put_aside(rows: IO[str], names: Sequence[str]) -> Iterator[Sequence[Any]]:
+def _put_aside(rows: IO[bytes], names: Sequence[str], count: int) -> Iterator[Sequence[Any]]:
     rows.seek(0)
-    for line in rows:
-        row = json.loads(line)
-        yield tuple(row.get(name) for name in names)
+    for _ in range(count):
+        row = pickle.load(rows)  # noqa: S301 - nobody else can write to a temporary file without a name
+        yield tuple(map(row.get, names))
 
 
 def _kind(types: set[type]) -> str:
