@@ -153,11 +153,7 @@ def persistent(given: RuleInput) -> Verdict | None:
     before = {kernel.name for kernel in forward.kernels} if forward is not None else set()  # those ran again
     products = (one for one in given.breakdown.products if one.algorithm.family == "rnn" and one.name not in before)
     kernels = tuple(one for one in products if "persist" in one.name.lower())
-    if (
-        not kernels
-        or not is_news(given.ratio or 1)
-        or not RECURRENT.search(given.evidence.row.kind or "")
-    ):
+    if not kernels or not is_news(given.ratio or 1) or not RECURRENT.search(given.evidence.row.kind or ""):
         return None
     done = f"{amount(sum(kernel.executed for kernel in kernels))}FLOP of the row's {amount(given.counted)}FLOP"
     sentence = (

@@ -138,8 +138,9 @@ def new_axes(
     log: bool = False,
 ) -> tuple[Figure, Axes]:
     """``x``, ``y``: titles of the axes; ``shows``: how values are written along x and y; ``log``: both are logarithmic."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+    with charts_files.no_manuals():
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(SIZE[0], height), dpi=72, layout="constrained")
     FigureCanvasSVG(figure)
