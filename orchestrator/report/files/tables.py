@@ -299,7 +299,8 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
     aside = SpooledTemporaryFile(SPOOLED)  # noqa: SIM115
     seen: dict[tuple[tuple[str, ...], tuple[type, ...]], None] = {}
     count = 0
-    for count, row in enumerate(rows, 1):
+    for row in rows:
+        count += 1  # noqa: SIM113 - read after the loop
         seen[tuple(row), tuple(map(type, row.values()))] = None
         pickle.dump(row, aside, pickle.HIGHEST_PROTOCOL)
     kinds: dict[str, set[type]] = {}
