@@ -300,7 +300,7 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
     seen: dict[tuple[tuple[str, ...], tuple[type, ...]], None] = {}
     count = 0
     for row in rows:
-        count += 1  # noqa: SIM113 - read after the loop
+        count += 1
         seen[tuple(row), tuple(map(type, row.values()))] = None
         pickle.dump(row, aside, pickle.HIGHEST_PROTOCOL)
     kinds: dict[str, set[type]] = {}
