@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from operator import add
 from pathlib import Path
@@ -203,7 +203,6 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     for name, (table, record) in TABLES.items():
         rows = _records(connection, record, table, run_id)
         same[name] = rows if name in _LISTS else tuple(rows)
-    numbers = {"number": f"id - {base:d}", "parent": f"parent - {base:d}", "range_number": f"range_id - {base:d}"}
     return records.Report(
         tool=row["profiler"],
         path=Path(row["artifact"] or ""),
@@ -211,9 +210,9 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         tool_version=row["profiler_version"],
         devices=_devices(connection, run_id, row["device_id"]),
         environment=dict(connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))),
-        kernels=_kernels(connection, run_id, numbers),
+        kernels=_kernels(connection, run_id, base),
         counters=_counters(connection, run_id),
-        ranges=_records(connection, records.Range, "range", run_id, "id", numbers),
+        ranges=_records(connection, records.Range, "range", run_id, "id", base),
         ops=tuple(op_shapes(connection, run_id)),
         waiting_calls=_waiting_calls(connection, run_id),
         **same,
@@ -237,26 +236,39 @@ def _records(
     table: str,
     run_id: int,
     order: str = "rowid",
-    instead: Mapping[str, str] = {},
+    base: int | None = None,
 ) -> list[R]:
-    """All of a table's rows of one run; its columns are named as the record's fields, but for those of ``instead``."""
-    columns = ", ".join(instead.get(field) or shape.named([field]) for field in record._fields)
-    rows = connection.execute(f"SELECT {columns} FROM {table} WHERE run_id = ? ORDER BY {order}", (run_id,))
+    """All of a table's rows of one run; its columns are named as the record's fields, but for those of _NUMBERS, which are
+    counted from ``base``."""
+    numbered = {} if base is None else {"base": base}
+    rows = connection.execute(_select(record._fields, table, order, bool(numbered)), {"run": run_id, **numbered})
     return list(map(partial(tuple.__new__, record), rows))
+
+
+_NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": "range_id - :base"}
+"""Numbers of a run's ranges, which in the store go on from run to run."""
+
+
+@cache
+def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> str:
+    """The same text for every run, so that SQLite need not compile it again."""
+    instead = _NUMBERS if numbered else {}
+    columns = ", ".join(instead.get(field) or shape.named([field]) for field in fields)
+    return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
 
 
 _OFTEN_UNKNOWN = records.Kernel._fields[records.Kernel._fields.index("process") :]
 """Last fields of a kernel, which most reports do not give."""
 
 
-def _kernels(connection: sqlite3.Connection, run_id: int, numbers: Mapping[str, str]) -> list[records.Kernel]:
+def _kernels(connection: sqlite3.Connection, run_id: int, base: int) -> list[records.Kernel]:
     """Fields that no launch of the run has are not fetched, which takes a sixth of the time of all."""
     is_known = " OR ".join(f"{field} IS NOT NULL" for field in _OFTEN_UNKNOWN)
     seek = f"SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ? AND ({is_known}))"
     if connection.execute(seek, (run_id,)).fetchone()[0]:
-        return _records(connection, records.Kernel, "kernel", run_id, "id", numbers)
-    columns = ", ".join(numbers.get(field, field) for field in records.Kernel._fields[: -len(_OFTEN_UNKNOWN)])
-    rows = connection.execute(f"SELECT {columns} FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+        return _records(connection, records.Kernel, "kernel", run_id, "id", base)
+    known = records.Kernel._fields[: -len(_OFTEN_UNKNOWN)]
+    rows = connection.execute(_select(known, "kernel", "id", True), {"run": run_id, "base": base})
     make = partial(tuple.__new__, records.Kernel)
     return list(map(make, map(add, rows, repeat((None,) * len(_OFTEN_UNKNOWN)))))
 
