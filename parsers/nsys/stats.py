@@ -115,6 +115,10 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         yield Gap("operation", "not_available", reason)
     if broken := found.trouble.rows + found.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
+    if found.trouble.closed and (unclosed := found.trouble.unclosed):
+        tables = f"{unclosed} of {unclosed + found.trouble.closed} tables end"
+        reason = f"{tables} without the blank line that nsys prints below each: rows may be missing there"
+        yield Gap("operation", "unreadable", reason)
     if found.trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 

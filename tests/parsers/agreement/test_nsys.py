@@ -106,6 +106,30 @@ def test_rows_whose_header_is_lost_are_counted(tmp_path: Path) -> None:
     assert "2 rows of the tables are cut off or broken" in str(gap(report, "operation"))
 
 
+def test_a_row_that_stands_in_the_name_of_the_one_before_is_counted(tmp_path: Path) -> None:
+    """The line end between them is lost, so the name is that of the second row after its figures."""
+    first, second = (",".join(row) for row in ROWS)
+    for glued in (
+        f"75.0,300,2,150.0,150.0,100,200,7,{second}",
+        f"{first}{second}",
+        first.replace("gemm", "9 8.0 7,000 6 gemm"),
+    ):
+        table = csv_table(SUM, ROWS).replace(csv_table([], [ROWS[0]]).strip(), glued)
+        report = read(tmp_path, processing("cuda_gpu_kern_sum") + table)
+        assert "1 rows of the tables are cut off or broken" in str(gap(report, "operation"))
+    names = [[*ROWS[0][:-1], "gemm<128, 64, 32, 4, 2>(int, 1.0f)"], ROWS[1]]
+    assert "cut off" not in str(read(tmp_path, processing("cuda_gpu_kern_sum") + csv_table(SUM, names)).gaps)
+
+
+def test_a_table_without_the_blank_line_at_its_end_may_lack_rows(tmp_path: Path) -> None:
+    first, second = (processing(name) + csv_table(SUM, ROWS).rstrip() + "\n" for name in ("osrt_sum", "cuda_api_sum"))
+    third = processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    said = "tables end without the blank line that nsys prints below each"
+    assert said not in str(read(tmp_path, f"{first}\n{second}\n{third}").gaps)
+    assert f"1 of 3 {said}" in str(gap(read(tmp_path, f"{first}{second}\n{third}"), "operation"))
+    assert said not in str(read(tmp_path, f"{first}{second}{third.rstrip()}\n").gaps), "somebody removed all of them"
+
+
 def test_steps_of_nsys_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
     table = csv_table(SUM, ROWS)
     steps = [
