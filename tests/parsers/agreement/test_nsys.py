@@ -177,6 +177,29 @@ def test_kernels_that_are_missing_at_the_end_have_calls_without_kernels(tmp_path
     assert "2 of 6 launch calls have no kernel" in gap(found, "kernel")
 
 
+def test_copies_that_are_missing_at_the_end_have_calls_without_copies(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for correlation in range(1, 5):
+        builder.launch(1000 * correlation)
+    for correlation in range(5, 9):
+        builder.call(correlation, 5000, 5002)
+        builder.memcpy(correlation, kind=1, size=64)
+    path = builder.write(tmp_path / "report.sqlite")
+    names = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET nameId = (SELECT id FROM StringIds WHERE value = '{}') WHERE correlationId {}"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO StringIds (id, value) VALUES (9001, 'cudaMemcpyAsync_v3020')")
+        connection.execute(names.format("cudaMemcpyAsync_v3020", "> 4"))
+    assert "calls that copy" not in str(parse(path).gaps)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE rowid > 3")
+    assert "1 of 4 calls that copy have no copy in the report" in gap(parse(path), "copy")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > 3")
+    assert "calls that copy" not in str(parse(path).gaps), (
+        "the capture ended before the last kernel, and copies may be later"
+    )
+
+
 def test_a_name_without_its_text_is_said(tmp_path: Path) -> None:
     found = damaged(
         tmp_path, "DELETE FROM StringIds WHERE id IN (SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL)"
