@@ -216,10 +216,11 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
 
 def _are_small(before: Sequence[bytes], lost: Sequence[bytes], new: Sequence[bytes]) -> bool:
     """Do the rows that are lost have less of the time than the rounding of the largest share leaves open (``doubts.implied_whole``)?
-    What is left of a row, its name aside, has to stand in one that was lost."""
+    What is left of a row, its name aside, has to stand in one that was lost. Announcements of tables may be lost with them."""
+    lost = [line for line in lost if not line.startswith((b"Processing [", b"SKIPPED: "))]
     shares = [float(found[1]) for line in before if (found := _SHARE.match(line))]
     gone = [float(found[1]) for line in lost if (found := _SHARE.match(line))]
-    if len(gone) < len(lost) or any(not any(_figures(one) == _figures(two) for two in lost) for one in new):
+    if not gone or len(gone) < len(lost) or any(not any(_figures(one) == _figures(two) for two in lost) for one in new):
         return False
     return sum(gone) <= 100 * 2 * 0.05 / max(shares) and max(gone) < min(1.0, max(shares))
 

@@ -283,6 +283,8 @@ def _survey(path: Path) -> Found:
             start, kept, shape = event, [], rows.Shape(event.columns, DecimalStyle.POINT)
             found.forms[event.form] = None
             found.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
+            if not all(column.label for column in event.columns):
+                found.contradictions.append(f"{event.report}: a column has no header")
             figures = figures_of(event.columns)
             if event.report in _TRACES:
                 found.traces.setdefault(event.report, 0)

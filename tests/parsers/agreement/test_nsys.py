@@ -130,6 +130,12 @@ def test_a_table_without_the_blank_line_at_its_end_may_lack_rows(tmp_path: Path)
     assert said not in str(read(tmp_path, f"{first}{second}{third.rstrip()}\n").gaps), "somebody removed all of them"
 
 
+def test_a_column_whose_header_is_lost_is_said(tmp_path: Path) -> None:
+    text = processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    assert "no header" not in contradiction(read(tmp_path, text))
+    assert "cuda_gpu_kern_sum: a column has no header" in contradiction(read(tmp_path, text.replace("StdDev (ns)", "")))
+
+
 def test_steps_of_nsys_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
     table = csv_table(SUM, ROWS)
     steps = [
