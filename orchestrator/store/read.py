@@ -21,6 +21,11 @@ from perfctl.records.report import CODE, DerivedCount
 from perfctl.records.run import Run
 from perfctl.records.serving import GraphLaunch, ServedStep
 
+
+class BadRecord(Exception):
+    """A cell that perfctl fills with a record of its own holds something else; the message says which."""
+
+
 R = TypeVar("R", bound=NamedTuple)
 TABLES: dict[str, tuple[str, type[Any]]] = {
     "steps": ("step", records.Step),
@@ -43,6 +48,8 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "graph_launches": ("graph_launch", GraphLaunch),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
+LONGEST_TEXT = 65_536
+"""Characters of a text that are read, as many as perfctl keeps of a text in a report."""
 COUNTED = ("copies", "operations", "samples")
 """Fields of those that may have many rows, whose number is said when they are written."""
 _LISTS = (
@@ -125,7 +132,7 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     return _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
-        " FROM run JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
+        " FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
     )
 
 
@@ -161,7 +168,7 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     found = _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, sweep.command AS sweep_command,"
-        " sweep.host AS sweep_host FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
+        " sweep.host AS sweep_host FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
         run_id,
     )
     if not found:
@@ -176,9 +183,16 @@ def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
         host=row["host"] or row["sweep_host"],
         device=report.devices[0] if report.devices else None,
         report=report,
-        command=tuple(json.loads(row["command"] or "[]")),
+        command=_command(row["command"]),
         **more,
     )
+
+
+def _command(text: str | None) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, json.loads(text or "[]")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadRecord("run.command is not a list in JSON") from error
 
 
 def _load(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -201,7 +215,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     ((base,),) = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,))
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     for name, (table, record) in TABLES.items():
-        rows = _records(connection, record, table, run_id)
+        rows = _records(connection, record, table, run_id, instead=_PROSE.get(table, {}))
         same[name] = rows if name in _LISTS else tuple(rows)
     return records.Report(
         tool=row["profiler"],
@@ -219,9 +233,28 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     )
 
 
+def _short(text: bytes) -> str:
+    """Of what is no UTF-8, and of what is longer than perfctl writes it, as much as a page can show."""
+    shown = text[: 4 * LONGEST_TEXT].decode(errors="replace")
+    return shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}... (cut: it has {len(text):,} bytes)"
+
+
+_SHORT = (
+    f"CASE WHEN length({{0}}) > {LONGEST_TEXT} THEN substr({{0}}, 1, {LONGEST_TEXT}) || '... (cut: it has ' ||"
+    " length({0}) || ' characters)' ELSE {0} END AS {0}"
+)
+_PROSE = {
+    "gap": {name: _SHORT.format(name) for name in ("quantity", "reason")},
+    "diagnostic": {"text": _SHORT.format("text")},
+    "advice": {"text": _SHORT.format("text")},
+    "summary": {"text": _SHORT.format("text")},
+}
+"""Table -> column -> SQL of what perfctl shows of it: texts that stand on a page as they are."""
+
+
 def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
     """Some rows, by column. Text that is no UTF-8 (somebody else wrote it) does not keep the others from being read."""
-    before, connection.text_factory = connection.text_factory, partial(str, encoding="utf-8", errors="replace")
+    before, connection.text_factory = connection.text_factory, _short
     try:
         cursor = connection.execute(sql, parameters)
         names = [column[0] for column in cursor.description]
@@ -368,7 +401,11 @@ def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> t
 def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
     sql = f"SELECT {', '.join(SHAPE_COLUMNS)}, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
     for *known, record in connection.execute(sql, (run_id,)):
-        yield read_op_shape(json.loads(record) | dict(zip(SHAPE_COLUMNS, known, strict=True)))
+        try:
+            shapes = json.loads(record) | dict(zip(SHAPE_COLUMNS, known, strict=True))
+            yield read_op_shape(shapes)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise BadRecord(f"op_shape.record at position {known[0]!r} is not one that perfctl writes") from error
 
 
 def last_change(connection: sqlite3.Connection) -> str:

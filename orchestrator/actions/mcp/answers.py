@@ -395,7 +395,7 @@ def _analysed(store: Path, run: int) -> tuple[Run, Analysis]:
 
     with database.reading(store) as connection:
         found = wall.only_run(connection, run)
-    return found, wall.shown(run, lambda: analyse(studies([found])[0]))
+    return found, wall.shown(found, lambda: analyse(studies([found])[0]))
 
 
 def _source(run: Run) -> dict[str, Any]:
