@@ -104,12 +104,13 @@ def _running(kernels: Sequence[Kernel]) -> float:
 
 
 def placed(report: Report) -> float | None:
-    """0..1: share of the kernel time that has a module or layer; None where no graph was launched and no step is a server's,
-    and where a kernel was not timed."""
-    if not (report.served_steps or report.graph_launches):
-        return None
+    """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler. None where a kernel was not
+    timed; and where none has a module, unless a graph was launched or a step is a server's."""
     kernels = report.kernels if isinstance(report.kernels, Sequence) else ()
-    if not kernels or any(kernel.duration_ns is None for kernel in kernels):
+    if report.tool != "torch" or not kernels or any(kernel.duration_ns is None for kernel in kernels):
+        return None
+    known = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
+    if not (known or report.served_steps or report.graph_launches):
         return None
     total = sum(kernel.duration_ns or 0 for kernel in kernels)
     parts = {part.launch: 0.0 for part in report.kernel_parts}

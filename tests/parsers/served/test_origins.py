@@ -138,3 +138,34 @@ def test_parts_of_a_pipeline_s_blocks_are_layers(tmp_path: Path) -> None:
     assert [(one.layer, one.direction) for one in read(tmp_path, *events).kernels] == [
         ("attn", "forward"), ("attn", "grad_input"), ("attn", "grad_weight"), (None, None),
     ]  # fmt: skip
+
+
+def engine(ts: int, dur: int, external: int) -> Event:
+    """A node that autograd's engine runs on a thread of its own."""
+    return operation("autograd::engine::evaluate_function: FlashBackward", ts, dur, external, thread=2)
+
+
+def parts_of_block(*more: Event) -> list[Event]:
+    return [annotation("attn(F)", 0, 50), annotation("attn(B)", 100, 50), *more]
+
+
+def test_what_the_engine_runs_is_of_the_range_that_waits_for_it(tmp_path: Path) -> None:
+    """backward() was called inside attn(B), which is open from before the node to after it."""
+    events = parts_of_block(engine(110, 20, 8), launch(115, 30, thread=2), kernel("k", 170, 10, correlation=30))
+    assert [(one.layer, one.direction, one.layer_source) for one in read(tmp_path, *events).kernels] == [
+        ("attn", "grad_input", "operation")
+    ]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (engine(10, 20, 8), launch(15, 30, thread=2)),  # inside attn(F), which calls no backward
+        (engine(110, 90, 8), launch(115, 30, thread=2)),  # outlasts attn(B)
+        (launch(115, 30, thread=2),),  # not of the engine
+        (engine(110, 20, 8), launch(115, 30, thread=2), annotation("attn(B)", 90, 90, thread=3)),  # either may have called it
+    ],
+)  # fmt: skip
+def test_what_runs_beside_a_range_is_not_of_it(tmp_path: Path, more: tuple[Event, ...]) -> None:
+    events = parts_of_block(*more, kernel("k", 270, 10, correlation=30))
+    assert [one.layer for one in read(tmp_path, *events).kernels] == [None]
