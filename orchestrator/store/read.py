@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from itertools import repeat
@@ -122,11 +122,34 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
         " WHERE kernel_launch.run_id = run.id)"
     )
-    return _dicts(
+    rows = _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
         " FROM run JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
     )
+    served = _served(connection)
+    return [{**row, "serving": served.get(row["id"])} for row in rows]
+
+
+def _served(connection: sqlite3.Connection) -> dict[int, str]:
+    """Run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases all, with the tokens of all."""
+    found: dict[int, tuple[list[str], list[int | None]]] = {}
+    rows = connection.execute(  # one unknown makes the sum unknown
+        "SELECT run_id, phase, CASE WHEN count(prompt_tokens + decode_tokens) = count(*) THEN sum(prompt_tokens + decode_tokens) END"
+        " FROM served_step GROUP BY run_id, phase ORDER BY run_id, min(number)"
+    )
+    for run_id, phase, tokens in rows:
+        phases, counts = found.setdefault(run_id, ([], []))
+        phases.append(phase)
+        counts.append(tokens)
+    return {run_id: f"{' + '.join(phases)}, {_tokens(counts)}" for run_id, (phases, counts) in found.items()}
+
+
+def _tokens(counts: Sequence[int | None]) -> str:
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return "tokens not said"
+    return "1 token" if sum(known) == 1 else f"{sum(known):,} tokens"
 
 
 _OF_BOTH = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")

@@ -98,7 +98,7 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "time_high_ns": time.high if time else None, "time_why": row.time_reason, "clock": row.basis,
         "clock_trusted": row.trusted if time else None, "share": row.share, "share_of": row.whole,
         "paper_flops_per_s": row.achieved, **_roofs(point, found.roofline), "guessed": row.guessed,
-        "kernels": [asdict(use) for use in row.kernels],
+        "shared": row.shared, "kernels": [asdict(use) for use in row.kernels],
     }  # fmt: skip
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.ledger.rows import ledger_rows
+from perfctl.orchestrator.report.terminal import ledger_document
 from perfctl.parsers.kineto import origins
 from perfctl.records.report import Report
 from tests.analyse import synthetic
@@ -98,6 +101,13 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
     assert times == {"block.norm": 4_000, "block": 4_000, "block.act": 4_000, "block.fc": 36_000}
     assert sum(row.share or 0 for row in rows.values()) == pytest.approx(1)
     assert {layer: row.shared for layer, row in rows.items()} == {**dict.fromkeys(times, 1.0), "block.fc": 0.0}
+    found = analyse(study)
+    in_json = {row["layer"]: row["shared"] for row in ledger_rows([found])}
+    assert in_json == {layer: row.shared for layer, row in rows.items()} | {"not attributed": None}
+    (table,) = [part for part in ledger_document(found) if part.title == "Ledger"]
+    marked = {cells[0] for cells in table.rows if any(cell.startswith("~ 4") for cell in cells)}
+    assert marked == {"block.norm", "block", "block.act"}
+    assert any("shared out" in note for note in table.notes)
 
 
 def test_what_the_lines_do_not_say_is_named_with_its_time(tmp_path: Path) -> None:
