@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache, partial
 from itertools import repeat
@@ -129,11 +129,34 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
         " WHERE kernel_launch.run_id = run.id)"
     )
-    return _dicts(
+    rows = _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
         " FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
     )
+    served = _served(connection)
+    return [{**row, "serving": served.get(row["id"])} for row in rows]
+
+
+def _served(connection: sqlite3.Connection) -> dict[int, str]:
+    """Run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases all, with the tokens of all."""
+    found: dict[int, tuple[list[str], list[int | None]]] = {}
+    rows = connection.execute(  # one unknown makes the sum unknown
+        "SELECT run_id, phase, CASE WHEN count(prompt_tokens + decode_tokens) = count(*) THEN sum(prompt_tokens + decode_tokens) END"
+        " FROM served_step GROUP BY run_id, phase ORDER BY run_id, min(number)"
+    )
+    for run_id, phase, tokens in rows:
+        phases, counts = found.setdefault(run_id, ([], []))
+        phases.append(phase)
+        counts.append(tokens)
+    return {run_id: f"{' + '.join(phases)}, {_tokens(counts)}" for run_id, (phases, counts) in found.items()}
+
+
+def _tokens(counts: Sequence[int | None]) -> str:
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return "tokens not said"
+    return "1 token" if sum(known) == 1 else f"{sum(known):,} tokens"
 
 
 _OF_BOTH = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
@@ -215,7 +238,7 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     ((base,),) = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,))
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     for name, (table, record) in TABLES.items():
-        rows = _records(connection, record, table, run_id, instead=_PROSE.get(table, {}))
+        rows = _records(connection, record, table, run_id)
         same[name] = rows if name in _LISTS else tuple(rows)
     return records.Report(
         tool=row["profiler"],
@@ -285,7 +308,7 @@ _NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": 
 @cache
 def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> str:
     """The same text for every run, so that SQLite need not compile it again."""
-    instead = _NUMBERS if numbered else {}
+    instead = (_NUMBERS if numbered else {}) | _PROSE.get(table, {})
     columns = ", ".join(instead.get(field) or shape.named([field]) for field in fields)
     return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
 

@@ -13,7 +13,8 @@ from perfctl.orchestrator.analyse.derived.run import NO_RULE
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.kernels.repeats import extrapolated
-from perfctl.orchestrator.analyse.ledger.prepared import SHARED, DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.kernels.shared import SHARED
+from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
@@ -116,9 +117,9 @@ class LedgerRow:
     to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
-    """0..1: of its launches, those whose layer was guessed. ``shared``: those that are its part of a fused kernel, whose
-    time and counts were shared out between layers: an estimate."""
+    """0..1: of its launches, those whose layer was guessed."""
     shared: float = 0.0
+    """0..1: of its launches, those that are its part of a fused kernel, whose time and counts were shared out between layers."""
     derived: Figure | None = None
     """What the rules for the row's kernels say, beside counters or in their place; None where no kernel has a rule."""
 

@@ -6,7 +6,7 @@ Ledger, verdicts, roofline, findings, tables and charts read these, not the raw 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -20,20 +20,18 @@ from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code
 from perfctl.orchestrator.analyse.derived.works import layer_work
 from perfctl.orchestrator.analyse.figure import Figure
+from perfctl.orchestrator.analyse.kernels.shared import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, Key, LayerTimes, Spread, preference
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Kernel, KernelPart, Range
+from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _NO_VALUES: Mapping[str, float | None] = {}
-SHARED = "shared"
-"""``Kernel.layer_source`` of a fused kernel that belongs to several layers."""
-SHARED_OUT = "fused kernels are shared out between their layers by the operations that were fused"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -298,26 +296,11 @@ def prepare(study: Study) -> PreparedStudy:
 def parted(item: PreparedRun) -> PreparedRun:
     """The run with one launch for each layer of the kernels that belong to several, one after the other, each with its share
     of the time."""
-    parts: dict[int, list[KernelPart]] = defaultdict(list)
-    for part in item.run.report.kernel_parts:
-        parts[part.launch].append(part)
-    if not parts:
+    kernels = by_layer(item.run.report)
+    if kernels is None:
         return item
-    kernels = [one for kernel in item.run.report.kernels for one in _parts_of(kernel, parts.get(kernel.launch, ()))]
     report = replace(item.run.report, kernels=kernels)
     return PreparedRun(replace(item.run, report=report), item.precision, item)
-
-
-def _parts_of(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
-    if not parts:
-        yield kernel
-        return
-    before = 0.0
-    for part in parts:
-        start = None if kernel.start_ns is None else kernel.start_ns + round(before * (kernel.duration_ns or 0))
-        took = None if kernel.duration_ns is None else part.share * kernel.duration_ns
-        yield kernel._replace(layer=part.layer, direction=part.direction, start_ns=start, duration_ns=took)
-        before += part.share
 
 
 def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:

@@ -104,7 +104,7 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "time_high_ns": time.high if time else None, "time_why": row.time_reason, "clock": row.basis,
         "clock_trusted": row.trusted if time else None, "share": row.share, "share_of": row.whole,
         "paper_flops_per_s": row.achieved, **_roofs(point, found.roofline), "guessed": row.guessed,
-        "kernels": list(map(_fields_of, row.kernels)),
+        "shared": row.shared, "kernels": list(map(_fields_of, row.kernels)),
     }  # fmt: skip
 
 
