@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.compare import side
-from perfctl.orchestrator.actions.count.count import kernels
+from perfctl.orchestrator.actions.count.static import static
 from perfctl.orchestrator.actions.estimate import Request, estimate_model
 from perfctl.orchestrator.analyse.gate.causes import causes
 from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessions
@@ -33,9 +33,9 @@ from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, W
 if TYPE_CHECKING:
     from torch import nn
 
+    from perfctl.orchestrator.analyse.derived.code.records import Static
     from perfctl.records.report import Kernel
     from perfctl.records.run import Run
-    from perfctl.records.sass import Listed
 
 ROOT = Path(__file__).parents[1]
 GPU, CPU = ROOT / "examples/mnist_v100_study", ROOT / "tests/data/recorded-cpu"
@@ -236,17 +236,19 @@ def _scaled(run: Run, factor: float) -> Measured:
 
 
 @cache
-def _listed() -> tuple[Listed, ...]:
-    return tuple(kernels(CODE))
+def _static() -> tuple[Static, ...]:
+    return static(CODE)
 
 
 def _code(name: str, field: str, *names: str) -> Callable[[int, random.Random], Trial]:
     def made(seed: int, dice: random.Random) -> Trial:
-        every = list(_listed())
+        every = list(_static())
         at = dice.randrange(len(every))
-        one = every[at].kernel
+        listed = every[at].listed
+        one = listed.kernel
         more = {field: (getattr(one, field) or 0) + 8 * dice.randint(1, 32)}
-        after = [*every[:at], replace(every[at], kernel=replace(one, **more)), *every[at + 1 :]]
+        edited = replace(every[at], listed=replace(listed, kernel=replace(one, **more)))
+        after = [*every[:at], edited, *every[at + 1 :]]
         return Trial(seed, f"code: {name}", names, judge("code", of_code(every), of_code(after), {}))
 
     return made
@@ -336,7 +338,7 @@ def _again() -> list[Callable[[], Measured]]:
     return [
         *(lambda path=path: of_runs(side(path, Path("none.db")).runs) for path in (GPU, CPU)),  # type: ignore[misc]
         lambda: _estimate(width=8, hidden=16),
-        lambda: of_code(kernels(CODE)),
+        lambda: of_code(static(CODE)),
     ]
 
 
