@@ -64,9 +64,15 @@ def compare(
 
     runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
     return whole(
-        runs, compared, lambda item: f"run {item[1].id} of {(one, other)[item[0]].label}",
+        runs, compared, lambda item: _named(item[1], (one, other)[item[0]]),
         explained=lambda item: wrong_rows(item[1]),
     )  # fmt: skip
+
+
+def _named(run: Run, side: Side) -> str:
+    """ "run 3 of before.db", "run 3"."""
+    name = f"run {run.id}"
+    return name if side.label == name else f"{name} of {side.label}"
 
 
 def side(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
 from perfctl.orchestrator.analyse.gate.causes import Cause, causes
 from perfctl.orchestrator.analyse.gate.records import (

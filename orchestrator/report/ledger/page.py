@@ -223,7 +223,7 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     over = "" if whole_capture else f" Time is the {statistic}; shares are of all steps together."
     if bases:
         notes.append(f"Time: {bases}.{over}")
-    if any(run.batch_size is None for run in found.study.runs):
+    if any(run.batch_size is None for run in found.study.runs) and any(row.calls for row in ledger.rows):
         notes.append(
             "Paper FLOPs come from the operators' shapes in the report; a row without a module is named by its operator."
         )
