@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +15,8 @@ import yaml
 
 import perfctl
 from perfctl.orchestrator.actions.gate.gate import runs, update
+from perfctl.orchestrator.analyse.gate.judge import judge
+from perfctl.orchestrator.analyse.gate.records import BETTER, NOT_JUDGED, WORSE, Measured, Place
 from perfctl.orchestrator.errors import PerfctlError
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +99,14 @@ def test_a_template_is_red_and_names_the_layer(name: str, baseline: Path, tmp_pa
         assert [suite.get("failures") for suite in suites] == ["1"]
         assert len((tmp_path / "perfctl-gate.md").read_text().splitlines()) <= 30
     assert ("::error file=" in ran.stdout) == (name == "action.yml")
+
+
+def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
+    place = Place(batch=8, direction="forward")
+    whole = Measured({place: {"flops": 1000, "operations": 7}})
+    part = Measured({place: {"flops": 400, "operations": 9}}, problems=("batch 8: it stopped",))
+    assert [row.verdict for row in judge("net", whole, part, {}).rows] == [NOT_JUDGED, WORSE]
+    assert [row.verdict for row in judge("net", whole, replace(part, problems=()), {}).rows] == [BETTER, WORSE]
 
 
 def test_the_baseline_holds_one_line_a_place(baseline: Path) -> None:

@@ -75,7 +75,10 @@ def judge(entry: str, before: Measured, after: Measured, tolerances: Mapping[str
         if (new := after.environment.get(study, {}).get(fact)) is not None and not _same(fact, old, new)
     )
     notes = tuple(f"{what}: {why}" for what, why in after.unknown.items())
-    return Outcome(entry, tuple(_with_times(rows, tolerances)), tuple(said), after.problems, notes)
+    judged = _with_times(rows, tolerances)
+    if after.problems:  # a part is less than the whole, and not better
+        judged = (replace(row, verdict=NOT_JUDGED) if row.verdict == BETTER else row for row in judged)
+    return Outcome(entry, tuple(judged), tuple(said), after.problems, notes)
 
 
 def _groups(side: Measured) -> set[Group]:
