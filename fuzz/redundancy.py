@@ -19,10 +19,13 @@ VALUES = (
 )  # fmt: skip
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
-END, START, SMALL, TABLES = "end", "start", "small", "tables"
-"""Where the lines stood that are missing."""
+END, START, SMALL, TABLES, ROUNDED = "end", "start", "small", "tables", "rounded"
+"""Where the lines stood that are missing, or that they differ within what rounding leaves open."""
 _SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
 """At the beginning of a row of ``nsys stats``."""
+_NVPROF_SUM = re.compile(rb"(.*\d%\s+)([\d.]+)([num]?s)(\s+)(\d+)(\s+)([\d.]+)([num]?s)(\s.*)")
+"""A row of nvprof's text: share, time, calls, average, the rest."""
+_SECONDS = {b"ns": 1e-9, b"us": 1e-6, b"ms": 1e-3, b"s": 1.0}
 
 
 class Change(NamedTuple):
@@ -123,15 +126,19 @@ RULES = (
     Rule("nsys stats", (*ROWS, *VALUES), _of("operation") | _FACTS | _SUMS, _TOO_SMALL, place=SMALL),
     Rule("nsys stats", VALUES, ANY, _GROUPED, figures=frozenset({"operation"})),
     Rule("nsys stats", VALUES, _SPREAD | _FACTS, _SUMMED),
+    Rule("nsys stats", VALUES, ANY, f"{_SUMMED}; and names", figures=_SPREAD | {"operation"}),
     Rule("rocprof stats", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof stats", VALUES, _of("summary") | _SUMS, _SUMMED),
     Rule("rocprof-compute sums", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof-compute sums", VALUES, _of("summary") | _SUMS, _SUMMED),
     Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("nvprof summary", VALUES, _SPREAD, _SUMMED),
+    Rule("nvprof summary", VALUES, _of("summary") | _SUMS, "a time within what its rounded mean leaves open", place=ROUNDED),
     Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof JSON", VALUES, _of("copy kernel_launch operation") | _FACTS, "sizes, grids and numbers of devices stand once"),
     Rule("rocprof database", VALUES, _of("copy kernel_launch kernel_name operation") | _FACTS, "sizes, grids and names stand once"),
+    Rule("rocprof database", ("rows missing",), _of("operation") | _FACTS,
+         "the last calls of the host that start nothing: rows are numbered, but how many there are is said nowhere"),
     # the rest of the formats states each single figure once
     Rule("nsys SQLite", VALUES, ANY, _ONCE),
     Rule("nsys SQLite", ("rows missing",), _of("thread environment device run run_device range api_call kernel_name"),
@@ -190,6 +197,9 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
     missing, found = Counter(before) - Counter(after), set[str]()
     lost = [line for line in missing.elements() if line.strip()]
     if (few := len(before) - len(after)) <= 0:
+        new = list((Counter(after) - Counter(before)).elements())
+        if len(lost) == len(new) == 1 and _is_rounding(lost[0], new[0]):
+            found.add(ROUNDED)
         return lost, found
     last = len(after) - 1
     if before[:last] == after[:last] and (last < 0 or before[last].startswith(after[last])):
@@ -206,12 +216,23 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
 
 def _are_small(before: Sequence[bytes], lost: Sequence[bytes], new: Sequence[bytes]) -> bool:
     """Do the rows that are lost have less of the time than the rounding of the largest share leaves open (``doubts.implied_whole``)?
-    What is left of a row, its name aside, has to stand in one that was lost."""
+    What is left of a row, its name aside, has to stand in one that was lost. Announcements of tables may be lost with them."""
+    lost = [line for line in lost if not line.startswith((b"Processing [", b"SKIPPED: "))]
     shares = [float(found[1]) for line in before if (found := _SHARE.match(line))]
     gone = [float(found[1]) for line in lost if (found := _SHARE.match(line))]
-    if len(gone) < len(lost) or any(not any(_figures(one) == _figures(two) for two in lost) for one in new):
+    if not gone or len(gone) < len(lost) or any(not any(_figures(one) == _figures(two) for two in lost) for one in new):
         return False
     return sum(gone) <= 100 * 2 * 0.05 / max(shares) and max(gone) < min(1.0, max(shares))
+
+
+def _is_rounding(one: bytes, other: bytes) -> bool:
+    """Do two rows of sums of nvprof differ in their times alone, by no more than calls times the mean's last digit?"""
+    first, second = _NVPROF_SUM.fullmatch(one), _NVPROF_SUM.fullmatch(other)
+    if not first or not second or first.groups()[2:] != second.groups()[2:] or first[1] != second[1]:
+        return False
+    unit, digit = _SECONDS[first[8]], 10.0 ** -len(first[7].partition(b".")[2])
+    mean = float(first[7]) * unit * int(first[5])
+    return abs(float(second[2]) * _SECONDS[first[3]] - mean) <= 2 * int(first[5]) * digit * unit
 
 
 def _figures(line: bytes) -> list[bytes]:

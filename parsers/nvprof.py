@@ -55,6 +55,8 @@ _BARE_HEADERS = ("Type,Time(%),Time,Calls,", "Time(%),Time,Calls,Avg,")
 """Of sums that another program saved again: nothing is quoted (names hold commas), and units stand in the cells."""
 _WORDS = ("NVPROF is", "Profiling ", " result", "Duration", "Time(%)", '"Invocations"')
 """One of them is in each line that ``sniff`` looks for."""
+_GLUED = re.compile(r"\d%,\d[\d.]*[num]?s,\d+,\d")
+"""A row of such sums inside of a name: the line end before it is lost."""
 _IN_CELLS = "CSV with units in its cells"
 _SUMMARY_ROW = re.compile(
     r"(?:(?P<Type>[A-Z][\w ()]{1,40}):)?\s*(?P<percent>[\d.]+)%\s+(?P<Time>\S+)\s+(?P<Calls>\d{1,18})\s+(?P<Avg>\S+)\s+"
@@ -222,7 +224,7 @@ class Lines:
             self._units = dict(zip(self._names, cells, strict=True))
         else:
             self._units = self._units or {}
-            if len(cells) == len(self._names):
+            if len(cells) == len(self._names) and not (self._is_bare and _GLUED.search(cells[-1])):
                 named = dict(zip(self._names, cells, strict=True))
                 other = named.get("Kernel", "") if self._kind == METRIC else named.get("Device", self._group)
                 return Row(str(self._kind), named, self._units, named.get("Type") or other or "GPU activities")
@@ -520,6 +522,8 @@ def parse(path: Path) -> Report:
                 summaries += figures(row, sizes)
                 if row.kind == SUMMARY:
                     sums.add(source.opened, row.group, row.cells, row.units)
+                elif row.kind == UNIFIED:
+                    sums.add_unified(row.group, row.cells, row.units)
     if not source.tables:
         messages = "; ".join(entry.text for entry in source.diagnostics()[:2]) or "nothing was profiled"
         raise ReportError(path, TOOL, f"it holds no table of nvprof ({messages[:300]})", "Check nvprof's messages")

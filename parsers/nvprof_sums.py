@@ -1,11 +1,12 @@
 """What the sums of nvprof say twice: each row's time, calls and average, its least, average and largest time, and its share
-of its table. Where these contradict each other the file was damaged, edited or cut; its rows are read as they are."""
+of its table; of unified memory, the number of transfers, their average and whole size. Where these contradict each other
+the file was damaged, edited or cut; its rows are read as they are."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfctl.parsers.text.doubts import contradictions, implied_whole
 from perfctl.records.report import Diagnostic
@@ -13,6 +14,9 @@ from perfctl.records.report import Diagnostic
 _LAST_DIGITS = 1.01
 """Of a printed figure: by how many of its last digits it may be off."""
 _WHOLE = 100.0
+_SHARE = re.compile(r"\d{1,2}(?:\.\d{1,9})?|100(?:\.0{1,9})?")
+_SIZE = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?([KMGT]?)B")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 Time = Callable[[str, str], int | None]
 
 
@@ -37,6 +41,7 @@ class Sums:
             "Avg": average,
             "Min": least,
             "Max": most,
+            "Time(%)": _SHARE.fullmatch(share := cells.get("Time(%)", "").strip().removesuffix("%")),
         }
         self._wrong += [f"{name}: {key} states no number" for key, found in stated.items() if not found]
         if time and average and calls.isdecimal() and len(calls) < 16:
@@ -48,17 +53,40 @@ class Sums:
         for low, one, high, two in (("Min", least, "Avg", average), ("Avg", average, "Max", most)):
             if one and two and one[0] - two[0] > one[1] + two[1]:
                 self._wrong.append(f"{name}: {low} {cells[low].strip()} is more than {high} {cells[high].strip()}")
-        share = cells.get("Time(%)", "").strip().removesuffix("%")
-        if time and re.fullmatch(r"\d{1,3}(?:\.\d{1,9})?", share):
+        if time and stated["Time(%)"]:
             self._shares[table, group].append((float(share), time[0], 10.0 ** -len(share.partition(".")[2]), time[1]))
         else:
             self._unknown.add((table, group))
 
+    def add_unified(self, device: str, cells: Mapping[str, str], units: Mapping[str, str]) -> None:
+        """One row of unified memory; rows of page faults have no sizes."""
+        name = f"{device}: {cells.get('Name', '').strip()[:80]}"
+        count = cells.get("Count", "").strip()
+        is_count = count.isdecimal() and len(count) < 16
+        time = cells.get("Total Time", "").strip(" -") == "" or self._figure(cells, units, "Total Time")
+        self._wrong += [
+            f"{name}: {key} states no number" for key, found in (("Count", is_count), ("Total Time", time)) if not found
+        ]
+        keys = ("Min Size", "Avg Size", "Max Size", "Total Size")
+        printed = {key: cells.get(key, "").strip() for key in keys}
+        if all(text in ("", "-") for text in printed.values()):
+            return
+        sizes = {
+            key: _SIZE.fullmatch(text + ("" if text.endswith("B") else units.get(key, "")))
+            for key, text in printed.items()
+        }
+        self._wrong += [f"{name}: {key} states no number" for key, size in sizes.items() if not size]
+        if not is_count or not all(sizes.values()):
+            return
+        if not any(_fit([size for size in sizes.values() if size], int(count), base) for base in (1024, 1000)):
+            stated = ", ".join(f"{key} {text}" for key, text in printed.items())
+            self._wrong.append(f"{name}: {count} transfers do not have these sizes: {stated}")
+
     def _figure(self, cells: Mapping[str, str], units: Mapping[str, str], key: str) -> tuple[float, float] | None:
-        """(nanoseconds, by how much they may be off)"""
+        """(nanoseconds, by how much they may be off); None where it is no time, or a negative one."""
         text, unit = cells.get(key, ""), units.get(key, "")
         found = self._time_ns(text, unit)
-        if found is None:
+        if found is None or found < 0:
             return None
         decimals = re.search(r"\.(\d+)", text)
         word = re.sub(r"[^A-Za-z]", "", text) or unit
@@ -81,3 +109,14 @@ class Sums:
                 yield f"{group}: its shares add up to {whole:.6g} %, not 100 %: rows are missing or stand twice"
             elif least > every + slack * len(rows) or most < every - slack * len(rows):
                 yield f"{group}: its shares are not those of its times"
+
+
+def _fit(sizes: Sequence[re.Match[str]], count: int, base: int) -> bool:
+    """Are least, average, largest and whole size (in this order) those of so many transfers, if a KB has ``base`` bytes?"""
+    (low, low_off), (mean, mean_off), (high, high_off), (whole, whole_off) = (
+        (float(f"{size[1]}.{size[2] or 0}") * (unit := float(base) ** _POWERS[size[3]]),
+         _LAST_DIGITS * unit * 10.0 ** -len(size[2] or ""))
+        for size in sizes
+    )  # fmt: skip
+    in_order = low - mean <= low_off + mean_off and mean - high <= mean_off + high_off
+    return in_order and abs(whole - mean * count) <= whole_off + mean_off * count

@@ -7,6 +7,7 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
 ``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts to a notebook;
 ``compare(a, b)`` says what became slower or faster;
+``gate(baseline)`` holds counts, memory and time to a committed baseline;
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
 ``predict_generation(model, prompt=..., generate=..., device=...)`` how long a language model takes to write;
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.compare import compare
     from perfctl.orchestrator.actions.count.count import count
     from perfctl.orchestrator.actions.estimate import estimate
+    from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
     from perfctl.orchestrator.actions.mfu import mfu
     from perfctl.orchestrator.actions.plot import charts
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "count",
-    "counters", "estimate", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
+    "counters", "estimate", "gate", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
     "predict_generation", "replay", "report", "runs", "sniff",
     "sweep",
 ]  # fmt: skip
@@ -53,6 +55,7 @@ _HOME = {
     "compare": f"{_ACTIONS}.compare",
     "count": f"{_ACTIONS}.count.count",
     "estimate": f"{_ACTIONS}.estimate",
+    "gate": f"{_ACTIONS}.gate.gate",
     "ingest": f"{_ACTIONS}.ingest.ingest",
     "mfu": f"{_ACTIONS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",

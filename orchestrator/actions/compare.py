@@ -16,6 +16,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.runs import loaded
 from perfctl.orchestrator.actions.wall.unexpected import lost, whole
+from perfctl.orchestrator.actions.wall.wrong_rows import wrong_rows
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -62,7 +63,16 @@ def compare(
         return comparing.compare(a, b, gate=gate, force=force)
 
     runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
-    return whole(runs, compared, lambda item: f"run {item[1].id} of {(one, other)[item[0]].label}")
+    return whole(
+        runs, compared, lambda item: _named(item[1], (one, other)[item[0]]),
+        explained=lambda item: wrong_rows(item[1]),
+    )  # fmt: skip
+
+
+def _named(run: Run, side: Side) -> str:
+    """ "run 3 of before.db", "run 3"."""
+    name = f"run {run.id}"
+    return name if side.label == name else f"{name} of {side.label}"
 
 
 def side(

@@ -14,7 +14,7 @@ from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.tables import DEFAULT, rows_of_store
-from perfctl.orchestrator.actions.wall.runs import only_run
+from perfctl.orchestrator.actions.wall.runs import only_run, shown
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database, query, read
 
@@ -188,12 +188,12 @@ def trace(
     check_free(target, force=force)
     with database.reading(store) as connection:
         found = only_run(connection, run)
-        known = files_trace.steps(found)
+        known = shown(found, lambda: files_trace.steps(found))
         if step is None and not whole:
             step = known[-1] if known else None
             if step is None:
                 messages.note(f"run {run} has no measured steps: everything that was captured is written")
-        content, counted = files_trace.trace(found, step, read.op_calls(connection, run))
+        content, counted = shown(found, lambda: files_trace.trace(found, step, read.op_calls(connection, run)))
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
     with replacing(target, force=force) as partial:
         partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -55,10 +56,14 @@ def ledger(
         def work(some: Sequence[Run]) -> tuple[_Seen, R]:
             found = list(analyse_all((one for one in studies(some) if one.on_paper), top, {}))
             asked = [_part(one, layer, batch) for one in found]
-            return _Seen(bool(found), _has_rows(found, rest=True), _has_rows(asked)), made(asked)
+            names = (
+                () if _has_rows(asked) else tuple(dict.fromkeys(row.place for one in found for row in one.ledger.rows))
+            )
+            return _Seen(bool(found), _has_rows(found, rest=True), _has_rows(asked), names), made(asked)
 
         for mine, part in analysed_each(studies_of(connection, known, beside=True), work):
-            seen = _Seen(*map(max, zip(seen, mine, strict=True)))
+            names = tuple(dict.fromkeys((*seen.layers, *mine.layers)))
+            seen = _Seen(seen.studies or mine.studies, seen.rows or mine.rows, seen.asked or mine.asked, names)
             held.append(part)
             if seen.asked:
                 yield from held
@@ -98,6 +103,8 @@ class _Seen(NamedTuple):
     studies: bool = False
     rows: bool = False
     asked: bool = False
+    layers: tuple[str, ...] = ()
+    """Of the rows that there are; not needed where some were asked for."""
 
 
 def _has_rows(found: Iterable[Analysis], *, rest: bool = False) -> bool:
@@ -115,8 +122,15 @@ def _nothing(store: Path, seen: _Seen, layer: str | None) -> PerfctlError:
             f"{store}: no run knows its layers, so there is nothing on paper to compare with",
             "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME --batch N --guess-layers --again",
         )
-    missing = f"`layer`: no {layer!r}" if layer else "`batch`: no such batch size"
-    return UsageError(f"{missing} in {store}", "'perfctl ledger' without options shows all")
+    if layer is None:
+        return UsageError(f"`batch`: no such batch size in {store}", "'perfctl ledger' without options shows all")
+    alike = get_close_matches(layer, seen.layers, _NAMED, 0.4) or seen.layers[:_NAMED]
+    more = f" and {len(seen.layers) - len(alike):,} more" if len(seen.layers) > len(alike) else ""
+    return UsageError(f"`layer`: no {layer!r} in {store}", f"There are {', '.join(alike)}{more}")
+
+
+_NAMED = 8
+"""Layers that a message names."""
 
 
 def _part(found: Analysis, layer: str | None, batches: Collection[int] | None) -> Analysis:

@@ -49,7 +49,7 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     """
     all_figures = list(figures)
     if not all_figures:
-        return missing("not_collected", "no launch was profiled", of_launches=0)
+        return _unknown("not_collected", "no launch was profiled", 0)
     known = [figure for figure in all_figures if figure.value is not None]
     of_launches = sum([figure.of_launches for figure in all_figures])
     if not known:

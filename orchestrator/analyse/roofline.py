@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from statistics import fmean
 
 from perfctl.orchestrator.analyse.counters.caches import LEVELS, bytes_per_cycle
@@ -258,13 +259,40 @@ def _mismatch(traffic: Traffic) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Works:
+    """The points of one batch size. Those of the whole step and of kernels are made when somebody asks for them: the rows of the
+    ledger need neither."""
+
+    step: Callable[[], Iterable[Traffic]]
+    rows: tuple[RooflinePoint, ...]
+    kernels: Callable[[], Iterable[Traffic]]
+
+
+@dataclass(frozen=True)
 class Roofline:
     """Every point of a study, and the roofs over them."""
 
     peaks: Peaks
-    points: tuple[RooflinePoint, ...]
-    by_row: Mapping[tuple[int | None, str | None, str | None], RooflinePoint]
-    """(batch, layer, direction) -> the point of that ledger row."""
+    works: tuple[Works, ...]
+
+    @cached_property
+    def points(self) -> tuple[RooflinePoint, ...]:
+        """Of each batch size: the whole step, the layers' rows, the kernels."""
+        return tuple(
+            point
+            for works in self.works
+            for some in (map(self._placed, works.step()), works.rows, map(self._placed, works.kernels()))
+            for point in some
+        )
+
+    def _placed(self, traffic: Traffic) -> RooflinePoint:
+        return place(traffic, self.peaks)
+
+    @cached_property
+    def by_row(self) -> Mapping[tuple[int | None, str | None, str | None], RooflinePoint]:
+        """(batch, layer, direction) -> the point of that ledger row."""
+        rows = (point for works in self.works for point in works.rows)
+        return {(point.traffic.batch, point.traffic.layer, point.traffic.direction): point for point in rows}
 
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
         return tuple(point for point in self.points if point.traffic.level == level)
@@ -309,20 +337,20 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
     )
     peaks = with_caches(peaks_of(device, measured), device, per_cycle)
     if not study.study.on_paper:
-        works = [traffic for item in study.runs for traffic in _kernels(item, item, None, None)]
+        works = [Works(tuple, (), partial(_kernels, item, item, None, None)) for item in study.runs]
     else:
-        works = [traffic for batch in study.batches for traffic in _at_batch(batch, ledger, study.study.precision)]
-    points = tuple(place(traffic, peaks) for traffic in works)
-    by_row = {(p.traffic.batch, p.traffic.layer, p.traffic.direction): p for p in points if p.traffic.level == "layer"}
-    return Roofline(peaks, points, by_row)
+        rows: dict[int | None, list[LedgerRow]] = defaultdict(list)
+        for row in ledger.rows:
+            rows[row.batch].append(row)
+        works = [_at_batch(batch, rows[batch.batch], study.study.precision, peaks) for batch in study.batches]
+    return Roofline(peaks, tuple(works))
 
 
-def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) -> list[Traffic]:
+def _at_batch(prepared: PreparedBatch, rows: Sequence[LedgerRow], precision: str | None, peaks: Peaks) -> Works:
     counting, batch = prepared.counting, prepared.batch
     by_key = counting.work_by_key if counting else {}
     nothing = ON_A_CPU if prepared.on_cpu else NOTHING
-    rows = [row for row in ledger.rows if row.batch == batch]
-    found = [_step(prepared, rows, nothing, precision)]
+    found = []
     for row in (row for row in rows if row.whole_paper or row.counted.value or row.time):
         mine = by_key.get((row.layer, row.direction), nothing)
         launches = sum(use.per_step for use in row.kernels) or None
@@ -331,7 +359,10 @@ def _at_batch(prepared: PreparedBatch, ledger: Ledger, precision: str | None) ->
             row.time.median if row.time else None, row.basis, row.trusted, launches, mine.launches or None, precision,
             _partly([row]), caches=mine.caches, kernels=tuple(use.name for use in row.kernels),
         ))  # fmt: skip
-    return [*found, *_kernels(counting, prepared.timing, batch, precision)]
+    return Works(
+        lambda: (_step(prepared, rows, nothing, precision),), tuple(place(traffic, peaks) for traffic in found),
+        partial(_kernels, counting, prepared.timing, batch, precision),
+    )  # fmt: skip
 
 
 def wall_time(run: PreparedRun) -> tuple[float, str] | None:

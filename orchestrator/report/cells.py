@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit, percent, rounded, unit_of
@@ -125,6 +125,15 @@ def size_cell(value: float | None, reason: str = "not collected") -> Cell:
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
     """A percentage."""
     return nothing(reason) if share is None else Cell(percent(share), value=round(share, 6))
+
+
+def estimated(cell: Cell, reason: str) -> Cell:
+    """The cell as an estimate: "~ " before its value; ``reason`` in its title."""
+    if cell.value is None and cell.scale is None:
+        return cell
+    scale = None if cell.scale is None else replace(cell.scale, mark="~ ")
+    title = "; ".join(filter(None, (cell.title, reason)))
+    return replace(cell, text=f"~ {cell.text}", title=title, style="est", scale=scale)
 
 
 def mark(figure: Figure) -> str:

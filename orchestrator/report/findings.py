@@ -341,7 +341,7 @@ def without_layers(
 ) -> tuple[Finding, ...]:
     """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without counters; ``names``: short
     kernel names."""
-    names = short_names(prepared.run for prepared in runs) if names is None else names
+    names = names or short_names(prepared.run for prepared in runs)
     found: list[Finding] = []
     for prepared in runs:
         run = prepared.run

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
+from perfctl.orchestrator.analyse.gate.causes import Cause, causes
 from perfctl.orchestrator.analyse.gate.records import (
     BETTER,
     FAILS,
     KINDS,
     MEANING,
     MISSING,
+    NAMING,
     NEW,
     NOT_JUDGED,
     SAME,
+    SETUP,
     TIME,
+    WORSE,
     Judged,
     Outcome,
     Value,
@@ -24,40 +28,54 @@ from perfctl.orchestrator.analyse.gate.records import (
 from perfctl.orchestrator.report.files.documents import markdown_text
 
 SHOWN = 12
-"""Rows of an entry in the terminal; JSON and JUnit have all."""
+"""Causes of an entry in the terminal; JSON and JUnit have all rows."""
+_FEW = 3
 MARKDOWN_LINES = 30
 _VALUES = 80
 """Characters of a value."""
 
 
 def headline(outcomes: Sequence[Outcome]) -> str:
-    """ "3 of 412 quantities are worse or changed", the first of them named."""
+    """ "12 of 412 quantities are worse or changed; ...", with the one that names the cause: see ``NAMING``."""
     rows = [(one, row) for one in outcomes for row in one.rows]
-    failed = [(one, row) for one, row in rows if row.verdict in FAILS]
     judged = sum(row.verdict not in (NEW, MISSING, NOT_JUDGED) for _, row in rows)
+    failed = sum(row.verdict in FAILS for _, row in rows)
     if failed:
-        outcome, row = max(failed, key=lambda item: (not item[1].place.layer, abs(item[1].change or 0)))
-        named = f"{outcome.entry}: {line(row)}"
-        return f"{len(failed)} of {judged:,} quantities {'is' if len(failed) == 1 else 'are'} worse or changed; {named}"
-    missing = sum(row.verdict == MISSING for _, row in rows)
+        outcome, cause = min(
+            ((one, cause) for one in outcomes for cause in causes(one, *FAILS)),
+            key=lambda item: NAMING.index(item[1].first.quantity) if item[1].first.quantity in NAMING else len(NAMING),
+        )
+        verb = "is" if failed == 1 else "are"
+        return f"{failed:,} of {judged:,} quantities {verb} worse or changed; {outcome.entry}: {_said(cause)}"
     problems = [f"{one.entry}: {text}" for one in outcomes for text in one.problems]
     if problems:
         return problems[0]
+    missing = [(one, row) for one, row in rows if row.verdict == MISSING]
     if missing:
-        outcome, row = next((one, row) for one, row in rows if row.verdict == MISSING)
-        verb = "is" if missing == 1 else "are"
-        return f"{missing} of the baseline's quantities {verb} not known now; {outcome.entry}: {line(row)}"
+        outcome, row = missing[0]
+        verb = "is" if len(missing) == 1 else "are"
+        return f"{len(missing):,} of the baseline's quantities {verb} not known now; {outcome.entry}: {line(row)}"
     better = sum(row.verdict == BETTER for _, row in rows)
-    more = f", {better} of them lower" if better else ""
+    more = f", {better:,} of them lower" if better else ""
     return f"{judged:,} quantities are as in the baseline{more}" if judged else "no quantity could be judged"
+
+
+def _said(cause: Cause) -> str:
+    """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %), of the forward: 900 became 1,018"."""
+    if cause.whole is None or not isinstance(cause.whole.before, int | float):
+        return line(cause.first)
+    what = cause.whole.place.direction or "step"
+    return f"{line(cause.first)}; the whole {what}: {number(cause.whole.before)} became {number(cause.whole.after)}"
 
 
 def line(row: Judged) -> str:
     """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %)"."""
     where = f"{row.place.name}, {row.quantity}"
-    if row.verdict in (NEW, MISSING):
+    if row.verdict == NEW:
+        return f"{where}: {number(row.after)}, {row.said}"
+    if row.verdict == MISSING or row.after is None:
         return f"{where}: {row.said}"
-    if row.quantity == TIME or isinstance(row.before, Mapping | str):
+    if row.quantity in (TIME, SETUP) or isinstance(row.before, Mapping | str):
         return f"{where}: {_short(row.said)}"
     return f"{where}: {number(row.before)} became {number(row.after)}" + (f" ({row.said})" if row.said else "")
 
@@ -69,7 +87,7 @@ def number(value: Value | None) -> str:
     if isinstance(value, int | float):
         return f"{value:,.10g}"
     if isinstance(value, tuple):
-        return f"{sorted(value)[len(value) // 2] / 1e6:,.4g} ms"
+        return f"{value[-1] / 1e6:,.4g} ms"
     return _short(
         value if isinstance(value, str) else ", ".join(f"{name} x {count:g}" for name, count in value.items())
     )
@@ -90,41 +108,74 @@ def _entry_lines(outcome: Outcome) -> Iterator[str]:
     yield f"{outcome.entry}: {sums}"
     for problem in outcome.problems:
         yield f"  could not be judged: {problem}"
-    for verdict in (*FAILS, MISSING, BETTER, NEW, NOT_JUDGED):
-        rows = sorted(outcome.of(verdict), key=lambda row: (bool(row.place.layer), -abs(row.change or 0)))
-        yield from (f"  {verdict}: {line(row)}" for row in rows[:SHOWN])
-        if len(rows) > SHOWN:
-            yield f"  {verdict}: and {len(rows) - SHOWN} more"
+    failed = causes(outcome, *FAILS)
+    for cause in failed[:SHOWN]:
+        yield f"  {cause.first.verdict if cause.first.verdict in FAILS else WORSE}: {_said(cause)}"
+        if cause.others:
+            yield f"    {_others(cause)}"
+    if len(failed) > SHOWN:
+        yield f"  and {len(failed) - SHOWN} more quantities"
+    for verdict in (MISSING, NOT_JUDGED):
+        yield from (f"  {verdict}: {said}" for said in _by_reason(outcome.of(verdict)))
+    for verdict in (BETTER, NEW):
+        found = causes(outcome, verdict)
+        yield from (f"  {verdict}: {_said(cause)}{_more(cause)}" for cause in found[:_FEW])
+        if len(found) > _FEW:
+            yield f"  {verdict}: and {len(found) - _FEW} more quantities"
     if outcome.differences and (outcome.failed or outcome.undecided):
         yield f"  what else changed: {'; '.join(outcome.differences)}"
-    yield from (f"  not held: {note}" for note in outcome.notes[:SHOWN])
+    if outcome.notes:
+        more = f", and {len(outcome.notes) - 1} more" if len(outcome.notes) > 1 else ""
+        yield f"  not held: {_short(outcome.notes[0])}{more}"
+
+
+def _others(cause: Cause) -> str:
+    """ "also at 12 more places: conv2 backward (+100 %), fc1 forward (+3 %), ..."."""
+    named = [f"{row.place.name}{'' if row.change is None else f' ({100 * row.change:+.3g} %)'}" for row in cause.others]
+    several = f"{len(named)} more place{'s' if len(named) > 1 else ''}"
+    return f"also at {several}: {', '.join(named[:_FEW])}{', ...' if len(named) > _FEW else ''}"
+
+
+def _more(cause: Cause) -> str:
+    return f", and at {len(cause.others)} more" if cause.others else ""
+
+
+def _by_reason(rows: Sequence[Judged]) -> Iterator[str]:
+    """One line for each reason, with what it is about."""
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for row in rows:
+        groups.setdefault((row.said, row.place.study), []).append(row)
+    for (said, _), found in groups.items():
+        if len(found) == 1:
+            yield f"{found[0].place.name}, {found[0].quantity}: {_short(said)}"
+            continue
+        what = ", ".join(dict.fromkeys(row.quantity for row in found))
+        yield f"{len(found):,} quantities of {found[0].place.study or found[0].place.name} ({_short(what)}): {_short(said)}"
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
     """A comment on a pull request: a table of what is not as it was, at most 30 lines."""
     lines = ["### perfctl gate", "", markdown_text(headline(outcomes)), ""]
     rows = [
-        (one, row)
-        for verdict in (*FAILS, MISSING, BETTER, NEW)
+        (one, cause)
+        for some in (FAILS, (MISSING,), (BETTER,), (NEW,))
         for one in outcomes
-        for row in sorted(one.of(verdict), key=lambda row: (bool(row.place.layer), -abs(row.change or 0)))
+        for cause in causes(one, *some)
     ]
-    said = [f"{one.entry}: {fact}" for one in outcomes if one.failed for fact in one.differences]
-    said = said[:3] + ([f"and {len(said) - 3} more"] if len(said) > 3 else [])
-    after = ["", *(f"- {markdown_text(fact)}" for fact in said)] if said else []
+    facts = [f"{one.entry}: {fact}" for one in outcomes if one.failed for fact in one.differences]
+    problems = [f"{one.entry} could not be judged: {text}" for one in outcomes for text in one.problems]
+    listed = [_short(one) for some in (problems, facts) for one in some[:3]]
+    after = ["", *(f"- {markdown_text(one)}" for one in listed)] if listed else []
     after += ["", "1 multiply-add = 2 FLOPs. `perfctl gate --update` takes the new values as the baseline."]
     room = MARKDOWN_LINES - len(lines) - len(after) - 2
     if rows:
         lines += ["| | where | baseline | now | |", "|---|---|---|---|---|"]
         shown = rows if len(rows) <= room else rows[: room - 1]
-        for one, row in shown:
-            cells = (
-                row.verdict,
-                f"{one.entry}: {row.place.name}, {row.quantity}",
-                number(row.before),
-                number(row.after),
-                row.said,
-            )
+        for one, cause in shown:
+            row = cause.first
+            said = f"{row.said}; also at {len(cause.others)} more" if cause.others else row.said
+            where = f"{one.entry}: {row.place.name}, {row.quantity}"
+            cells = (row.verdict, where, number(row.before), number(row.after), said)
             lines.append(f"| {' | '.join(markdown_text(_short(cell)) for cell in cells)} |")
         if len(shown) < len(rows):
             lines.append(f"| | and {len(rows) - len(shown)} more | | | |")
@@ -164,10 +215,10 @@ def github(outcomes: Sequence[Outcome], file: str) -> Iterator[str]:
     """Workflow commands of GitHub Actions, at most ten errors: it shows no more of one step."""
     shown = 0
     for outcome in outcomes:
-        rows = sorted(outcome.of(*FAILS), key=lambda row: (bool(row.place.layer), -abs(row.change or 0)))
         for title, said in (
-            *((f"{outcome.entry}: {row.verdict}", line(row)) for row in rows),
+            *((f"{outcome.entry}: {cause.first.quantity}", _said(cause)) for cause in causes(outcome, *FAILS)),
             *((f"{outcome.entry}: could not be judged", problem) for problem in outcome.problems),
+            *((f"{outcome.entry}: could not be judged", said) for said in _by_reason(outcome.of(MISSING))),
         ):
             if shown == 10:
                 return

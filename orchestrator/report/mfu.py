@@ -89,7 +89,12 @@ def _explained(found: Reported) -> Iterator[str]:
     said = f"Reported {found.value * 100:g} %"
     if not found.matches:
         near = found.nearest
-        yield f"{said}: nothing known gives it. Nearest: {near.said}, {near.value:.2%} ({near.source})"
+        share = (
+            f". It is in percent: write {found.value * 10000:g} for a share of {found.value * 100:g}"
+            if found.value < 0.01
+            else ""
+        )
+        yield f"{said}: nothing known gives it{share}. Nearest: {near.said}, {near.value:.2%} ({near.source})"
         return
     first, *more = found.matches
     yield f"{said}: {_match(first)}"

@@ -58,7 +58,7 @@ _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
 _OF_RANGES = {"domain", "host mean", "host longest"}
 _OF_PHASES = {"kernel time"}
-_OF_PARTS = {"launches", "share", "FLOP/B", "time a token"}
+_OF_PARTS = {"launches", "share", "FLOP/B", "time a token", "of prompts"}
 _OF_RANKS = {"span", "hidden", "±", "most exposed", "with the most"}
 _NOT_PRINTED = {"Collectives of all ranks"}
 """Tables that are too wide."""

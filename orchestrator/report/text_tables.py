@@ -46,7 +46,7 @@ _RUN_NAME = 12
 """Characters that a workload and a device get in the list of runs at least."""
 _RUN_COLUMNS = (
     ("run", "id", "right"), ("tool", "profiler", "left"), ("workload", "workload", "code"), ("batch", "batch_size", "right"),
-    ("mode", "mode", "left"), ("device", "device_name", "code"), ("kernels", "kernels", "right"),
+    ("serving", "serving", "left"), ("mode", "mode", "left"), ("device", "device_name", "code"), ("kernels", "kernels", "right"),
     ("started", "started", "right"), ("took", "took", "right"), ("status", "state", "left"),
 )  # fmt: skip
 """Label, key and side."""
@@ -55,12 +55,14 @@ _RUN_COLUMNS = (
 def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Key of a column that need not be shown -> what to say instead, if anything."""
     found = {}
-    for key in ("mode", "kernels", "started", "took"):
-        values = {row[key] for row in rows}
+    for key in ("mode", "kernels", "started", "took", "serving"):
+        values = {row.get(key) for row in rows}
         if values == {None}:
             found[key] = "no kernels recorded" if key == "kernels" else ""
         elif len(values) == 1 and key == "mode":
             found[key] = {"train": "training", "infer": "inference"}.get(str(*values), str(*values))
+    if "serving" not in found:  # needs the room of columns that are empty
+        found |= {key: "" for key in ("workload", "batch_size") if all(row[key] is None for row in rows)}
     return found
 
 

@@ -28,6 +28,12 @@ PAGE_BYTES = 16384
 """A million kernels are written in 7/8 of the time that SQLite's default of 4096 takes, and the file is no larger."""
 WAIT_MS = 60_000
 """How long one process waits for another's transaction."""
+_MOVE_AWAY = "Name the store with --store, or move this file away and ingest the reports again"
+_OF_THE_DISK = frozenset({
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_AUTH, sqlite3.SQLITE_PROTOCOL,
+})  # fmt: skip
+"""SQLite's errors that are not about what the file holds."""
 _ADDED_COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (\w+)")
 _DROPPED_VIEW = re.compile(r"DROP VIEW (\w+)")
 _MADE = re.compile(r"CREATE (TABLE|INDEX|VIEW) (\w+)")
@@ -248,9 +254,12 @@ def _as_store_error(path: Path) -> Iterator[None]:
             raise StoreError(problem, "Wait for it to end, then try again") from error
         if "interrupted" in str(error):  # by Ctrl-C; only that ends a statement here
             raise KeyboardInterrupt from error
-        raise StoreError(f"{path}: {error}", "Check free disk space and permissions") from error
+        is_of_disk = (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _OF_THE_DISK
+        raise StoreError(
+            f"{path}: {error}", "Check free disk space and permissions" if is_of_disk else _MOVE_AWAY
+        ) from error
     except sqlite3.DatabaseError as error:
-        remedy = "Name the store with --store, or move this file away and ingest the reports again"
+        remedy = _MOVE_AWAY
         if isinstance(error, sqlite3.IntegrityError):
             refused = "A constraint of this store does not allow what perfctl writes"
             remedy = f"{refused}: drop it, or name another store with --store"

@@ -6,6 +6,7 @@ A SELECT can neither change the store nor reach another file, nor run for ever.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,7 @@ def answers(store: Path, sql: str, seconds: float) -> Iterator[tuple[tuple[str, 
     """
     with database.reading(store, as_it_is=True) as connection:
         _fence(connection, seconds)
-        with _as_usage_error(store, seconds):
+        with _as_usage_error(store, seconds, sql):
             cursor = connection.execute(sql)
             if cursor.description is None:
                 raise UsageError("the query is empty", "Say for instance: perfctl query 'select * from run'")
@@ -75,7 +76,7 @@ def _may(action: int, first: str | None, second: str | None, schema: str | None,
 
 
 @contextmanager
-def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
+def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
@@ -95,7 +96,16 @@ def _as_usage_error(store: Path, seconds: float) -> Iterator[None]:
             raise UsageError(said, f"There are {', '.join(table_names())}; docs/schema.md says more") from error
         if "locked" in said or "malformed" in said:
             raise StoreError(f"{store}: {said}", "Try again, or ingest the reports into a new store") from error
-        raise UsageError(f"SQLite refuses the query: {said}", "docs/schema.md names tables and columns") from error
+        remedy = _columns_in(sql) if "no such column" in said else "docs/schema.md names tables and columns"
+        raise UsageError(f"SQLite refuses the query: {said}", remedy) from error
+
+
+def _columns_in(sql: str) -> str:
+    """The columns of the first tables that a query names."""
+    words = dict.fromkeys(re.findall(r"\w+", sql.lower()))
+    named = [name for name in words if name in table_names()][:2]
+    columns = (f"{name} has {', '.join(column.name for column, _ in columns_of(name))}" for name in named)
+    return "; ".join(columns) or "docs/schema.md names tables and columns"
 
 
 PARTS = frozenset(

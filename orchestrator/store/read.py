@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from itertools import repeat
 from operator import add
 from pathlib import Path
@@ -20,6 +20,11 @@ from perfctl.records.paper import LayerCall, OpShape, read_op_shape
 from perfctl.records.report import CODE, DerivedCount
 from perfctl.records.run import Run
 from perfctl.records.serving import GraphLaunch, ServedStep
+
+
+class BadRecord(Exception):
+    """A cell that perfctl fills with a record of its own holds something else; the message says which."""
+
 
 R = TypeVar("R", bound=NamedTuple)
 TABLES: dict[str, tuple[str, type[Any]]] = {
@@ -43,6 +48,8 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "graph_launches": ("graph_launch", GraphLaunch),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
+LONGEST_TEXT = 65_536
+"""Characters of a text that are read, as many as perfctl keeps of a text in a report."""
 COUNTED = ("copies", "operations", "samples")
 """Fields of those that may have many rows, whose number is said when they are written."""
 _LISTS = (
@@ -122,11 +129,34 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
         " WHERE kernel_launch.run_id = run.id)"
     )
-    return _dicts(
+    rows = _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, device.name AS device_name, {counts}, {counters} AS counters"
-        " FROM run JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
+        " FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id LEFT JOIN device ON device.id = run.device_id ORDER BY run.id",
     )
+    served = _served(connection)
+    return [{**row, "serving": served.get(row["id"])} for row in rows]
+
+
+def _served(connection: sqlite3.Connection) -> dict[int, str]:
+    """Run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases all, with the tokens of all."""
+    found: dict[int, tuple[list[str], list[int | None]]] = {}
+    rows = connection.execute(  # one unknown makes the sum unknown
+        "SELECT run_id, phase, CASE WHEN count(prompt_tokens + decode_tokens) = count(*) THEN sum(prompt_tokens + decode_tokens) END"
+        " FROM served_step GROUP BY run_id, phase ORDER BY run_id, min(number)"
+    )
+    for run_id, phase, tokens in rows:
+        phases, counts = found.setdefault(run_id, ([], []))
+        phases.append(phase)
+        counts.append(tokens)
+    return {run_id: f"{' + '.join(phases)}, {_tokens(counts)}" for run_id, (phases, counts) in found.items()}
+
+
+def _tokens(counts: Sequence[int | None]) -> str:
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return "tokens not said"
+    return "1 token" if sum(known) == 1 else f"{sum(known):,} tokens"
 
 
 _OF_BOTH = ("workload", "batch_size", "mode", "precision", "started_at", "duration_ns", "variant")
@@ -161,7 +191,7 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     found = _dicts(
         connection,
         f"SELECT {shape.selected('run')}, sweep.name AS sweep_name, sweep.command AS sweep_command,"
-        " sweep.host AS sweep_host FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
+        " sweep.host AS sweep_host FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
         run_id,
     )
     if not found:
@@ -176,9 +206,16 @@ def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
         host=row["host"] or row["sweep_host"],
         device=report.devices[0] if report.devices else None,
         report=report,
-        command=tuple(json.loads(row["command"] or "[]")),
+        command=_command(row["command"]),
         **more,
     )
+
+
+def _command(text: str | None) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, json.loads(text or "[]")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadRecord("run.command is not a list in JSON") from error
 
 
 def _load(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -203,7 +240,6 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     for name, (table, record) in TABLES.items():
         rows = _records(connection, record, table, run_id)
         same[name] = rows if name in _LISTS else tuple(rows)
-    numbers = {"number": f"id - {base:d}", "parent": f"parent - {base:d}", "range_number": f"range_id - {base:d}"}
     return records.Report(
         tool=row["profiler"],
         path=Path(row["artifact"] or ""),
@@ -211,18 +247,37 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         tool_version=row["profiler_version"],
         devices=_devices(connection, run_id, row["device_id"]),
         environment=dict(connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))),
-        kernels=_kernels(connection, run_id, numbers),
+        kernels=_kernels(connection, run_id, base),
         counters=_counters(connection, run_id),
-        ranges=_records(connection, records.Range, "range", run_id, "id", numbers),
+        ranges=_records(connection, records.Range, "range", run_id, "id", base),
         ops=tuple(op_shapes(connection, run_id)),
         waiting_calls=_waiting_calls(connection, run_id),
         **same,
     )
 
 
+def _short(text: bytes) -> str:
+    """Of what is no UTF-8, and of what is longer than perfctl writes it, as much as a page can show."""
+    shown = text[: 4 * LONGEST_TEXT].decode(errors="replace")
+    return shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}... (cut: it has {len(text):,} bytes)"
+
+
+_SHORT = (
+    f"CASE WHEN length({{0}}) > {LONGEST_TEXT} THEN substr({{0}}, 1, {LONGEST_TEXT}) || '... (cut: it has ' ||"
+    " length({0}) || ' characters)' ELSE {0} END AS {0}"
+)
+_PROSE = {
+    "gap": {name: _SHORT.format(name) for name in ("quantity", "reason")},
+    "diagnostic": {"text": _SHORT.format("text")},
+    "advice": {"text": _SHORT.format("text")},
+    "summary": {"text": _SHORT.format("text")},
+}
+"""Table -> column -> SQL of what perfctl shows of it: texts that stand on a page as they are."""
+
+
 def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[dict[str, Any]]:
     """Some rows, by column. Text that is no UTF-8 (somebody else wrote it) does not keep the others from being read."""
-    before, connection.text_factory = connection.text_factory, partial(str, encoding="utf-8", errors="replace")
+    before, connection.text_factory = connection.text_factory, _short
     try:
         cursor = connection.execute(sql, parameters)
         names = [column[0] for column in cursor.description]
@@ -237,26 +292,39 @@ def _records(
     table: str,
     run_id: int,
     order: str = "rowid",
-    instead: Mapping[str, str] = {},
+    base: int | None = None,
 ) -> list[R]:
-    """All of a table's rows of one run; its columns are named as the record's fields, but for those of ``instead``."""
-    columns = ", ".join(instead.get(field) or shape.named([field]) for field in record._fields)
-    rows = connection.execute(f"SELECT {columns} FROM {table} WHERE run_id = ? ORDER BY {order}", (run_id,))
+    """All of a table's rows of one run; its columns are named as the record's fields, but for those of _NUMBERS, which are
+    counted from ``base``."""
+    numbered = {} if base is None else {"base": base}
+    rows = connection.execute(_select(record._fields, table, order, bool(numbered)), {"run": run_id, **numbered})
     return list(map(partial(tuple.__new__, record), rows))
+
+
+_NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": "range_id - :base"}
+"""Numbers of a run's ranges, which in the store go on from run to run."""
+
+
+@cache
+def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> str:
+    """The same text for every run, so that SQLite need not compile it again."""
+    instead = (_NUMBERS if numbered else {}) | _PROSE.get(table, {})
+    columns = ", ".join(instead.get(field) or shape.named([field]) for field in fields)
+    return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
 
 
 _OFTEN_UNKNOWN = records.Kernel._fields[records.Kernel._fields.index("process") :]
 """Last fields of a kernel, which most reports do not give."""
 
 
-def _kernels(connection: sqlite3.Connection, run_id: int, numbers: Mapping[str, str]) -> list[records.Kernel]:
+def _kernels(connection: sqlite3.Connection, run_id: int, base: int) -> list[records.Kernel]:
     """Fields that no launch of the run has are not fetched, which takes a sixth of the time of all."""
     is_known = " OR ".join(f"{field} IS NOT NULL" for field in _OFTEN_UNKNOWN)
     seek = f"SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ? AND ({is_known}))"
     if connection.execute(seek, (run_id,)).fetchone()[0]:
-        return _records(connection, records.Kernel, "kernel", run_id, "id", numbers)
-    columns = ", ".join(numbers.get(field, field) for field in records.Kernel._fields[: -len(_OFTEN_UNKNOWN)])
-    rows = connection.execute(f"SELECT {columns} FROM kernel WHERE run_id = ? ORDER BY id", (run_id,))
+        return _records(connection, records.Kernel, "kernel", run_id, "id", base)
+    known = records.Kernel._fields[: -len(_OFTEN_UNKNOWN)]
+    rows = connection.execute(_select(known, "kernel", "id", True), {"run": run_id, "base": base})
     make = partial(tuple.__new__, records.Kernel)
     return list(map(make, map(add, rows, repeat((None,) * len(_OFTEN_UNKNOWN)))))
 
@@ -268,8 +336,8 @@ def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.Op
     yield from map(records.OpCall._make, connection.execute(f"{sql} ORDER BY op_call.rowid", (run_id,)))
 
 
-WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero")
-"""Operators that may convert values, or wait for the GPU."""
+WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
+"""Operators that may convert values, or wait for the GPU, and calls that do."""
 
 
 def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:
@@ -356,7 +424,11 @@ def _devices(connection: sqlite3.Connection, run_id: int, main: int | None) -> t
 def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
     sql = f"SELECT {', '.join(SHAPE_COLUMNS)}, record FROM op_shape WHERE run_id = ? ORDER BY position, rowid"
     for *known, record in connection.execute(sql, (run_id,)):
-        yield read_op_shape(json.loads(record) | dict(zip(SHAPE_COLUMNS, known, strict=True)))
+        try:
+            shapes = json.loads(record) | dict(zip(SHAPE_COLUMNS, known, strict=True))
+            yield read_op_shape(shapes)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise BadRecord(f"op_shape.record at position {known[0]!r} is not one that perfctl writes") from error
 
 
 def last_change(connection: sqlite3.Connection) -> str:

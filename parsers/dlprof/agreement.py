@@ -27,6 +27,8 @@ _PAIRS = (
     ("gpu count", "gpu name(s)"), ("start iteration", "stop iteration"), ("gpu utilization %", "wall clock time (ns)"),
 )  # fmt: skip
 """Lines of a summary of which no version writes one without the other."""
+_IN_EACH = ("gpu count", "wall clock time (ns)", "total iterations")
+"""Lines of the first three blocks, which every CSV summary has, the shortest ones too."""
 _TIMES = ("cpu time (ns)", "gpu time (ns)", "cpu overhead (ns)", "gpu idle (ns)", "api time (ns)")
 _CALLS = ("no calls", "num calls aggregated", "# calls", "calls")
 _TOGETHER = (
@@ -58,7 +60,7 @@ _MOST_ROWS = 100_000
 """Up to so many rows SQLite looks up all references."""
 
 
-def of_summary(blocks: Sequence[Block]) -> tuple[Diagnostic, ...]:
+def of_summary(blocks: Sequence[Block], *, is_csv: bool) -> tuple[Diagnostic, ...]:
     found = list[str]()
     figures: dict[str, float | None] = {}
     labels = Counter(label.strip().lower() for block in blocks if not block.columns for label, _ in block.lines)
@@ -72,6 +74,8 @@ def of_summary(blocks: Sequence[Block]) -> tuple[Diagnostic, ...]:
         if (one in labels) != (other in labels):
             missing = other if one in labels else one
             found.append(f"the line '{missing}' is missing")
+    if is_csv and 0 < len(lost := [label for label in _IN_EACH if label not in labels]) < len(_IN_EACH):
+        found += [f"the line '{label}' is missing" for label in lost]
     found += _left_out(blocks, labels, figures)
     count, names = (next((values[0] for block in blocks if not block.columns for label, values in block.lines
                           if label.strip().lower() == name), "") for name in _PAIRS[0])  # fmt: skip

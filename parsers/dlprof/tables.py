@@ -217,14 +217,14 @@ def read_summary(path: Path) -> Report:
     if not any(block.lines for block in blocks):
         raise ReportError(path, "dlprof", "the summary has no lines with a label and a value", "Run DLProf again")
     if _ends_in_a_line(path):
-        return summary_of(path, blocks)
+        return summary_of(path, blocks, is_csv=True)
     # the last number may be cut: DLProf ends every line
     label = ""
     if blocks[-1].lines:
         label, values = blocks[-1].lines[-1]
         blocks[-1].lines[-1] = (label, (*values[:-1], ""))
     cut = Gap("summary", "unreadable", f"the last line is incomplete: the last cell of '{label}' was left out")
-    found = summary_of(path, blocks)
+    found = summary_of(path, blocks, is_csv=True)
     return replace(found, gaps=(*found.gaps, cut))
 
 
@@ -234,7 +234,7 @@ def _ends_in_a_line(path: Path) -> bool:
         return file.read().rstrip(b"\0")[-1:] in (b"\r", b"\n")  # UTF-16 may have a NUL behind it
 
 
-def summary_of(path: Path, blocks: list[Block]) -> Report:
+def summary_of(path: Path, blocks: list[Block], *, is_csv: bool = False) -> Report:
     """The facts in the blocks of a summary: a Report without its launches and operations."""
     lines = [line for block in blocks if block.title.lower() == _CONFIG for line in block.lines]
     config = {label.lower(): values[0] for label, values in lines}
@@ -248,7 +248,7 @@ def summary_of(path: Path, blocks: list[Block]) -> Report:
         tool="dlprof",
         path=path,
         form="DLProf summary",
-        diagnostics=agreement.of_summary(blocks),
+        diagnostics=agreement.of_summary(blocks, is_csv=is_csv),
         tool_version=version_of(config),
         devices=devices,
         environment=environment_of(config),

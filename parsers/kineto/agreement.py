@@ -53,3 +53,21 @@ def launches_without_work(events: Events) -> Iterator[Gap]:
     if launched and missing > 0:
         reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
         yield Gap("kernel", "not_available", f"{reason}: captured into a graph, ended after the profiler did, or lost")
+
+
+_ARGUMENTS = {"device": 0, "stream": 1, "grid": 2, "block": 5, "registers": 8, "shared memory": 9, "context": 10}
+"""What a kernel's arguments state -> where that stands in ``DeviceEvent.args``."""
+_FEW = 10
+
+
+def arguments_missing(events: Events) -> Iterator[Gap]:
+    """A gap where few launches lack what all others state: a version of the profiler writes the same of each."""
+    last, lost = max(_ARGUMENTS.values()) + 1, dict.fromkeys(_ARGUMENTS, 0)
+    for event in events.kernels:
+        if None in event.args[:last]:
+            for name, at in _ARGUMENTS.items():
+                lost[name] += event.args[at] is None
+    for name, count in lost.items():
+        if 0 < count * _FEW <= len(events.kernels):
+            reason = f"{count:,} of {len(events.kernels):,} launches state no {name}, which all others do"
+            yield Gap(f"kernel.{name.replace(' ', '_')}", "unreadable", reason)

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
 from perfctl.parsers.kineto.events import Events, Place, Span
-from perfctl.parsers.kineto.nesting import Nesting
+from perfctl.parsers.kineto.nesting import NOWHERE, Nesting
 from perfctl.parsers.kineto.records import direction_of
 from perfctl.records.bulk import Columns
 from perfctl.records.report import ApiCall, CompiledKernel, OpCall, Sample
@@ -27,7 +27,7 @@ _DOMAINS = {
 def op_calls(events: Events, nesting: Nesting, device: Sequence[float]) -> Columns[OpCall] | tuple[()]:
     """Every operator of the trace in its order, records are made when they are read. ``device``: ns of kernels inside each span.
 
-    Empty where single operators were not wanted.
+    After them, as operators without shapes, come the calls that wait for the GPU. Empty where single operators were not wanted.
     """
     signatures = events.signatures
     if signatures is None:
@@ -46,6 +46,15 @@ def op_calls(events: Events, nesting: Nesting, device: Sequence[float]) -> Colum
     places = [known.setdefault(place, place) for place in _places(spans, nesting, wanted)]
     stacks = _Stacks(events)
     nodes = array("q", map(stacks.node, wanted))
+    for number, (name, thread, start, end) in enumerate(events.waits):
+        names.append(name)
+        starts.append(start)
+        lasted.append(end - start)
+        on_device.append(-1)
+        given.append(0)
+        on_thread.append(thread)
+        places.append((None, None, nesting.step_and_phase(NOWHERE, Place(thread, start))[0]))
+        nodes.append(stacks.node(len(spans) + number))
 
     def chunks() -> Iterator[Sequence[Sequence[Any]]]:
         for first in range(0, len(names), _CHUNK):
@@ -91,7 +100,7 @@ class _Stacks:
         self.numbers: dict[tuple[int, str], int] = {}
         self.texts: dict[int, str] = {}
         self.of_spans: dict[int, int] = {}
-        """Position of a span -> node of its stack, where it has one."""
+        """Position of a span, or of a wait after all spans -> node of its stack, where it has one."""
         if events.functions.names:
             self._find(events)
         for index, text in events.stacks.items():
@@ -129,6 +138,8 @@ class _Stacks:
         for index, span in enumerate(events.spans):
             if not span.is_range and span.thread in threads:
                 threads[span.thread].append((span.start, -(span.end or span.start), 1, index))
+        for number, (_, thread, start, end) in enumerate(events.waits, len(events.spans)):
+            threads[thread].append((start, -end, 1, number))
         for items in threads.values():
             stack: list[tuple[int, int]] = []  # (end, node)
             for start, minus_end, is_operator, number in sorted(items):

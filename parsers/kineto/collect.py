@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -26,9 +27,11 @@ from perfctl.parsers.kineto.events import (
 from perfctl.parsers.kineto.layout import END, EVENT, Arguments
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import read_range_name
+from perfctl.records.report import WAITS
 
 _COMPILED = ("kernel_file", "kernel_hash", "kernel_backend")
 """Arguments that Inductor gives the call of a kernel that it wrote."""
+_WAITS = frozenset(WAITS)
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
 """Until 2021 record_function ranges had the category of operations; these names, and perfctl's, show a range."""
@@ -75,7 +78,11 @@ def comm_args(args: dict[str, Any]) -> CommArgs | None:
     if name is None:
         return None
     numbers = whole(args.get("Group size")), whole(args.get("In msg nelems"))
-    return CommArgs(name, _text(args.get("Process Group Name")), *numbers, _text(args.get("dtype")))
+    group, stated = _text(args.get("Process Group Name")), _text(args.get("Process Group Ranks")) or ""
+    ranks = tuple(map(int, re.findall(r"\d{1,9}", stated)))  # PyTorch cuts a long list: "[0, 1, ..., 63]"
+    return CommArgs(
+        name, group, *numbers, _text(args.get("dtype")), ranks if ranks and len(ranks) == numbers[0] else None
+    )
 
 
 def _nanoseconds(text: str) -> int | None:
@@ -375,6 +382,8 @@ class Collector:
                 return  # the same call again
             if known != at:
                 found.calls[correlation] = None
+        if name in _WAITS and found.signatures is not None and start is not None and duration is not None:
+            found.waits.append((name, self.thread(place), start, start + duration))
         self.sum_up(category, name, duration)
 
     def wait(self, event: dict[str, Any], args: dict[str, Any]) -> None:

@@ -167,6 +167,8 @@ class CommArgs(NamedTuple):
     elements: int | None
     """Of this rank's input."""
     dtype: str | None
+    ranks: tuple[int, ...] | None = None
+    """Of the group; None where the trace does not state all."""
 
 
 class Reserved(NamedTuple):
@@ -201,6 +203,9 @@ class Events:
     """Correlation id -> where the runtime or driver call began; None when several calls share it."""
     graphs: set[int] = field(default_factory=set)
     """Correlation ids of calls that launch a graph."""
+    waits: list[tuple[str, int, int, int]] = field(default_factory=list)
+    """(function, thread, start, end) of calls that return when the GPU has done its work; empty where single operators are
+    not wanted."""
     captured: list[CapturedCall] = field(default_factory=list)
     """Launches, and begins and ends of captures, in the order of the trace; empty where they were not wanted."""
     launches: int = 0

@@ -257,11 +257,11 @@ Owner = tuple[str, str, str]
 
 def assign_layers(events: Events, nesting: Nesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside these operations."""
-    nodes = _of_nodes(events, nesting)
+    nodes, callers = _of_nodes(events, nesting), _of_callers(events, nesting)
     around = {nesting.parents[index]: owner for index, owner in nodes.items()}
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
     wrapped = {index: owner for index, owner in around.items() if index >= 0 and _is_wrapper(events, index)}
-    owners = {**wrapped, **_of_wrappers(events, nesting), **nodes}
+    owners = {**callers, **wrapped, **_of_wrappers(events, nesting), **nodes}
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
     given: dict[int, Owner] = {}
@@ -298,6 +298,51 @@ def _of_nodes(events: Events, nesting: Nesting) -> dict[int, Owner]:
         if len(layers) == 1 and (layer := layers.pop()) is not None:
             found[index] = (layer, "backward", "operation")
     return found
+
+
+def _of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
+    """The engine's wrapper on a thread of its own -> the backward range that another thread has open all the while.
+
+    backward() holds its thread until the engine's threads are done (torch/csrc/autograd/engine.cpp, Engine::execute), so what
+    they run is of the range around the call. Only where one thread of the process is inside a layer's range meanwhile.
+    """
+    named: dict[int, list[tuple[int, int]]] = {}
+    for index, meaning in nesting.meanings.items():
+        if meaning.layer is not None and events.spans[index].end is not None:
+            named.setdefault(events.spans[index].thread, []).append((events.spans[index].start, index))
+    if not any(
+        (nesting.meanings[index].direction or "forward") != "forward" for mine in named.values() for _, index in mine
+    ):
+        return {}
+    for mine in named.values():
+        mine.sort()
+    found: dict[int, Owner] = {}
+    for index, span in enumerate(events.spans):
+        if span.end is None or nesting.contexts[index].layer is not None or not _is_wrapper(events, index):
+            continue
+        process = events.threads[span.thread][0]
+        around = [
+            nesting.contexts[place]
+            for thread, mine in named.items()
+            if thread != span.thread and events.threads[thread][0] == process
+            and (place := _open(events, nesting, mine, span)) is not None
+        ]  # fmt: skip
+        if len(around) == 1 and around[0].layer and (direction := around[0].direction or "forward") != "forward":
+            found[index] = (around[0].layer, direction, "operation")
+    return found
+
+
+def _open(events: Events, nesting: Nesting, ranges: Sequence[tuple[int, int]], span: Span) -> int | None:
+    """The innermost of one thread's ``ranges``, (start, position) in order, that is open from the start of ``span`` to its end."""
+    at = bisect_right(ranges, span.start, key=_start) - 1
+    place = ranges[at][1] if at >= 0 else -1
+    while place >= 0:
+        end = events.spans[place].end
+        own = nesting.meanings.get(place)
+        if own is not None and own.layer is not None and end is not None and end >= (span.end or span.start):
+            return place
+        place = nesting.parents[place]
+    return None
 
 
 def _is_wrapper(events: Events, index: int) -> bool:

@@ -13,6 +13,7 @@ outside of ranges and modules.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.kineto.agreement import doubts, launches_without_work
+from perfctl.parsers.kineto.agreement import arguments_missing, doubts, launches_without_work
 from perfctl.parsers.kineto.calls import api_calls, compiled_kernels, memory_curve, op_calls
 from perfctl.parsers.kineto.collect import Collector
 from perfctl.parsers.kineto.collectives import collectives
@@ -101,7 +102,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         form=f"Kineto trace, {' and '.join(sides) or 'no operations and no kernels'}{only}",
         tool_version=torch,
         devices=_devices(events, metadata, found_kernels),
-        environment={**_environment(metadata, torch), **operators.environment},
+        environment={**_environment(metadata, torch), **_groups(events, metadata), **operators.environment},
         kernels=found_kernels,
         copies=copies(events, nesting, launches),
         ranges=found_ranges,
@@ -114,6 +115,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         gaps=(
             *_gaps(events, found_kernels, by_operator=bool(operators.ops)),
             *launches_without_work(events),
+            *arguments_missing(events),
             *graphs.gaps,
             *([] if shaped.gap is None else [shaped.gap]),
             *unknown_parts,
@@ -236,6 +238,29 @@ def _environment(metadata: dict[str, Any], torch: str | None) -> dict[str, str]:
         if whole(metadata.get(key)) is not None:
             found[name] = str(metadata[key])
     return found
+
+
+def _groups(events: Events, metadata: dict[str, Any]) -> dict[str, str]:
+    """Ranks of the process groups that the trace has collectives of, those smaller than the job: {"process_groups": JSON}.
+
+    By the collectives' own arguments, else by distributedInfo.
+    """
+    distributed = metadata.get("distributedInfo")
+    configured = distributed.get("pg_config") if isinstance(distributed, dict) else None
+    stated = {
+        entry["pg_name"]: tuple(entry["ranks"]) for entry in (configured if isinstance(configured, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("pg_name"), str) and isinstance(entry.get("ranks"), list)
+        and all(type(rank) is int for rank in entry["ranks"])
+    }  # fmt: skip
+    _, world = _rank(metadata)
+    found: dict[str, tuple[int, ...]] = {}
+    for comm in events.comms.values():
+        if comm.group is None or comm.group in found:
+            continue
+        ranks = comm.ranks or stated.get(comm.group)
+        if ranks and len(ranks) == comm.size and (world is None or len(ranks) < world):
+            found[comm.group] = ranks
+    return {"process_groups": json.dumps(found)} if found else {}
 
 
 def _rank(metadata: dict[str, Any]) -> tuple[int | None, int | None]:

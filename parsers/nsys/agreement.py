@@ -19,6 +19,8 @@ _NAMELESS = re.compile(r"\(name -?\d+ is not in the report\)")
 _LAUNCH = re.compile(
     r"(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
 )
+_COPY = re.compile(r"(?:cuda|cu|hip)Memcpy(?!Batch)\w*\Z")
+"""Of calls that move memory; the others of their names move several pieces at once."""
 _MOST_NAMES = 500
 
 
@@ -54,11 +56,16 @@ def _times(database: Database, kernels: Launched) -> Iterator[str]:
         yield f"{check.backwards:,} kernels end before they begin"
 
 
-def launched_nothing(kernels: Launched, calls: Sequence[ApiCall], has_graphs: bool) -> Iterator[Gap]:
-    """A gap where calls launched kernels that the report does not have."""
+def launched_nothing(kernels: Launched, copies: int, calls: Sequence[ApiCall], has_graphs: bool) -> Iterator[Gap]:
+    """A gap where calls launched kernels or, though all kernels are there, started copies that the report does not have."""
     count = len(kernels.around.innermost) - kernels.unlaunched
     launches = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _LAUNCH.match(one.name))
     if count and launches > count and not has_graphs:
         which = f"{launches - count:,} of {launches:,} launch calls"
         reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
         yield Gap("kernel", "not_available", reason)
+        return
+    moved = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _COPY.match(one.name))
+    if launches == count and 0 < copies < moved and not has_graphs:
+        reason = f"{moved - copies:,} of {moved:,} calls that copy have no copy in the report"
+        yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")

@@ -210,7 +210,8 @@ def parse(path: Path) -> Report:
         kernels, copies = work.launched[KERNEL], {table: work.launched[table].around for table in (MEMCPY, MEMSET)}
         operators = _operators(ranges, kernels)
         api_calls = calls.api_calls(database, work.api, ranges)
-        lost = agreement.launched_nothing(kernels, api_calls, database.filled(GRAPH))
+        copied = len(copies[MEMCPY].innermost)
+        lost = agreement.launched_nothing(kernels, copied, api_calls, database.filled(GRAPH))
         doubts = agreement.doubts(database, kernels, api_calls)
         return Report(
             tool=TOOL,

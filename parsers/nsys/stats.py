@@ -115,6 +115,10 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         yield Gap("operation", "not_available", reason)
     if broken := found.trouble.rows + found.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
+    if found.trouble.closed and (unclosed := found.trouble.unclosed):
+        tables = f"{unclosed} of {unclosed + found.trouble.closed} tables end"
+        reason = f"{tables} without the blank line that nsys prints below each: rows may be missing there"
+        yield Gap("operation", "unreadable", reason)
     if found.trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 
@@ -279,6 +283,8 @@ def _survey(path: Path) -> Found:
             start, kept, shape = event, [], rows.Shape(event.columns, DecimalStyle.POINT)
             found.forms[event.form] = None
             found.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
+            if not all(column.label for column in event.columns):
+                found.contradictions.append(f"{event.report}: a column has no header")
             figures = figures_of(event.columns)
             if event.report in _TRACES:
                 found.traces.setdefault(event.report, 0)

@@ -20,6 +20,10 @@ from perfctl.parsers.text.lines import Lines, Log, open_text
 _RULER = re.compile(r" ?-{2,}(?: +-{2,})+")
 _BOX = re.compile(r"\+(?:-+\+){2,}")
 _NUMBER = re.compile(r"[+-]?[0-9][0-9.,\u00a0\u202f' ]*(?:[eE][+-]?[0-9]+)?%?")
+_FIGURES_IN_NAME = re.compile(
+    r"(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?: +\d(?:[\d,]*\d)?(?:\.\d+)?){3} |\d\.\d(?:,\d+(?:\.\d+)?){4},"
+)
+"""Figures of a row, with blanks or commas between; names of kernels and calls have none but for "<128, 64, 32>"."""
 _LONGEST_RULER = 20_000
 _LONGEST_NAME = 100_000
 _NAMES_WITH_NEWLINES = "nvtx"
@@ -50,19 +54,25 @@ class _Table(ABC):
         self.unended = 0
         """1 when the file ended at the last row without a line end."""
         self._columns, self._figures = 0, list[int]()
-        self._may_go_on = False
+        self._may_go_on = self._is_named_last = self._is_sum = False
         self._row: list[str] | None = None
         """The last row, which may continue in the next line."""
 
     def know(self, columns: list[Column], report: str) -> None:
         """Set the columns of the table; called once, before any row."""
         self._columns, self._figures = len(columns), figures_of(columns)
-        self._may_go_on = report.startswith(_NAMES_WITH_NEWLINES) and columns[-1].label in NAMES
+        self._is_named_last = columns[-1].label in NAMES
+        self._is_sum = (
+            self._is_named_last and not report.endswith("_trace") and not report.startswith(_NAMES_WITH_NEWLINES)
+        )
+        self._may_go_on = report.startswith(_NAMES_WITH_NEWLINES) and self._is_named_last
 
     def take(self, line: str) -> Iterator[list[str]]:
         """Read one line of the table; return the row before it."""
         cells = self._split_row(line)
-        if cells is not None:
+        if cells is not None and self._has_row(cells[-1]):
+            self.broken += 1
+        elif cells is not None:
             yield from self._flush()
             self._row = cells
             self.unended = int(not line.endswith("\n"))
@@ -79,6 +89,10 @@ class _Table(ABC):
         cells = line.split("," if line.count(",") >= len(self._figures) // 2 else None, self._columns)
         numbers = sum(_NUMBER.fullmatch(cell.strip()) is not None for cell in cells)
         return numbers >= max(3, len(self._figures) // 2)
+
+    def _has_row(self, name: str) -> bool:
+        """Do figures of a row of sums stand in a name, since the line end before them was lost? NVTX's names may hold them."""
+        return self._is_sum and _FIGURES_IN_NAME.search(name) is not None
 
     def end(self) -> Iterator[list[str]]:
         """End the table; return its last row unless that is cut off."""
@@ -134,7 +148,7 @@ class CsvTable(_Table):
     def know(self, columns: list[Column], report: str) -> None:
         """See the base class."""
         super().know(columns, report)
-        self._name_is_last = not any(column.label in NAMES for column in columns[:-1]) and columns[-1].label in NAMES
+        self._name_is_last = self._is_named_last and not any(column.label in NAMES for column in columns[:-1])
 
     def _split_row(self, line: str) -> list[str] | None:
         text = line.rstrip("\r\n")
@@ -354,6 +368,10 @@ class Trouble:
     """Rows that do not fit their table."""
     unended: int = 0
     """Tables at whose last row the file ends without a line end."""
+    closed: int = 0
+    """Tables with the blank line that nsys prints below each."""
+    unclosed: int = 0
+    """Tables without it, though another report follows."""
     announced: list[tuple[int, str]] = field(default_factory=list)
     """(line, report) wherever nsys names a report, whether a table follows or not."""
     steps: list[tuple[int, int]] = field(default_factory=list)
@@ -399,6 +417,8 @@ class _Scan:
                 if line.strip() and not control and not isinstance(self._start(line), Start):
                     yield from self._table.take(line)
                     continue
+                self._trouble.closed += not line.strip()
+                self._trouble.unclosed += control and not line.startswith(("Generating ", "SKIPPED: "))
                 yield from self._end_table()
             yield from self._outside(line)
         yield from self._end_table()

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import inf
+from sys import float_info
 from typing import Any
 
 from perfctl.parsers.rocm.records import exact, whole
@@ -14,8 +16,11 @@ from perfctl.parsers.text.doubts import contradictions, numbering
 from perfctl.records.report import Diagnostic
 
 _FILTERED = "left out by a filter of the profiler, or lost"
-_ALL, _LAST_DIGIT, _MOST_DECIMALS = 100.0, 0.6, 5
-"""Percentages add up to the first; by how much of their last printed digit, and of at most so many, each may be off."""
+_ALL, _LAST_DIGIT, _FLOATS = 100.0, 1.01, 1e-9
+"""Percentages add up to the first; by how much of its last printed digit each may be off, and by how much their sum, since
+they are worked out as floats, of which rocprof prints all digits."""
+_FLOAT_TIMES = 1e-12
+"""The same of times, as a share of them."""
 
 
 class Repeats:
@@ -81,19 +86,34 @@ def sums_disagree(name: str, calls: float | None, total: float | None, mean: flo
         yield f"{name[:80]}: it was called {calls:,.0f} times"
 
 
-def shares_disagree(shares: Sequence[float | None], totals: Sequence[float], decimals: int) -> Iterator[str]:
-    """The same of the percentages of a table, which add up to 100; each is printed with at most so many ``decimals``."""
-    known = [share for share in shares if share is not None]
-    if not known or len(known) < len(shares):
+def shares_disagree(shares: Sequence[str], totals: Sequence[float]) -> Iterator[str]:
+    """The same of the percentages of a table as printed, which add up to 100, and its times. Each percentage says of which
+    whole its row's time is a part, the more exactly the more digits it has."""
+    known = [float(number) for share in shares if (number := exact(share)) is not None]
+    if not any(totals) or any(share == "" or share.startswith("<") for share in shares):
         return
-    slack = _LAST_DIGIT * 10.0 ** -min(decimals, _MOST_DECIMALS)
-    if abs(sum(known) - _ALL) > slack * (1 + len(known)):
-        yield f"the percentages add up to {sum(known):.6g}: rows are missing or stand twice"
-    elif any(
-        abs(share * sum(totals) / _ALL - total) > max(slack, 1e-3) / _ALL * sum(totals)
-        for share, total in zip(known, totals, strict=True)
-    ):
+    if len(known) < len(shares):
+        some = next(share for share in shares if exact(share) is None)
+        yield f"{len(shares) - len(known)} of {len(shares)} percentages are no numbers, as '{some[:40]}'"
+        return
+    off = [_last_digit(share) for share in shares]
+    if min(known) < 0 or abs(sum(known) - _ALL) > sum(off) + _FLOATS:
+        yield f"the percentages add up to {sum(known):.17g}: rows are missing or stand twice"
+        return
+    wholes = list(zip(known, totals, off, strict=True))
+    least = max(_ALL * total / (share + half) for share, total, half in wholes if share + half)
+    most = min((_ALL * total / (share - half) for share, total, half in wholes if share > half), default=inf)
+    slack = _FLOAT_TIMES * sum(totals) + 1
+    if not least - slack <= sum(totals) <= most + slack:
         yield "percentages are not those of the times"
+
+
+def _last_digit(printed: str) -> float:
+    """By how much a printed number may be off: "1.25e-07" by 1e-9, and as much as floats are."""
+    digits, _, power = printed.lower().partition("e")
+    value = abs(float(printed))
+    at = min(int(power or 0), 0 if value < 1 else 2) - len(digits.partition(".")[2])
+    return _LAST_DIGIT * 10.0**at + 4 * float_info.epsilon * value
 
 
 def of_sums(
@@ -101,18 +121,16 @@ def of_sums(
 ) -> tuple[Diagnostic, ...]:
     """One warning about a table of sums, given the names of its columns; rows that stand twice included."""
     found = list[str]()
-    shares, totals = list[float | None](), list[float]()
+    totals = list[float]()
     seen: Tally[tuple[str, ...]] = Tally(tuple(row.row) for row in rows)
     found += [f"{cells[0][:80]}: the row stands {times} times" for cells, times in seen.items() if times > 1]
     for row in rows:
-        count, whole_time, average, least, largest, part = (
-            _number(row, column) for column in (calls, total, mean, low, high, share)
+        count, whole_time, average, least, largest = (
+            _number(row, column) for column in (calls, total, mean, low, high)
         )
         found += sums_disagree(row.text(name), count, whole_time, average, least, largest)
-        shares.append(part)
         totals.append(whole_time or 0.0)
-    decimals = max((len(row.text(share).partition(".")[2]) for row in rows), default=0)
-    return contradictions([*found, *shares_disagree(shares, totals, decimals)])
+    return contradictions([*found, *shares_disagree([row.text(share) for row in rows], totals)])
 
 
 def _number(row: Cells, column: str) -> float | None:

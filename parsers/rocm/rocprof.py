@@ -49,6 +49,10 @@ _GRID = re.compile(r"numBlocks" + _THREE.format())
 _BLOCK = re.compile(r"dimBlocks" + _THREE.format())
 _SHARED = re.compile(r"sharedMemBytes\((\d+)\)")
 _BYTES = re.compile(r"sizeBytes\((\d+)\)")
+_COPY_CALL = re.compile(r"hipMemcpy\w*\Z")
+_MOVED = re.compile(r"sizeBytes\((\d{7,18})\) kind\([12]\)")
+"""Arguments of a call that moves a megabyte or more between host and GPU; the CPU may move less by itself."""
+_LAUNCH_CALL = re.compile(r"hip(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel\Z")
 _NOT_KERNELS = re.compile(r"<?(barrier|marker)[\w ]*>?\Z", re.IGNORECASE)
 _GPU = re.compile(r"GPU(\d+)\Z")
 
@@ -148,6 +152,8 @@ class _Found:
         self.calls = Calls()
         self.arguments: dict[int, str] = {}
         """Number of an API call -> its arguments."""
+        self._works: dict[str, set[int]] = {"kernel": set(), "copy": set()}
+        """Numbers of the calls that start one."""
         self.work: list[tuple[int, int | float | None, str, int | None, int | None, int | None, bool]] = []
         """(start, duration, name, device, stream, number of its call, whether it is a copy)"""
         self.unread = 0
@@ -161,6 +167,10 @@ class _Found:
         self.calls.add("hip_api" if not name.startswith("hsa_") else "hsa_api", name, round(duration))
         if (key := whole(number)) is not None and isinstance(arguments, str):
             self.arguments[key] = arguments
+            if _LAUNCH_CALL.match(name):
+                self._works["kernel"].add(key)
+            elif _COPY_CALL.match(name) and _MOVED.search(arguments):
+                self._works["copy"].add(key)
 
     def operation(self, row: Mapping[str, Any], number: object, copy: bool) -> None:
         """A kernel or copy from BeginNs, EndNs, Name, dev-id, queue-id and stream-id."""
@@ -191,6 +201,10 @@ class _Found:
         if lost := sum(number not in self.arguments for number in numbers):
             reason = f"{lost} of {len(self.work)} kernels and copies name a HIP call that is not in the file"
             gaps.append(Gap("rocprof row", "unreadable", f"{reason}, which would tell their sizes"))
+        for what, calls in self._works.items():
+            if numbers and (without := calls.difference(numbers)):
+                reason = f"{len(without)} of {len(calls)} calls that start a {what} have none in the file"
+                gaps.append(Gap(what, "not_available", f"{reason}: it ended after the profiler did, or was lost"))
         if self.unread:
             gaps.append(Gap("rocprof row", "unreadable", f"{self.unread} rows have no name or no times"))
         if self.others:

@@ -32,6 +32,17 @@ def parse(text: str, name: str) -> tuple[Instruction, ...]:
     )  # fmt: skip
 
 
+def sections(text: str) -> dict[str, str]:
+    """Name of a kernel -> the part of a whole file's text that :func:`parse` needs for it."""
+    found: dict[str, list[str]] = {}
+    inside: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(".text."):
+            inside = found.setdefault(line.rstrip().removesuffix(":").removeprefix(".text."), [])
+        inside.append(line)
+    return {name: "\n".join(lines) for name, lines in found.items()}
+
+
 _Row = tuple[int, str, str, str, list[str], str]
 
 

@@ -210,8 +210,15 @@ class Thread(NamedTuple):
     name: str
 
 
+WAITS = (
+    "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize", "hipStreamSynchronize",
+    "hipEventSynchronize", "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize",
+)  # fmt: skip
+"""Calls of runtime and driver that return when the GPU has done its work: operators without shapes in ``Report.op_calls``."""
+
+
 class OpCall(NamedTuple):
-    """One framework operator that ran once. There may be millions of them."""
+    """One framework operator that ran once, or one of WAITS. There may be millions of them."""
 
     name: str
     start_ns: int | None

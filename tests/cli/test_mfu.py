@@ -66,3 +66,11 @@ def test_what_makes_no_sense_is_one_line(perfctl: Callable[..., Said], words: li
     found = perfctl("mfu", *words)
     assert (found.code, found.out) == (2, "")
     assert said in found.err and found.err.count("\n") == 1
+
+
+def test_a_reported_share_is_told_from_percent(perfctl: Callable[..., Said]) -> None:
+    assert (
+        "nothing known gives it. It is in percent: write 46.2 for a share of 0.462. Nearest"
+        in perfctl(*PALM, "--reported", "0.462").out
+    )
+    assert "in percent: write" not in perfctl(*PALM, "--reported", "12.34").out

@@ -42,7 +42,7 @@ ON_PAPER = {
 OF_SWEEPS = {"sweep", "sweep-commands"}
 OUTPUTS = {
     **{name: {name} for name in ("runs", "ledger", "compare", "query", "doctor", "prices", "report", "trace", "calculator", "scrub",
-                                 "ingest", "mfu", "speedup")},
+                                 "ingest", "mfu", "speedup", "gate")},
     **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS), "ncu": {*OF_SWEEPS, "ncu-cost"},
     "infer": {"infer", "infer-commands"}, "show": {"show", "show-source"}, "plot": {"plot", "plot-list"},
     "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},

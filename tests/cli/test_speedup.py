@@ -34,7 +34,9 @@ def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkey
         assert (run["status"], run["precision"], run["batch_size"]) == ("ok", precision, 8)
         assert len(run["epochs"]) == 2
         assert run["total_ns"] == sum(epoch["ns"] for epoch in run["epochs"])
-    assert Path("charts/s1-speedup.pdf").read_bytes().startswith(b"%PDF")
+    drawn = [*Path("charts").glob("s1-*.pdf")]  # not of a speed-up whose interval is too wide to be shown
+    assert drawn
+    assert all(chart.read_bytes().startswith(b"%PDF") for chart in drawn)
     page = Path("lstm_speedup.html").read_text()
     for words in ("Speed-up by layer", "95 % interval", "Accuracy by training time", "Kinds of work", "Peak memory"):
         assert words in page, words

@@ -175,7 +175,8 @@ def _layers(study: StudyView) -> Iterator[Fact]:
     labels = [column.label for column in view.columns]
     for group in view.groups:
         for line in group.lines:
-            batch, share = line.cells[labels.index("batch")].text, line.cells[labels.index("share")].value
+            batch = line.cells[labels.index("batch")].text if "batch" in labels else ""
+            share = line.cells[labels.index("share")].value
             sums[group.layer, batch] = sums.get((group.layer, batch), 0.0) + float(share or 0)
     yield from (Fact("%", share * 100) for share in sums.values())
 

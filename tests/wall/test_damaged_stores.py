@@ -33,11 +33,83 @@ def test_every_reading_command_names_the_run_or_copes(perfctl: Callable[..., Any
     for words in COMMANDS:
         said = perfctl(*words, "--store", "s.db")
         assert "Traceback" not in said.err, words
-        if "did not expect" in said.err:
+        assert "did not expect" not in said.err, (words, said.err)
+        if "Ingest its report again" in said.err or "ingest its report again" in said.err:
             assert "run 1" in said.err, (words, said.err)
             assert said.code == 4 or words[0] == "compare", (words, said.err)
         else:
             assert said.code in (0, 1), (words, said.err)
+
+
+@pytest.mark.parametrize(
+    "damage, said_of_it",
+    [
+        (
+            "UPDATE layer_call SET parameters = 'p', output_elements = 'o', flops = 'x' WHERE run_id = 1",
+            "layer_call.flops is 'x'",
+        ),
+        ("UPDATE operation SET cpu_ns = 'long', calls = -9e999 WHERE run_id = 1", "operation.cpu_ns is 'long'"),
+        ("UPDATE memory SET bytes = 'x' WHERE run_id = 1", "memory.bytes is 'x'"),
+        ("UPDATE op_shape SET record = '[1, {' WHERE run_id = 1", "op_shape.record at position"),
+        ("UPDATE run SET command = '{' WHERE id = 1", "run.command is not a list in JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_run_is_named_by_its_column(
+    perfctl: Callable[..., Any], replayed: Path, damage: str, said_of_it: str
+) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute(damage)
+        store.commit()
+    said = perfctl("show", "1", "--store", "s.db")
+    assert said.code == 4
+    assert said_of_it in said.err and "did not expect" not in said.err
+    assert "ngest its report again into a new store" in said.err
+    assert perfctl("show", "2", "--store", "s.db").code == 0
+
+
+def test_a_run_whose_sweep_is_gone_is_still_listed_and_shown(perfctl: Callable[..., Any], replayed: Path) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute("PRAGMA foreign_keys = OFF")
+        store.execute("DELETE FROM sweep")
+        store.commit()
+    assert len(perfctl("runs", "--json", "--store", "s.db").json) == 2
+    assert perfctl("show", "1", "--store", "s.db").code == 0
+
+
+def test_a_damaged_page_costs_its_run_and_says_so(perfctl: Callable[..., Any], replayed: Path) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        (root,) = store.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation'").fetchone()
+        (size,) = store.execute("PRAGMA page_size").fetchone()
+    with Path("s.db").open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
+    said = perfctl("show", "1", "--store", "s.db")
+    assert said.code == 4
+    assert "run 1: its rows cannot be read, the store is damaged" in said.err and "did not expect" not in said.err
+
+
+def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(perfctl: Callable[..., Any], replayed: Path) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute("UPDATE gap SET reason = ? WHERE run_id = 1", ("x" * 6_000_000,))
+        (gaps,) = store.execute("SELECT count(*) FROM gap WHERE run_id = 1").fetchone()
+        store.commit()
+    assert gaps > 0
+    said = perfctl("show", "1", "--store", "s.db")
+    assert said.code == 0 and len(said.out) < 200_000 * gaps
+    assert "x" * 70_000 not in said.out
+
+
+@pytest.mark.parametrize("study", ["flops", "inference", "cost", "speedup"])
+def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(perfctl: Callable[..., Any], study: str) -> None:
+    Path("perfctl.db").write_bytes(b"SQLite format 3\0" + bytes(3000))
+    said = perfctl("study", study, "--from", "perfctl.db", "--out", "made")
+    assert said.code in (1, 4), said.err
+    assert "perfctl.db" in said.err and "there is no store here yet" not in said.err
+    assert not Path("made").exists()
 
 
 def test_ledger_and_plot_still_show_the_other_run(perfctl: Callable[..., Any], replayed: Path) -> None:

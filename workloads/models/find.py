@@ -217,7 +217,7 @@ def torchvision_size(name: str) -> tuple[int, ...] | None:
 def _factory(place: str, name: str) -> Callable[[], Any]:
     import torch
 
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    module = load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     factory = getattr(module, name, None)
     if factory is None:
         there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")][:8]
@@ -237,7 +237,8 @@ def _load_module(place: str) -> ModuleType:
         raise ModelError(text, "Check the name and the environment", True) from error
 
 
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """Run a Python file as a module; its own folder comes first where it imports. Raises ModelError."""
     if not path.is_file():
         raise ModelError(f"file {path} does not exist", "Check the path")
     spec = importlib.util.spec_from_file_location(f"perfctl_model_{path.stem}", path)

@@ -70,14 +70,14 @@ class Analysed:
 def analysed(file: Path, request: Request) -> Analysed:
     """The kernel that was asked for: from the cache, or read now."""
     licences.check(file, licences.is_closed(licences.names_of(file)), request.closed_libraries)
-    folder = None if os.environ.get(entries.OFF) or not _may_be_code(file) else _folder()
+    folder = None if os.environ.get(entries.OFF) or not _may_be_code(file) else cache_folder()
     key = ""
     if folder is not None:
         key = entries.digest(
-            _content(file, folder),
+            content_of(file, folder),
             file.name,
             codec.encode(request, Request),
-            _own_code(),
+            own_code(),
             os.environ.get("PATH"),
             sys.prefix,
         )
@@ -109,13 +109,13 @@ def _may_be_code(file: Path) -> bool:
         return False
 
 
-def _folder() -> Path | None:
+def cache_folder() -> Path | None:
     with suppress(OSError, RuntimeError):  # no home folder
         return user_folder("XDG_CACHE_HOME", "~/.cache") / "counts"
     return None
 
 
-def _content(file: Path, folder: Path) -> str:
+def content_of(file: Path, folder: Path) -> str:
     """SHA-256 of a file; of a folder of Triton's cache, of its files' names, sizes and times."""
     if file.is_dir():
         listed = sorted((str(one), *_facts(one)) for one in file.rglob("*.cubin"))
@@ -139,7 +139,7 @@ def _facts(file: Path) -> tuple[int, int, int]:
 
 
 @cache
-def _own_code() -> str:
+def own_code() -> str:
     """The sizes and times of the code that counts: in a checkout it changes without perfctl's version."""
     from perfctl.orchestrator.analyse.derived.code import records
     from perfctl.parsers import sass
@@ -167,7 +167,7 @@ def _listed(code: Code, folder: Path | None) -> tuple[Listed, ...]:
     """The kernels of a program or library are kept, too: to find one, all of its code is unpacked."""
     if folder is None or code.kind != "host" or code.path.stat().st_size < _SMALL:
         return code.listed()
-    key = entries.digest("kernels of", _content(code.path, folder), code.arch, _own_code())
+    key = entries.digest("kernels of", content_of(code.path, folder), code.arch, own_code())
     known: tuple[Listed, ...] | None = entries.read(folder, key, tuple[Listed, ...])
     if known is None:
         known = code.listed()

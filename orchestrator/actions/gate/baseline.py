@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.analyse.gate.records import KINDS, TIME, Measured, Place, Value
+from perfctl.orchestrator.analyse.gate.records import KINDS, SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 FILE = Path("perfctl-gate.json")
@@ -74,35 +74,64 @@ def read(path: Path) -> Baseline:
             "Use the perfctl that wrote it, or make it anew with `update`",
         )
     try:
-        return Baseline(tuple(map(_entry, found["entries"])), _tolerances(found.get("tolerances", {})))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise PerfctlError(f"{path} is damaged: {type(error).__name__}: {error}", _REMEDY) from error
+        entries = tuple(map(_entry, found["entries"]))
+        if not entries or len({entry.name for entry in entries}) < len(entries):
+            raise ValueError("two entries have one name" if entries else "it has no entries")
+        return Baseline(entries, _tolerances(found.get("tolerances", {})))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError) as error:
+        raise PerfctlError(f"{path} is damaged: {type(error).__name__}: {error!s:.200}", _REMEDY) from error
 
 
 def _entry(given: Mapping[str, Any]) -> Entry:
     places: dict[Place, dict[str, Value]] = {}
     for line in given["places"]:
-        place = Place(**{name: line[name] for name in _FIELDS if name in line})
+        place = _where(line)
         if place in places:
             raise ValueError(f"{place.name} is there twice")
         places[place] = {name: _value(name, value) for name, value in line.items() if name not in _FIELDS}
-    environment = {str(study): dict(facts) for study, facts in given.get("environment", {}).items()}
-    return Entry(str(given["name"]), dict(given["subject"]), Measured(places, {}, environment))
+    environment = {
+        str(study): {str(fact): str(said) for fact, said in facts.items()}
+        for study, facts in given.get("environment", {}).items()
+    }
+    if not places:
+        raise ValueError("an entry holds nothing")
+    return Entry(str(given["name"]), _subject(given["subject"]), Measured(places, {}, environment))
+
+
+def _where(line: Mapping[str, Any]) -> Place:
+    found = {name: line[name] for name in _FIELDS if name in line}
+    batch = found.pop("batch", None)
+    if not all(isinstance(one, str) for one in found.values()) or type(batch) not in (int, type(None)):
+        raise ValueError(f"{line!r:.80} is not a place")
+    return Place(batch=batch, **found)
+
+
+def _subject(given: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, dict) or not all(
+        isinstance(given.get(kind, ""), str) for kind in ("model", "runs", "code")
+    ):
+        raise ValueError("an entry does not say what to measure")
+    batches = given.get("batches", [1])
+    if not isinstance(batches, list) or not batches or not all(type(one) is int and one > 0 for one in batches):
+        raise ValueError(f"{batches!r:.80} are not batch sizes")
+    return dict(given)
 
 
 def _value(quantity: str, value: Any) -> Value:
     if quantity == TIME:
         times = tuple(float(one) for one in value)
-        if not all(math.isfinite(one) and one >= 0 for one in times):
-            raise ValueError("a time is not a number of nanoseconds")
+        if not times or not all(math.isfinite(one) and one >= 0 for one in times):
+            raise ValueError("a time is not some numbers of nanoseconds")
         return times
     if isinstance(value, dict):
         return {str(name): _number(one) for name, one in value.items()}
+    if quantity in KINDS and isinstance(value, str) != (quantity in (SETUP, "algorithm")):
+        raise ValueError(f"{quantity} is {value!r:.80}")
     return value if isinstance(value, str) else _number(value)
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**1000:
         raise ValueError(f"{value!r} is not a figure")
     return value
 

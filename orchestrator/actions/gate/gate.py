@@ -22,17 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a gate holds: one of a model, recorded runs, and machine code."""
+    """What a gate holds: one of a model, recorded runs, machine code, and a Triton kernel."""
 
     name: str
     given: Mapping[str, Any]
     """As the baseline keeps it."""
 
 
-def model(request: Request, batches: Sequence[int], name: str | None = None) -> Subject:
-    """A model at some batch sizes: FLOPs, bytes, operations and memory by formula and trace."""
+def model(request: Request, batches: Sequence[int], name: str | None = None, *, compiled: bool = False) -> Subject:
+    """A model at some batch sizes: FLOPs, bytes, operations and memory by formula and trace.
+
+    compiled: also under torch.compile: its graph breaks, and the kernels of Inductor's CPU backend.
+    """
     plain = {key: value for key, value in asdict(request).items() if value not in (None, (), "")}
-    return Subject(name or request.model, {"model": plain.pop("model"), "batches": list(batches), **plain})
+    given = {"model": plain.pop("model"), "batches": list(batches), **plain} | ({"compile": True} if compiled else {})
+    return Subject(name or request.model, given)
 
 
 def runs(side: Path | str, name: str | None = None) -> Subject:
@@ -43,6 +47,26 @@ def runs(side: Path | str, name: str | None = None) -> Subject:
 def code(path: Path | str, arch: str | None = None, name: str | None = None) -> Subject:
     """Machine code: a .cubin, a program or library, PTX, or a folder of Triton's cache."""
     return Subject(name or Path(path).name, {"code": str(path)} | ({"arch": arch} if arch else {}))
+
+
+def triton(
+    kernel: str, targets: Sequence[str], signature: str, constants: Mapping[str, str] | None = None, *,
+    warps: int | None = None, stages: int | None = None, name: str | None = None,
+) -> Subject:  # fmt: skip
+    """A Triton kernel, "file.py:kernel", compiled for GPUs that need not be there.
+
+    targets: "sm_90". signature: "x=*fp32,n=i32:16". constants: constexpr argument -> value as Python writes it. warps, stages:
+    ``num_warps`` and ``num_stages`` of Triton, None for its own. Raises UsageError for what cannot be a kernel.
+    """
+    from perfctl.orchestrator.actions.gate.compiled import kernel_asked
+
+    given = {
+        "triton": kernel, "targets": list(targets), "signature": signature, "constants": dict(constants or {}),
+        "warps": warps, "stages": stages,
+    }  # fmt: skip
+    given = {key: value for key, value in given.items() if value not in (None, {}, "")}
+    kernel_asked(given, Path())
+    return Subject(name or kernel.rpartition(":")[2], given)
 
 
 def gate(
@@ -81,7 +105,12 @@ def update(
 
     Arguments as in :func:`gate`; tolerances are kept in the file. Raises what :func:`gate` raises, and PerfctlError where a
     subject cannot be measured: the file is then left as it was.
+
+    Times of an entry whose other quantities are as they were join the sessions that the baseline has, so that it learns how much
+    a time varies; otherwise they begin anew.
     """
+    from perfctl.orchestrator.analyse.gate.judge import with_sessions
+
     path = Path(baseline)
     try:
         held = read(path)
@@ -96,6 +125,9 @@ def update(
         measured = measure(subject.given, path.parent, messages, memory_limit)
         if not measured.places:
             raise PerfctlError(f"{subject.name}: nothing is known of it that a gate could hold", _why(measured))
+        older = next((entry.measured for entry in held.entries if entry.name == subject.name), None)
+        if older is not None:
+            measured = with_sessions(older, measured, held.tolerances)
         held = held.with_entry(Entry(subject.name, subject.given, measured))
     write_text(path, text_of(held))
     return held
@@ -108,10 +140,11 @@ def _why(measured: Measured) -> str | None:
 def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Its path as the baseline, in ``folder``, can keep it."""
     kept = dict(given)
-    for kind in ("runs", "code"):
-        if kind in kept and Path(kept[kind]).exists():
-            path, home = Path(kept[kind]).resolve(), folder.resolve()
-            kept[kind] = str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
+    for kind in ("runs", "code", "triton"):
+        place, colon, rest = str(kept.get(kind, "")).rpartition(":") if kind == "triton" else (kept.get(kind), "", "")
+        if place and Path(place).exists():
+            path, home = Path(place).resolve(), folder.resolve()
+            kept[kind] = f"{path.relative_to(home) if path.is_relative_to(home) else path}{colon}{rest}"
     return kept
 
 
@@ -141,16 +174,18 @@ def measure(
 
 def _of_model(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
     from perfctl.orchestrator.actions.estimate import Request, estimate_model
+    from perfctl.orchestrator.actions.gate.compiled import compiled_step
     from perfctl.orchestrator.analyse.gate.measure import of_model
 
     facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
-    batches = facts.pop("batches", (1,))
+    batches, compiled = facts.pop("batches", (1,)), facts.pop("compile", False)
     try:
         request = Request(**facts)
     except TypeError as error:
         raise PerfctlError(f"the baseline asks for a model in a way that is not known: {error}") from error
     found = estimate_model(request, batches)
-    measured = of_model(found.batches)
+    steps = {batch: compiled_step(found.request, batch) for batch in batches} if compiled else {}
+    measured = of_model(found.batches, steps)
     return replace(measured, problems=found.problems)
 
 
@@ -159,7 +194,7 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
     from perfctl.orchestrator.actions.tables import DEFAULT
     from perfctl.orchestrator.actions.wall import memory
     from perfctl.orchestrator.actions.wall.runs import analysed
-    from perfctl.orchestrator.analyse.gate.measure import of_runs
+    from perfctl.orchestrator.analyse.gate.recorded import of_runs
 
     named = str(given["runs"])
     path = folder / named
@@ -168,12 +203,21 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
 
 
 def _of_code(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
-    from perfctl.orchestrator.actions.count.count import kernels
+    from perfctl.orchestrator.actions.count.static import static
     from perfctl.orchestrator.analyse.gate.measure import of_code
 
-    return of_code(kernels(folder / str(given["code"]), arch=given.get("arch"), messages=messages))
+    return of_code(static(folder / str(given["code"]), arch=given.get("arch"), messages=messages))
+
+
+def _of_triton(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
+    from perfctl.orchestrator.actions.gate.compiled import kernel_asked, triton_kernels
+    from perfctl.orchestrator.analyse.gate.measure import of_code
+
+    asked = kernel_asked(given, folder)
+    found = triton_kernels(asked)
+    return replace(of_code(found.kernels), environment={asked.kernel: found.versions})
 
 
 _HOW: Mapping[str, Callable[[Mapping[str, Any], Path, Messages, str | int | None], Measured]] = {
-    "model": _of_model, "runs": _of_runs, "code": _of_code,
+    "model": _of_model, "runs": _of_runs, "code": _of_code, "triton": _of_triton,
 }  # fmt: skip

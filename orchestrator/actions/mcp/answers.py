@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.actions.mcp.text import for_agents
 from perfctl.orchestrator.actions.messages import Messages
 from perfctl.orchestrator.errors import StoreError, UsageError
 from perfctl.orchestrator.store import database, query, read
@@ -45,17 +47,39 @@ def list_runs(store: Path, messages: Messages, *, limit: int, offset: int, workl
         found = [row for row in reversed(read.run_rows(connection)) if workload in (None, row["workload"])]
         chosen = found[offset : offset + limit]
         reasons = {row["id"]: dict(_reasons(connection, row["id"])) for row in chosen}
-    rows = [{name: row[name] for name in _RUN} for row in chosen]
+        times = {row["id"]: _times_of(connection, row["id"]) for row in chosen}
+    rows = [{name: row[name] for name in _RUN} | times[row["id"]] for row in chosen]
     for row in rows:
         said = reasons[row["id"]]
         row["why_null"] = {name: _why(name, said) for name, value in row.items() if value is None}
+        if "clock" in row["why_null"] and row["step_median_ns"] is not None:
+            row["why_null"]["clock"] = "the report's own: its steps are ranges on the host"
     return {
-        "rows": rows, "rows_total": len(found), "order": "newest run first", "units": _units("run") | _COUNTED,
+        "rows": rows, "rows_total": len(found), "order": "newest run first",
+        "units": _units("run") | _COUNTED | dict.fromkeys(_TIMES, "ns"),
+        "how": "duration_ns is of the whole capture. step_median_ns is of the measured steps, by the clock in 'clock'. kernel_time_ns "
+               "is the sum over all kernels, those outside of the steps too; under ncu, clocks are locked and caches cold.",
         "sources": [{"table": "run", "counted_from": sorted(_TABLE_OF.values())}],
     }  # fmt: skip
 
 
 _COUNTED = dict.fromkeys(_TABLE_OF, "rows")
+
+
+_TIMES = {"step_median_ns": "no steps were timed", "kernel_time_ns": "kernels without times, or none"}
+
+
+def _times_of(connection: sqlite3.Connection, run: int) -> dict[str, float | None]:
+    """Median of the measured steps and sum of the kernels' durations, in ns; None where one is not known."""
+    steps = connection.execute("SELECT duration_ns FROM step WHERE run_id = ? AND phase = 'step'", (run,))
+    taken = [ns for (ns,) in steps if ns is not None]
+    sums = (
+        "SELECT CASE WHEN count(duration_ns) = count(*) THEN sum(duration_ns) END FROM kernel_launch WHERE run_id = ?"
+    )
+    return {
+        "step_median_ns": median(taken) if taken else None,
+        "kernel_time_ns": connection.execute(sums, (run,)).fetchone()[0],
+    }
 
 
 def _reasons(connection: sqlite3.Connection, run: int) -> Iterator[tuple[str, str]]:
@@ -66,8 +90,10 @@ def _reasons(connection: sqlite3.Connection, run: int) -> Iterator[tuple[str, st
 def _why(column: str, reasons: Mapping[str, str]) -> str:
     """Why a column of a run is NULL: as its gap says, else as the schema does."""
     table = _TABLE_OF.get(column, column)
-    if said := reasons.get(table):
+    if said := reasons.get(table) or (reasons.get("kernel.duration_ns") if column == "kernel_time_ns" else None):
         return said
+    if column in _TIMES:
+        return _TIMES[column]
     meant = next((one.null for one, _ in query.columns_of("run") if one.name == column), None)
     return meant or "not known"
 
@@ -152,12 +178,19 @@ def findings(store: Path, messages: Messages, *, limit: int, offset: int, run: i
     from perfctl.orchestrator.analyse.analysis import analyse_all
     from perfctl.orchestrator.analyse.ledger.studies import heading, studies
     from perfctl.orchestrator.report import findings as views
+    from perfctl.orchestrator.report.studies.ranks import rank_findings, talks
     from perfctl.parsers import no_collection
 
     with no_collection():
         runs = newest_runs(store) if run is None else [_analysed(store, run)[0]]
         found = analysed(runs, lambda some: [(one, views.findings(one)) for one in analyse_all(studies(some))])
+        of_jobs = [(talk, rank_findings(talk)) for talk in talks(runs)]
     rows: list[dict[str, Any]] = [
+        {"study": f"job of {len(talk.job.ranks)} ranks", "runs": [use.run.id for use in talk.job.ranks], "text": said.text,
+         "is_warning": said.warning, "proved_in": said.evidence}
+        for talk, sentences in of_jobs for said in sentences
+    ]  # fmt: skip
+    rows += [
         {"study": heading(one.study), "runs": [run.id for run in one.study.runs], "text": said.text,
          "is_warning": said.warning, "proved_in": said.evidence}
         for one, sentences in found for said in sentences
@@ -228,7 +261,9 @@ def _table(table: Table) -> tuple[list[dict[str, Any]], dict[str, str]]:
     return rows, units | ({"share": "0..1"} if any(column.label == "share" for column in table.columns) else {})
 
 
-def kernel(store: Path, messages: Messages, *, run: int, launch: int, limit: int, offset: int) -> Answer:
+def kernel(
+    store: Path, messages: Messages, *, run: int, launch: int, limit: int, offset: int, counter: str | None = None
+) -> Answer:
     """One launch: its facts, its counters, and what rules derive where no counter measured."""
     with database.reading(store) as connection:
         found = _rows(connection, "kernel", "run_id = ? AND launch = ?", (run, launch))
@@ -245,12 +280,14 @@ def kernel(store: Path, messages: Messages, *, run: int, launch: int, limit: int
         for name, value in facts.items()
         if value is None
     }
+    counters = [row for row in counters if counter is None or counter.lower() in str(row["name"]).lower()]
+    which = "" if counter is None else f" with {counter!r} in their names"
     for row in counters:
         if row["value"] is None and row["text"] is None:
             row["why_null"] = reasons.get(f"counter:{row['name']}", "printed as n/a, or as text")
     return {
         "kernel": facts | {"why_null": why}, "rows": counters[offset : offset + limit], "rows_total": len(counters),
-        "rows_are": "counters of the launch: counted, each in the unit beside it", "derived": derived,
+        "rows_are": f"counters of the launch{which}: counted, each in the unit beside it", "derived": derived,
         "units": _units("kernel") | {"derived": "instructions; tensor FLOP in FLOP", "value": "in the row's unit"},
         "sources": [
             {"run": run, **{name: source[name] for name in ("profiler", "profiler_version", "artifact", "origin", "status")},
@@ -278,6 +315,8 @@ def compare(
 
     found = compared(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
     whole = as_json(found)
+    for said in ("findings", "warnings"):
+        whole[said] = [for_agents(text) for text in whole[said]]
     rows = [
         {"pair": pair["heading"], "batch": pair["batch_b"], **row}
         for pair in whole.pop("pairs")
@@ -356,7 +395,7 @@ def _analysed(store: Path, run: int) -> tuple[Run, Analysis]:
 
     with database.reading(store) as connection:
         found = wall.only_run(connection, run)
-    return found, wall.shown(run, lambda: analyse(studies([found])[0]))
+    return found, wall.shown(found, lambda: analyse(studies([found])[0]))
 
 
 def _source(run: Run) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _server(worker: Worker) -> Server[Any]:
     )
     offered = [
         types.Tool(
-            name=tool.name, description=f"{tool.description} {tools.NOTE}", input_schema=tool.schema,
+            name=tool.name, description=tool.description, input_schema=tool.schema,
             output_schema=tools.ANSWER, annotations=hints,
         )
         for tool in tools.TOOLS

@@ -42,3 +42,19 @@ def _seen(letter: str) -> str:
     if unicodedata.category(letter) not in _UNSEEN and code not in _SELECTORS:
         return letter
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_FOR_AGENTS = (
+    ("docs/schema.md says more", "tool tables says more"), ("docs/schema.md names", "Tool tables names"),
+    ("'perfctl ledger' without options shows all", "Tool ledger without layer and batch shows all"),
+    ("See which there are with 'perfctl runs'", "list_runs names those there are"),
+    ("--force judges all the same", "force=true judges all the same"),
+    ("sqlite-utils or sqlite3 can change the store", "nothing changes the store from here"),
+)  # fmt: skip
+
+
+def for_agents(text: str) -> str:
+    """A message for the command line, in the words of the tools: an agent has no shell."""
+    for said, better in _FOR_AGENTS:
+        text = text.replace(said, better)
+    return text

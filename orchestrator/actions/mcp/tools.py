@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.mcp import answers
-from perfctl.orchestrator.actions.mcp.text import neutral, neutral_text
+from perfctl.orchestrator.actions.mcp.text import for_agents, neutral, neutral_text
 from perfctl.orchestrator.actions.schemas import name_of
 from perfctl.orchestrator.errors import Lost, PerfctlError, StoreNote, UsageError, sentence
 from perfctl.records.errors import ReportError
@@ -57,7 +57,7 @@ class Tool:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments."""
         return {
-            "type": "object", "properties": self.takes, "required": list(self.needed), "additionalProperties": False
+            "type": "object", "additionalProperties": False, "properties": self.takes, "required": list(self.needed)
         }  # fmt: skip
 
 
@@ -65,7 +65,8 @@ _RUN = _number("Number of the run, from list_runs.")
 TOOLS = (
     Tool(
         "list_runs",
-        "Runs in the store, newest first: profiler, workload, batch size, device, status, how many kernels and counters.",
+        "Runs in the store, newest first: profiler, workload, batch size, device, status, median step and sum of kernel times (ns), "
+        "how many kernels and counters. Which run is slowest: compare step_median_ns of runs of one workload and batch size.",
         {**_PAGE, "workload": {**_NAME, "description": "Only runs of this workload."}},
         answers.list_runs,
     ),
@@ -78,13 +79,14 @@ TOOLS = (
     ),
     Tool(
         "gaps",
-        "Why figures are null: quantity, state and reason, for the store or one run.",
+        "Why figures are null: quantity, state and reason, for the store or one run. No rows: nothing that was looked for is missing.",
         {**_PAGE, "run": _RUN, "quantity": {**_NAME, "description": "Only quantities that hold this text."}},
         answers.gaps,
     ),
     Tool(
         "ledger",
-        f"Counted against paper FLOPs per layer, direction and batch size, with times and verdicts that say why they differ. {FLOPS}.",
+        f"Counted against paper FLOPs per layer, direction and batch size, with times and verdicts that say why they differ; "
+        f"counted_why says why a count is null. {FLOPS}.",
         {
             **_PAGE,
             "layer": {**_NAME, "description": "Only this layer and those inside it."},
@@ -94,7 +96,8 @@ TOOLS = (
     ),
     Tool(
         "findings",
-        "Sentences that the store's figures prove: largest gaps between counted and paper, where time goes, what is missing.",
+        "What to fix first: sentences that the store's figures prove, of each study and job of several ranks: gaps between counted "
+        "and paper, where time goes, what could be faster by how much and what to do, what is missing.",
         {**_PAGE, "run": _RUN | {"description": "Only this run, by itself; without it, the newest run of each kind."}},
         answers.findings,
     ),
@@ -108,7 +111,10 @@ TOOLS = (
     Tool(
         "kernel",
         "One launch: grid, block, registers, layer, time, every counter, and counts derived by rule with their arithmetic.",
-        {**_PAGE, "run": _RUN, "launch": _number("Number of the launch in its run, from 0.")},
+        {
+            **_PAGE, "run": _RUN, "launch": _number("Number of the launch in its run, from 0."),
+            "counter": {**_NAME, "description": "Only counters whose name holds this text. ncu may have 2,000 a launch."},
+        },
         answers.kernel,
         ("run", "launch"),
     ),
@@ -180,11 +186,11 @@ def call(store: Path, name: str, arguments: dict[str, Any]) -> str:
         try:
             found = tool.work(store, said, **given)
         except (PerfctlError, ReportError) as error:
-            raise PerfctlError(one_line(str(error))) from error
+            raise PerfctlError(for_agents(one_line(str(error)))) from error
     notes = [*said.lines, *(str(one.message) for one in warned if issubclass(one.category, (Lost, StoreNote)))]
     return _cut({
         "schema": VERSION, "tool": name, "store": store.name, "flops": FLOPS, "note": NOTE,
-        "notes": [sentence(one_line(note)) for note in notes], **found,
+        "notes": [sentence(for_agents(one_line(note))) for note in notes], **found,
     })  # fmt: skip
 
 

@@ -63,7 +63,8 @@ def _runs() -> Schema:
         name: maybe(said(WHOLE, f"rows of {name}"), "not collected")
         for name in ("kernels", "ranges", "copies", "operations")
     }
-    more = {"sweep_name": TEXT, "device_name": maybe(TEXT), **counts, "counters": said(WHOLE, "values of counters")}
+    more = {"sweep_name": TEXT, "device_name": maybe(TEXT), **counts, "counters": said(WHOLE, "values of counters"),
+            "serving": maybe(said(TEXT, "phases of text generation and their tokens"), "no step of it is known")}  # fmt: skip
     return array(closed(columns | more), "One object a run, oldest first.")
 
 
@@ -125,7 +126,6 @@ def _ledger_row() -> Schema:
     kinds = {
         "verdicts": array(record(Verdict)),
         "kernels": array(record(KernelUse)),
-        "guessed": maybe(NUMBER),
         "batch": maybe(WHOLE),
     }
     kinds |= {name: maybe(TRUTH) for name in _TRUTHS}
@@ -184,6 +184,10 @@ def _phase_row() -> Schema:
         "launches": WHOLE, "kernel_ns": said(maybe(NUMBER), "time of its kernels added up (ns)"),
         "share": said(maybe(NUMBER), "of the phase's kernel time (0..1)"),
         "token_ns": said(maybe(NUMBER), "kernel time over tokens (ns)"),
+        "kernel_ns_shared": said(TRUTH, "a fused kernel belongs to it and to other parts: its time is an estimate"),
+        "prompts_ns": said(maybe(NUMBER), "of mixed steps' prompts, an estimate by work (ns); null: not mixed or not said"),
+        "decodes_ns": said(maybe(NUMBER), "the rest of it, of the decodes (ns)"),
+        "split_by": said(maybe(TEXT), "what the split goes by: tokens, sequences, or pairs of queries and keys"),
         "paper_flops": said(maybe(WHOLE), "1 multiply-add = 2 FLOPs, of all steps (FLOP)"),
         "paper_why": said(maybe(TEXT), "why null"),
         "bytes": said(maybe(WHOLE), "weights and activations once each, and the cache that attention reads (B)"),

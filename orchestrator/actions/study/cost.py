@@ -13,7 +13,7 @@ from perfctl.orchestrator.actions import bench as benches
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.prices import load
-from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.analyse.predict.relations import Observation
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 
@@ -92,7 +92,8 @@ def study_cost(request: CostRequest, listening: Listening | None = None, message
             problem = f"`source`: {request.source} does not exist"
             raise UsageError(problem, "Name a store, a folder of runs, or what perfctl bench export wrote")
         claim(request.folder, "cost", {"from": str(request.source.resolve())})
-        points, found = recorded(request.source, request.folder.store, missing, request.command_line)
+        with none_if_empty(request.folder):
+            points, found = recorded(request.source, request.folder.store, missing, request.command_line)
         if found is None:
             why = "it needs a store: a file of perfctl bench export has no peaks of the machine; --from STORE"
             missing += [("the fit and the calculator", why)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.request import DEFAULT_WORKLOAD, sweep_request
 from perfctl.orchestrator.actions.sweep.sweep import Listening, profiler_named, run_request, unheard
@@ -220,7 +220,8 @@ def study_flops(
     check(asked)
     claim(asked.folder, "flops", asked.identity())
     if asked.recorded is not None:
-        return FlopsResult(_study(asked, _recorded(asked, reading), ()))
+        with none_if_empty(asked.folder):
+            return FlopsResult(_study(asked, _recorded(asked, reading), ()))
     failed = []
     for part in sweeps_of(asked):
         if (absent := cannot_count(part, asked)) is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,11 @@ class StudyFolder:
     """Where everything of one study is."""
 
     path: Path
+
+    @property
+    def request(self) -> Path:
+        """What the study is of."""
+        return self.path / "study.json"
 
     @property
     def store(self) -> Path:
@@ -81,7 +87,7 @@ def claim(folder: StudyFolder, kind: str, asked: Mapping[str, Any]) -> None:
     PerfctlError when it cannot be written.
     """
     said = json.loads(json.dumps({"study": kind, **asked}, default=str))
-    place = folder.path / "study.json"
+    place = folder.request
     try:
         before = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -100,6 +106,19 @@ def claim(folder: StudyFolder, kind: str, asked: Mapping[str, Any]) -> None:
         write_text(place, json.dumps(said, indent=1) + "\n")
 
 
+@contextmanager
+def none_if_empty(folder: StudyFolder) -> Iterator[None]:
+    """Where the block fails, a folder that holds no more than its request goes again."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            if [one.name for one in folder.path.iterdir()] == [folder.request.name]:
+                folder.request.unlink()
+                folder.path.rmdir()
+        raise
+
+
 def write_study(made: Callable[[], StudyPage], folder: StudyFolder) -> list[Path]:
     """Write page, summary, tables and charts (PNG); earlier ones are replaced. What was written, the page first.
 
@@ -110,9 +129,10 @@ def write_study(made: Callable[[], StudyPage], folder: StudyFolder) -> list[Path
     from perfctl.orchestrator.report.page.page import render_study
     from perfctl.orchestrator.report.studies.written import csv_files, markdown
 
-    with charts_files.drawn() as drawings:
-        study = made()
-    text = render_study(study)
+    with none_if_empty(folder):
+        with charts_files.drawn() as drawings:
+            study = made()
+        text = render_study(study)
     try:
         for place in (folder.charts, folder.tables):
             place.mkdir(parents=True, exist_ok=True)

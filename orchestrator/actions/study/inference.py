@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
+from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -232,7 +232,11 @@ def _recorded(asked: InferenceStudy, folder: StudyFolder, messages: Messages, co
     if not _is_store(store):
         claim(folder, "inference", {"recorded": place.resolve()})
         store = folder.store
-        failed = ingest(place, store, listener=_Hears(messages), command_line=command_line).failed
+        with none_if_empty(folder):
+            done = ingest(place, store, listener=_Hears(messages), command_line=command_line)
+            if done.failed and not done.taken:
+                done.check()
+        failed = done.failed
     runs = [run for run in newest_runs(store) if run.mode != "train"]
     if not runs:
         raise PerfctlError(f"{place}: it holds no run of inference and no such report", "Name the folder that has them")

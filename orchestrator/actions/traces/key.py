@@ -14,7 +14,7 @@ import perfctl.workloads
 from perfctl.orchestrator.actions.traces.entries import digest
 from perfctl.records import codec, paper
 
-LIBRARIES = ("torch", "torchvision", "torchaudio", "timm", "transformers", "diffusers", "numpy", "einops")
+LIBRARIES = ("torch", "triton", "torchvision", "torchaudio", "timm", "transformers", "diffusers", "numpy", "einops")
 """Packages whose code is known by their version."""
 _VARIABLES = (
     "ATEN", "CUDA", "DIFFUSERS", "FLASH_ATTENTION", "HF_", "HUGGINGFACE", "NVIDIA", "PYTHON", "PYTORCH", "TIMM", "TORCH",

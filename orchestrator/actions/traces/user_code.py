@@ -93,7 +93,21 @@ def _tree(path: Path, since: float) -> ast.Module | None:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    return None if any(_reads(node) for node in ast.walk(tree)) else tree
+    own = set(_names_of_triton(tree))
+    return None if any(_reads(node) and not _of_triton(node, own) for node in ast.walk(tree)) else tree
+
+
+def _names_of_triton(tree: ast.Module) -> Iterator[str]:
+    """What a file calls ``triton.language``, whose ``load`` reads a GPU's memory."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.asname for one in node.names if one.name == "triton.language" and one.asname)
+        elif isinstance(node, ast.ImportFrom) and node.module == "triton" and not node.level:
+            yield from (one.asname or one.name for one in node.names if one.name == "language")
+
+
+def _of_triton(node: ast.AST, own: set[str]) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in own
 
 
 def _reads(node: ast.AST) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from perfctl.orchestrator.actions.wall.unexpected import alone, whole
+from perfctl.orchestrator.actions.wall.unexpected import BadRows, alone, whole
+from perfctl.orchestrator.actions.wall.wrong_rows import REMEDY, wrong_rows
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.store import database, read
@@ -67,23 +68,30 @@ def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable
 
 
 def _check_numbers(run: Run) -> None:
-    """Raises ValueError where what runs are grouped by is no number: such a run would fail only beside others."""
+    """Raises BadRows where what runs are grouped by is no number: such a run would fail only beside others."""
     report = run.report
     facts = {"batch size": run.batch_size, "rank": report and report.rank, "world size": report and report.world_size}
     for name, value in facts.items():
         if value is not None and not isinstance(value, int):
-            raise ValueError(f"its {name} is {value!r}, not a whole number")
+            raise BadRows(f"its {name} is {value!r}, not a whole number. {REMEDY}")
 
 
 def _as_text(connection: sqlite3.Connection, reading: Callable[[], R]) -> R:
-    """What is no UTF-8 is shown with a replacement mark."""
+    """What is no UTF-8 is shown with a replacement mark. Raises BadRows where rows are damaged."""
     try:
         return reading()
     except sqlite3.OperationalError as error:
         if not database.is_no_utf8(error):
             raise
         connection.text_factory = database.REPLACING
-        return reading()
+        return _as_text(connection, reading)
+    except sqlite3.DatabaseError as error:
+        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise
+        remedy = "Ingest its report again into a new store"
+        raise BadRows(f"its rows cannot be read, the store is damaged ({error}). {remedy}") from error
+    except read.BadRecord as error:
+        raise BadRows(f"its rows in the store cannot be read: {error}. {REMEDY}") from error
 
 
 def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -97,15 +105,17 @@ def _nothing_left(said: str) -> NoReturn:
     raise PartlyDone(said)
 
 
-def shown(run_id: int, work: Callable[[], R]) -> R:
-    """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly."""
-    with alone(f"run {run_id}", _nothing_left, passing=(OSError,)):
+def shown(run: Run, work: Callable[[], R]) -> R:
+    """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly, or on rows that cannot be."""
+    with alone(f"run {run.id}", _nothing_left, passing=(OSError,), explained=lambda: wrong_rows(run)):
         return work()
 
 
 def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     """What ``work`` makes of these runs, or of those of them that it does not fail on unexpectedly."""
-    return whole(runs, work, lambda run: f"run {run.id} ({run.profiler}, {run.artifact or 'no report'})")
+    return whole(
+        runs, work, lambda run: f"run {run.id} ({run.profiler}, {run.artifact or 'no report'})", explained=wrong_rows
+    )
 
 
 def analysed_each(groups: Iterable[Sequence[Run]], work: Callable[[Sequence[Run]], R]) -> Iterator[R]:

@@ -42,6 +42,14 @@ _ALONE = 50
 """Of more items than this, no pairs are looked for that fail only together."""
 
 
+class BadRows(Exception):
+    """What a store holds of a run is damaged: the message says what it is and what to do, ready to follow the run's name."""
+
+
+def not_known() -> None:
+    """No cause of an exception is known."""
+
+
 def lost(text: str) -> None:
     """Say that a run or file was left out. The command line prints it and ends with exit code 4."""
     warnings.warn(Lost(text), stacklevel=3)
@@ -55,18 +63,21 @@ def alone(
     limit: str | None = None,
     is_of_store: Callable[[], bool] = lambda: False,
     passing: tuple[type[Exception], ...] = (),
+    explained: Callable[[], str | None] = not_known,
 ) -> Iterator[None]:
     """An unexpected exception in the block ends the block only: ``failed`` is told in one line, which names ``name``.
 
     What perfctl raises itself (PerfctlError, ReportError), what stops it (Ctrl-C, SystemExit) and SQLite's errors that are of
     the store pass through. ``limit``: how much memory there was, for the line that says that it was not enough.
     ``is_of_store`` finds out whether SQLite's complaint of a damaged file is about the store. ``passing``: what else the caller
-    expects.
+    expects. ``explained`` finds out what is wrong with the item itself; what is needs no reference number.
     """
     try:
         yield
     except (PerfctlError, ReportError):
         raise
+    except BadRows as error:
+        failed(f"{name}: {error}")
     except sqlite3.Error as error:
         whole_code = getattr(error, "sqlite_errorcode", 0)
         code = whole_code & 0xFF if whole_code != sqlite3.SQLITE_CONSTRAINT_NOTNULL else 0  # a record lacks something
@@ -79,7 +90,7 @@ def alone(
         elif isinstance(error, passing):
             raise
         else:
-            failed(said_of(name, error))
+            failed(f"{name}: {why}" if (why := explained()) else said_of(name, error))
 
 
 def short_of_memory(name: object, limit: str | None) -> str:
@@ -138,11 +149,13 @@ def whole(
     work: Callable[[Sequence[T]], R],
     name: Callable[[T], object],
     failed: Callable[[str], None] = lost,
+    explained: Callable[[T], str | None] = lambda _: None,
 ) -> R:
     """``work`` on all items; where that fails unexpectedly, on all but those that it fails on: each is said and left out.
 
-    An item is to blame if ``work`` fails on it alone, else if the others do without it. Raises what ``work`` raises where no
-    item is, and PartlyDone where all are.
+    An item is to blame if ``work`` fails on it alone, else if the others do without it, else if something is wrong with it
+    (``explained``, which also takes the place of a reference number). Raises what ``work`` raises where no item is, and
+    PartlyDone where all are.
     """
     try:
         return work(items)
@@ -154,14 +167,16 @@ def whole(
             rest = {at: [one for other, one in enumerate(items) if other != at] for at in range(len(items))}
             good = next((at for at in rest if not _failing([items[at]], work, lambda _, at=at: rest[at])), None)  # type: ignore[misc]
             bad = {} if good is None else {good: error}
+        wrong = {at: why for at in bad or range(len(items)) if (why := explained(items[at]))}
+        bad = bad or dict.fromkeys(wrong, error)
         if not bad:
             raise
-        for at, why in bad.items():
-            failed(said_of(name(items[at]), why))
+        for at, exception in bad.items():
+            failed(f"{name(items[at])}: {wrong[at]}" if at in wrong else said_of(name(items[at]), exception))
         left = [one for at, one in enumerate(items) if at not in bad]
         if not left:
             raise PartlyDone("nothing is left to show", "The lines above say why") from error
-        return whole(left, work, name, failed)
+        return whole(left, work, name, failed, explained)
 
 
 def _failing(

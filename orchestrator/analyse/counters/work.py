@@ -79,10 +79,19 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
             mine = figures[key] = defaultdict(list)
         for name, figure in parts:
             mine[name].append(figure)
+    known: dict[tuple[int, ...], Figure] = {}
+
+    def total(found: Sequence[Figure]) -> Figure:
+        """Most paths of a kernel have one and the same figure; ``figures`` keeps all of them alive."""
+        same = tuple(map(id, found))
+        if (figure := known.get(same)) is None:
+            figure = known[same] = total_of(found, divide_by=steps)
+        return figure
+
     work = {}
     for key, by_path in figures.items():
         count = len(by_path["total"])
-        paths = {path: total_of(found, divide_by=steps) for path, found in by_path.items()}
+        paths = {path: total(found) for path, found in by_path.items()}
         caches = {level: paths.pop(level) for level in CACHES}
         work[key] = CountedWork(
             total=paths.pop("total"), dram=paths.pop("dram"), paths=paths, launches=count / steps,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import ceil, prod
 
 from perfctl.orchestrator.analyse.derived.functors import functor_of
@@ -29,7 +30,7 @@ _MOST: Mapping[str, tuple[tuple[int, tuple[int, ...]], ...]] = {
 
 def over_parameters(launch: Launch, tensors: Sequence[int] | None, capability: str | None = None) -> Derived | None:
     """Instructions of a kernel over lists as long as ``tensors`` (elements of each parameter, in order; None: not known)."""
-    lists = _LISTS.search(launch.name)
+    lists = lists_of(launch.name)
     if lists is None or not tensors or launch.grid is None:
         return None
     functor = functor_of(launch.name)
@@ -43,6 +44,12 @@ def over_parameters(launch: Launch, tensors: Sequence[int] | None, capability: s
         if chunks == launch.grid[0]
     }
     return of_elements("optimizer", counts, fits.pop()) if len(fits) == 1 else None
+
+
+@lru_cache(maxsize=8192)
+def lists_of(name: str) -> re.Match[str] | None:
+    """What a kernel's name says of the lists that it works on; None for a kernel over no lists."""
+    return _LISTS.search(name)
 
 
 def packed(tensors: Iterable[int], most_tensors: int, most_chunks: int) -> Iterator[tuple[int, int]]:

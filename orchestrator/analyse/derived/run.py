@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 from perfctl.orchestrator.analyse.counters.flops import KernelFlops
 from perfctl.orchestrator.analyse.counters.sums import INTEGER, NO_INTEGER
-from perfctl.orchestrator.analyse.derived.foreach import over_parameters, parameters_of
+from perfctl.orchestrator.analyse.derived.foreach import lists_of, over_parameters, parameters_of
 from perfctl.orchestrator.analyse.derived.pointwise import pointwise
 from perfctl.orchestrator.analyse.derived.pooling import pooled
 from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP, Derived, Launch
@@ -41,14 +41,20 @@ def derived_counts(
     works = _works(ops)
     tensors = parameters_of(ops)
 
-    @cache
-    def counts_of(facts: _Facts, key: Key | None) -> Derived | None:
-        launch = _launch(facts)
-        of_layer = _one(launch, works.get(_side(key), NOTHING_KNOWN), capability)
-        return of_layer or over_parameters(launch, tensors, capability)
-
-    found = ((number, counts_of(facts, key)) for number, facts, key in _in_order(launches))
-    return {number: counts for number, counts in found if counts is not None}
+    kept: dict[Key | None, dict[_Facts, Derived | None]] = {}
+    found: dict[int, Derived] = {}
+    for number, facts, key in _in_order(launches):
+        if (known := kept.get(key)) is None:
+            known = kept[key] = _known(works.get(_side(key), NOTHING_KNOWN), capability)
+        try:
+            counts = known[facts]
+        except KeyError:
+            counts = known[facts] = _one(_launch(facts), works.get(_side(key), NOTHING_KNOWN), capability)
+        if counts is None and lists_of(facts[0][0]) is not None:
+            counts = over_parameters(_launch(facts), tensors, capability)
+        if counts is not None:
+            found[number] = counts
+    return found
 
 
 _Own = tuple[Any, ...]
@@ -98,9 +104,14 @@ def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
     return {side: layer_work(mine) for side, mine in sides.items()}
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=256)
+def _known(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | None]:
+    """Launch -> its counts in a layer of this work, as far as somebody asked: runs of one model ask for the same again."""
+    return {}
+
+
 def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
-    """The counts of a launch, where all products that its grid fits say the same. Runs of one model ask for the same again."""
+    """The counts of a launch, where all products that its grid fits say the same."""
     said = {found for product in work.products if (found := derive(launch, product)) is not None}
     if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
         return min(said, key=lambda one: one.rule)

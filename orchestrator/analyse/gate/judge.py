@@ -1,14 +1,22 @@
 """Each quantity of a baseline against its value now.
 
-Counts are compared exactly, or with the tolerance of their kind. Time is worse only where all of its interval lies above the
-tolerance: at 99 % for all times of an entry together (Holm's step-down).
+Counts are compared exactly, or with the tolerance of their kind.
+
+Time is a sample of sessions: sweeps on different days. What runs beside a session slows all of its repeats, so their spread says too
+little, and a new session is compared with the spread between those of the baseline: worse only where the interval in which
+one more session of the same code is expected (Student's t on logarithms) lies below it by more than the tolerance. Of all times of an
+entry together, 1 % of clean comparisons fail at most (Holm's step-down). That holds as far as sessions are alike: not
+where a machine drifts or is busy on some days only. The baseline needs five of them; times of layers, of which there are many, are
+left to `compare`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from perfctl.orchestrator.analyse.compare.pairing import FACTS
 from perfctl.orchestrator.analyse.gate.records import (
     BETTER,
     CHANGED,
@@ -17,6 +25,7 @@ from perfctl.orchestrator.analyse.gate.records import (
     NEW,
     NOT_JUDGED,
     SAME,
+    SETUP,
     TIME,
     WITHIN,
     WORSE,
@@ -30,22 +39,88 @@ from perfctl.orchestrator.analyse.gate.records import (
 from perfctl.orchestrator.analyse.statistics import Ratio, holm, ratio
 
 ALPHA = 0.01
-REPEATS = 3
-"""Runs on each side that a time is judged by."""
+SESSIONS = 5
+"""Of the baseline: fewer do not show what a time varies by from one session to another."""
+MOST = 20
+"""Sessions that a baseline keeps, the newest."""
+_CLOCKS = ("device", "largest clock", "SM clock while it ran", "threads", "cpu", "what timed the steps", "profilers")
+"""Facts that make times say nothing about the code."""
+_WORK = ("workload", "variant", "mode", "precision", "device", "world_size")
+"""Facts that name a study."""
+_NEAR = {fact.name: fact.tolerance for fact in FACTS if fact.tolerance}
+
+Group = tuple[str, int | None]
+"""Study and batch size."""
 
 
 def judge(entry: str, before: Measured, after: Measured, tolerances: Mapping[str, float]) -> Outcome:
     """``after`` against the baseline ``before``. tolerances: quantity -> share, where another than its kind's was chosen."""
+    after = _renamed(before, after)
+    gone = _groups(before) - _groups(after)
+    fresh = _groups(after) - _groups(before)
+    moved = {group: found for group in sorted(gone, key=_size) if (found := _instead(group, fresh, before, after))}
     blocked = _blocked(before, after)
-    rows = [_row(*one, before, after, tolerances, blocked) for one in _asked(before, after)]
+    rows = list(_setups(moved))
+    for place, quantity in _asked(before, after):
+        group = (place.study, place.batch)
+        if group in moved:
+            why = f"see the {SETUP} of {Place(*group).name}"
+            rows.append(Judged(place, quantity, before.places[place][quantity], None, NOT_JUDGED, why))
+        elif group not in {found for found, _ in moved.values()}:
+            rows.append(_row(place, quantity, before, after, tolerances, blocked, group in gone))
     said = dict.fromkeys(
         f"{fact}: {old} before, {new} now"
         for study, facts in before.environment.items()
         for fact, old in facts.items()
-        if (new := after.environment.get(study, {}).get(fact)) is not None and new != old
+        if (new := after.environment.get(study, {}).get(fact)) is not None and not _same(fact, old, new)
     )
     notes = tuple(f"{what}: {why}" for what, why in after.unknown.items())
-    return Outcome(entry, tuple(_with_times(rows, tolerances)), tuple(said), after.problems, notes)
+    judged = _with_times(rows, tolerances)
+    if after.problems:  # a part is less than the whole, and not better
+        judged = (replace(row, verdict=NOT_JUDGED) if row.verdict == BETTER else row for row in judged)
+    return Outcome(entry, tuple(judged), tuple(said), after.problems, notes)
+
+
+def _groups(side: Measured) -> set[Group]:
+    return {(place.study, place.batch) for place in side.places}
+
+
+def _size(group: Group) -> tuple[str, int]:
+    return group[0], group[1] or 0
+
+
+def _renamed(before: Measured, after: Measured) -> Measured:
+    """A report that was made elsewhere is known by its file's name: where each side has one of another name, they are one."""
+    old, new = (
+        {name for name, facts in side.environment.items() if "workload" not in facts} for side in (before, after)
+    )
+    gone, fresh = sorted(old - new), sorted(new - old)
+    if len(gone) != 1 or len(fresh) != 1:
+        return after
+    (was,), (now,) = gone, fresh
+    places = {place._replace(study=was) if place.study == now else place: held for place, held in after.places.items()}
+    environment = {was if name == now else name: facts for name, facts in after.environment.items()}
+    return replace(after, places=places, environment=environment)
+
+
+def _instead(group: Group, fresh: Iterable[Group], before: Measured, after: Measured) -> tuple[Group, str] | None:
+    """(what is there now in the place of a study and batch size, how it differs); None where nothing is alike."""
+    found = []
+    for other in sorted(fresh, key=_size):
+        old, new = before.environment.get(group[0], {}), after.environment.get(other[0], {})
+        if group[0] != other[0] and ("workload" not in old or old["workload"] != new.get("workload")):
+            continue
+        differ = [f"{fact}: {old.get(fact, 'not said')} before, {new.get(fact, 'not said')} now" for fact in _WORK
+                  if old.get(fact) != new.get(fact)]  # fmt: skip
+        if group[1] != other[1]:
+            differ.append(f"batch: {group[1]} before, {other[1]} now")
+        found.append((len(differ), other, "; ".join(differ) or f"its name: {group[0]} before, {other[0]} now"))
+    return min(found, key=lambda one: one[0])[1:] if found else None
+
+
+def _setups(moved: Mapping[Group, tuple[Group, str]]) -> Iterator[Judged]:
+    for group, (other, said) in moved.items():
+        yield Judged(Place(*group), SETUP, Place(*group).name, Place(*other).name, CHANGED, said)
 
 
 def _asked(before: Measured, after: Measured) -> Iterator[tuple[Place, str]]:
@@ -59,8 +134,14 @@ def _asked(before: Measured, after: Measured) -> Iterator[tuple[Place, str]]:
                 yield place, quantity
 
 
-_CLOCKS = ("device", "largest clock", "SM clock while it ran", "threads", "cpu", "what timed the steps")
-"""Facts that make times say nothing about the code."""
+def _same(fact: str, old: str, new: str) -> bool:
+    """Clocks within their tolerance are the same: power and temperature change them."""
+    if old == new:
+        return True
+    numbers = [[float(one) for one in re.findall(r"\d+(?:\.\d+)?", said)] for said in (old, new)]
+    if fact not in _NEAR or not all(numbers):
+        return False
+    return max(*numbers[0], *numbers[1]) <= min(*numbers[0], *numbers[1]) * (1 + _NEAR[fact])
 
 
 def _blocked(before: Measured, after: Measured) -> Mapping[str, str]:
@@ -68,7 +149,7 @@ def _blocked(before: Measured, after: Measured) -> Mapping[str, str]:
     found = {}
     for study, facts in before.environment.items():
         now = after.environment.get(study, {})
-        other = [fact for fact in _CLOCKS if fact in facts and fact in now and facts[fact] != now[fact]]
+        other = [fact for fact in _CLOCKS if fact in facts and fact in now and not _same(fact, facts[fact], now[fact])]
         if other:
             found[study] = ", ".join(f"{fact}: {facts[fact]} before, {now[fact]} now" for fact in other)
     return found
@@ -76,14 +157,14 @@ def _blocked(before: Measured, after: Measured) -> Mapping[str, str]:
 
 def _row(
     place: Place, quantity: str, before: Measured, after: Measured, tolerances: Mapping[str, float],
-    blocked: Mapping[str, str],
+    blocked: Mapping[str, str], gone: bool,
 ) -> Judged:  # fmt: skip
+    """``gone``: nothing of this study and batch size is known now."""
     old, new = (side.places.get(place, {}).get(quantity) for side in (before, after))
     if old is None:
         return Judged(place, quantity, None, new, NEW, "not in the baseline")
     if new is None:
-        why = after.unknown.get(f"{place.name}: {quantity}", "in the baseline, and not there now")
-        return Judged(place, quantity, old, None, MISSING, why)
+        return _without(place, quantity, old, after, gone)
     kind = KINDS.get(quantity)
     if kind is None:
         return Judged(place, quantity, old, new, NOT_JUDGED, "this release of perfctl does not know the quantity")
@@ -96,6 +177,22 @@ def _row(
         return _numbers(place, quantity, old, new, kind)
     same = old == new
     return Judged(place, quantity, old, new, SAME if same else CHANGED, "" if same else f"{old} became {new}")
+
+
+def _without(place: Place, quantity: str, old: Value, after: Measured, gone: bool) -> Judged:
+    """Of what is not there now: unknown, or gone where the same quantity is known of the rest of its step."""
+    why = after.unknown.get(f"{place.name}: {quantity}") or after.unknown.get(Place(place.study, place.batch).name)
+    known = any(
+        quantity in values and (other.study, other.batch) == (place.study, place.batch)
+        for other, values in after.places.items()
+    )
+    if why is not None or gone or not known or not (place.layer or place.direction):
+        return Judged(place, quantity, old, None, MISSING, why or "in the baseline, and not known now")
+    if quantity == TIME:
+        return Judged(place, quantity, old, None, NOT_JUDGED, "nothing of it was timed now")
+    kind = KINDS.get(quantity)
+    verdict = BETTER if kind is not None and kind.less_is_better else CHANGED
+    return Judged(place, quantity, old, None, verdict, "it is gone", -1.0 if isinstance(old, int | float) else None)
 
 
 def _numbers(place: Place, quantity: str, old: float, new: float, kind: Kind) -> Judged:
@@ -117,7 +214,7 @@ def _sets(place: Place, quantity: str, old: Mapping[str, float], new: Mapping[st
     gone = [f"{name} is gone" for name in old if name not in new]
     more = [f"{name} is new, {new[name]:g}" for name in new if name not in old]
     other = [f"{name}: {old[name]:g} became {new[name]:g}" for name in old if name in new and old[name] != new[name]]
-    return Judged(place, quantity, old, new, CHANGED, "; ".join((*gone, *more, *other)))
+    return Judged(place, quantity, old, new, CHANGED, "; ".join((*more, *other, *gone)))
 
 
 def _time(place: Place, old: Value, new: Value, blocked: str | None) -> Judged:
@@ -125,12 +222,11 @@ def _time(place: Place, old: Value, new: Value, blocked: str | None) -> Judged:
     assert isinstance(old, tuple) and isinstance(new, tuple)
     row = Judged(place, TIME, old, new, NOT_JUDGED, "")
     if blocked is not None:
-        return replace(row, said=f"not the same machine or clock: {blocked}")
-    fewest = min(len(old), len(new))
-    if fewest < REPEATS:
-        side = "both have" if len(old) == len(new) else "one side has"
+        return replace(row, said=f"not the same machine, clock or profiler: {blocked}")
+    if len(old) < SESSIONS:
+        held = f"{len(old)} session{'s' if len(old) > 1 else ''}"
         return replace(
-            row, said=f"{side} {fewest} run{'s' if fewest > 1 else ''}; --repeat {REPEATS} or more is needed"
+            row, said=f"the baseline has {held}; {SESSIONS} or more are needed, each a sweep and its --update"
         )
     return replace(row, verdict=TIME)
 
@@ -141,15 +237,15 @@ def _with_times(rows: list[Judged], tolerances: Mapping[str, float]) -> Iterator
     for at, row in enumerate(rows):
         if row.verdict != TIME:
             continue
-        assert isinstance(row.before, tuple) and isinstance(row.after, tuple)
-        # Against a baseline that may be slower by the tolerance: so a p-value is of "slower by more than it".
-        one = ratio([[value] for value in row.before], [[value] for value in row.after])
+        one = _compared(row, 1.0)
         if isinstance(one, Ratio):
             found[at] = one
         else:
             rows[at] = replace(row, verdict=NOT_JUDGED, said=one)
-    slower = holm({at: _beyond(rows[at], 1 + gate) for at in found})
-    faster = holm({at: _beyond(rows[at], 1 / (1 + gate)) for at in found})
+    slower, faster = (
+        holm({at: one.p if isinstance(one := _compared(rows[at], factor), Ratio) else 1.0 for at in found})
+        for factor in (1 + gate, 1 / (1 + gate))
+    )
     for at, row in enumerate(rows):
         if row.verdict == TIME:
             yield _timed(row, found[at], gate, slower[at], faster[at])
@@ -157,11 +253,10 @@ def _with_times(rows: list[Judged], tolerances: Mapping[str, float]) -> Iterator
             yield row
 
 
-def _beyond(row: Judged, factor: float) -> float:
-    """Two-sided p-value of the change against one by ``factor``."""
+def _compared(row: Judged, factor: float) -> Ratio | str:
+    """The newest session against all of the baseline, as if those had taken ``factor`` times as long."""
     assert isinstance(row.before, tuple) and isinstance(row.after, tuple)
-    moved = ratio([[value * factor] for value in row.before], [[value] for value in row.after])
-    return moved.p if isinstance(moved, Ratio) else 1.0
+    return ratio([[value * factor] for value in row.before], [[row.after[-1]]])
 
 
 def _timed(row: Judged, found: Ratio, gate: float, slower: float, faster: float) -> Judged:
@@ -173,3 +268,29 @@ def _timed(row: Judged, found: Ratio, gate: float, slower: float, faster: float)
     if middle < 1 / (1 + gate) and faster < ALPHA:
         return replace(row, verdict=BETTER)
     return replace(row, verdict=WITHIN)
+
+
+def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, float]) -> Measured:
+    """``after`` with the sessions of ``before``, where all that was judged is as it was, on the same machine and clock.
+
+    A session that is there already, the same recording once more, is not taken twice.
+    """
+    moved = judge("", before, after, tolerances).of(WORSE, CHANGED, BETTER, MISSING, NEW)
+    if any(row.quantity != TIME or row.verdict == WORSE for row in moved):
+        return after
+    blocked = _blocked(before, after)
+    timed = [place for place, values in after.places.items() if TIME in values and TIME in before.places.get(place, {})]
+    held = {place: (_sessions(before, place), _sessions(after, place)) for place in timed if place.study not in blocked}
+    again = all(new[-1] in old for old, new in held.values())
+    places = {
+        place: {**values, TIME: old if again else (*old, new[-1])[-MOST:]}
+        if (old := held.get(place, ((), ()))[0]) and (new := held[place][1]) else values
+        for place, values in after.places.items()
+    }  # fmt: skip
+    return replace(after, places=places)
+
+
+def _sessions(side: Measured, place: Place) -> tuple[float, ...]:
+    found = side.places[place][TIME]
+    assert isinstance(found, tuple)
+    return found

@@ -39,6 +39,8 @@ class Kind(NamedTuple):
 
 
 KINDS: Mapping[str, Kind] = {
+    "setup": Kind("", "what was asked for: options, mode, precision, device, batch size", less_is_better=False),
+    "steps": Kind("", "measured steps of a recording", less_is_better=False),
     "parameters": Kind("", "elements of all parameters"),
     "flops": Kind("FLOP", "multiply-adds x 2, by formula, or as counted"),
     "elementwise_flops": Kind("FLOP", "by formula: biases, activations, norms, pooling"),
@@ -46,9 +48,12 @@ KINDS: Mapping[str, Kind] = {
     "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
     "cast_bytes": Kind("bytes", "read and written by copies from one floating-point type to another"),
     "memory_peak": Kind("bytes", "largest sum of the tensors that are alive, as the allocator rounds them"),
-    "graph_breaks": Kind("", "places where torch.compile stops one graph and begins another"),
-    "compiled_kernels": Kind("", "kernels that Inductor makes, and calls of libraries beside them"),
-    "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters or by their names and grids"),
+    "graph_breaks": Kind("", "where torch.compile stops one graph and begins another, as Dynamo counts them"),
+    "compiled_operations": Kind("", "operations of Inductor's graphs, before it fuses them"),
+    "compiled_kernels": Kind("", "kernels that Inductor's CPU backend makes: more of them is less fusion"),
+    "library_calls": Kind("", "calls of libraries beside these kernels: matrix products, convolutions"),
+    "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters"),
+    "derived_flops": Kind("FLOP", "what kernels executed in a step, by their names, grids and shapes"),
     "dram_bytes": Kind("bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05),
     "launches": Kind("", "kernels a step"),
     "kernels": Kind("", "names of kernels, and launches of each a step", less_is_better=False),
@@ -57,13 +62,24 @@ KINDS: Mapping[str, Kind] = {
     "registers": Kind("", "of a thread"),
     "shared_bytes": Kind("bytes", "shared memory of a block"),
     "spill_bytes": Kind("bytes", "local memory of a thread: its arrays, and registers that did not fit"),
-    "instructions": Kind("", "in the machine code, by kind", less_is_better=False),
-    "time": Kind("ns", "a step, by the runs of a sweep with --repeat", tolerance=0.05),
+    "local_instructions": Kind(
+        "", "in the code, that read or write local memory: spilled registers, and a thread's arrays"
+    ),
+    "instructions": Kind(
+        "", "in the code, by kind: arithmetic, tensor cores, memory, conversions, barriers", less_is_better=False
+    ),
+    "time": Kind("ns", "a step: the median of each session, a sweep with --repeat", tolerance=0.05),
 }
 """Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
-TIME = "time"
+TIME, SETUP = "time", "setup"
+NAMING = (
+    SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "local_instructions", "registers", "shared_bytes", "instructions",
+    "cast_bytes", "flops", "compiled_kernels", "library_calls", "compiled_operations", "launches", "kernels", "counted_flops",
+    "derived_flops", "operations", "elementwise_flops", "bytes", "dram_bytes", "parameters", "memory_peak", "allocated", TIME,
+)  # fmt: skip
+"""Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""
 Value = int | float | str | Mapping[str, float] | tuple[float, ...]
-"""A figure; a text; launches by kernel name; or the median time of each repeat."""
+"""A figure; a text; launches by kernel name; or the time of each session, the oldest first."""
 Values = Mapping[str, Value]
 
 
@@ -134,5 +150,5 @@ class Outcome:
 
     @property
     def undecided(self) -> bool:
-        """Something of the baseline could not be judged at all."""
-        return bool(self.problems or self.of(MISSING))
+        """Something of the baseline could not be judged at all, or nothing of it could."""
+        return bool(self.problems or self.of(MISSING)) or all(row.verdict in (NEW, NOT_JUDGED) for row in self.rows)

@@ -6,18 +6,18 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from functools import lru_cache
 
 from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.analyse.derived.run import NO_RULE
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
 from perfctl.orchestrator.analyse.kernels.names import recognise
 from perfctl.orchestrator.analyse.kernels.repeats import extrapolated
-from perfctl.orchestrator.analyse.ledger.prepared import SHARED, DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.analyse.kernels.shared import SHARED
+from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, OPTIMIZER, Key, Spread
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
-from perfctl.records.report import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +47,28 @@ def of_another(figure: Figure) -> Figure:
     return replace(figure, state="estimated", reason=reason)
 
 
-def _kernels(run: PreparedRun | None) -> Mapping[Key, list[Kernel]]:
-    found: dict[Key, list[Kernel]] = defaultdict(list)
-    for kernel, key in zip(run.run.report.kernels, run.keys, strict=True) if run else ():
-        if key is not None:
-            found[key].append(kernel)
-    return found
-
-
 def found_by(run: PreparedRun | None, source: str) -> dict[Key, float]:
     """(layer, direction) -> share of its launches whose ``layer_source`` is ``source``; only where there are any."""
-    shares = ((key, fmean(one.layer_source == source for one in found)) for key, found in _kernels(run).items())
-    return {key: share for key, share in shares if share}
+    by_key = run.kernels_by_key.items() if run else ()
+    counts = ((key, sum([one.layer_source == source for one in found]), len(found)) for key, found in by_key)
+    return {key: count / launches for key, count, launches in counts if count}
 
 
 def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
     """Kernel names of each (layer, direction), most launched first."""
+    if run is None:
+        return {}
     found: dict[Key, tuple[KernelUse, ...]] = {}
-    for key, kernels in _kernels(run).items():
-        tally = Tally(kernel.name for kernel in kernels)
+    for key, kernels in run.kernels_by_key.items():
+        tally = Tally([kernel.name for kernel in kernels])
         found[key] = tuple(
-            KernelUse(name, recognise(name).family, algorithm(name), count / ((run and run.steps) or 1))
+            KernelUse(name, recognise(name).family, algorithm(name), count / (run.steps or 1))
             for name, count in tally.most_common()
         )
     return found
 
 
+@lru_cache(maxsize=8192)
 def algorithm(name: str) -> str | None:
     """Method and tile of a kernel in words; None when its name states neither."""
     said = recognise(name)
@@ -121,9 +117,9 @@ class LedgerRow:
     to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
-    """0..1: of its launches, those whose layer was guessed. ``shared``: those that are its part of a fused kernel, whose
-    time and counts were shared out between layers: an estimate."""
+    """0..1: of its launches, those whose layer was guessed."""
     shared: float = 0.0
+    """0..1: of its launches, those that are its part of a fused kernel, whose time and counts were shared out between layers."""
     derived: Figure | None = None
     """What the rules for the row's kernels say, beside counters or in their place; None where no kernel has a rule."""
 
@@ -201,7 +197,9 @@ def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | 
     for call in next((item.run.layer_calls for item in prepared.runs if item.run.layer_calls), ()):
         calls[call.layer, call.direction] = (*calls.get((call.layer, call.direction), ()), call)
     counted, otherwise = _counted(prepared)
-    derived = _by_key(prepared.derived) if prepared.derived and prepared.derived.steps else {}
+    derived: Mapping[Key | None, Figure] = {}
+    if prepared.derived and prepared.derived.steps:
+        derived = counted if prepared.counting is prepared.derived else _by_key(prepared.derived)
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     source = timing if timing and timing.run.report.kernels else prepared.counting
     uses, unsure = kernel_uses(source), found_by(source, "guessed")

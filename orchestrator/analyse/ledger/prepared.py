@@ -6,7 +6,7 @@ Ledger, verdicts, roofline, findings, tables and charts read these, not the raw 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -20,18 +20,18 @@ from perfctl.orchestrator.analyse.derived.records import Derived, Launch
 from perfctl.orchestrator.analyse.derived.run import as_flops, as_values, derived_counts, from_code
 from perfctl.orchestrator.analyse.derived.works import layer_work
 from perfctl.orchestrator.analyse.figure import Figure
+from perfctl.orchestrator.analyse.kernels.shared import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.analyse.ledger import timing
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind
 from perfctl.orchestrator.analyse.ledger.timing import GRADIENTS, Key, LayerTimes, Spread, preference
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Kernel, KernelPart, Range
+from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 K = TypeVar("K", bound=Hashable)
-SHARED = "shared"
-"""``Kernel.layer_source`` of a fused kernel that belongs to several layers."""
-SHARED_OUT = "fused kernels are shared out between their layers by the operations that were fused"
+V = TypeVar("V")
+_NO_VALUES: Mapping[str, float | None] = {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +65,15 @@ class PreparedRun:
         """(kernel, its key) of each launch in the measured steps; warm-up and trials of candidates are left out."""
         pairs = zip(self.run.report.kernels, self.keys, strict=True)
         return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
+
+    @cached_property
+    def kernels_by_key(self) -> Mapping[Key, Sequence[Kernel]]:
+        """All launches of each (layer, direction), warm-up too."""
+        found: dict[Key, list[Kernel]] = defaultdict(list)
+        for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
+            if key is not None:
+                found[key].append(kernel)
+        return found
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
@@ -120,15 +129,19 @@ class PreparedRun:
 
     @cached_property
     def _parts(self) -> list[Parts]:
-        """Of each launch of ``launches``."""
+        """Of each launch of ``launches``; the same object for launches that have name, FLOPs and values in common."""
         flops, values, capability = self.flops, self.values, counters.compute_capability(self.run)
-        return [
-            launch_parts(
-                kernel, flops.get(kernel.launch), values.get(kernel.launch, {}), capability=capability,
-                precision=self.precision,
-            )
-            for kernel, _ in self.launches
-        ]  # fmt: skip
+        known: dict[tuple[str, int, int], Parts] = {}
+        found = []
+        for kernel, _ in self.launches:
+            counted, read = flops.get(kernel.launch), values.get(kernel.launch, _NO_VALUES)
+            same = kernel.name, id(counted), id(read)
+            if (parts := known.get(same)) is None:
+                parts = known[same] = launch_parts(
+                    kernel, counted, read, capability=capability, precision=self.precision
+                )
+            found.append(parts)
+        return found
 
     def _work(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
         """Work by what a launch is, whole launches each once."""
@@ -155,11 +168,18 @@ class DerivedRun(PreparedRun):
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
-        return {launch: as_values(found) for launch, found in self.derived.items()}
+        return _of_each(self.derived, as_values)
 
     @cached_property
     def flops(self) -> dict[int, counters.KernelFlops]:
-        return {launch: as_flops(found) for launch, found in self.derived.items()}
+        return _of_each(self.derived, as_flops)
+
+
+def _of_each(derived: Mapping[int, Derived], made: Callable[[Derived], V]) -> dict[int, V]:
+    """Launch -> what ``made`` makes of its counts: one object for all launches that have the same counts."""
+    known = {id(found): found for found in derived.values()}
+    values = {same: made(found) for same, found in known.items()}
+    return {launch: values[id(found)] for launch, found in derived.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -276,26 +296,11 @@ def prepare(study: Study) -> PreparedStudy:
 def parted(item: PreparedRun) -> PreparedRun:
     """The run with one launch for each layer of the kernels that belong to several, one after the other, each with its share
     of the time."""
-    parts: dict[int, list[KernelPart]] = defaultdict(list)
-    for part in item.run.report.kernel_parts:
-        parts[part.launch].append(part)
-    if not parts:
+    kernels = by_layer(item.run.report)
+    if kernels is None:
         return item
-    kernels = [one for kernel in item.run.report.kernels for one in _parts_of(kernel, parts.get(kernel.launch, ()))]
     report = replace(item.run.report, kernels=kernels)
     return PreparedRun(replace(item.run, report=report), item.precision, item)
-
-
-def _parts_of(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
-    if not parts:
-        yield kernel
-        return
-    before = 0.0
-    for part in parts:
-        start = None if kernel.start_ns is None else kernel.start_ns + round(before * (kernel.duration_ns or 0))
-        took = None if kernel.duration_ns is None else part.share * kernel.duration_ns
-        yield kernel._replace(layer=part.layer, direction=part.direction, start_ns=start, duration_ns=took)
-        before += part.share
 
 
 def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -40,8 +40,16 @@ class Study:
 
     @property
     def on_paper(self) -> bool:
-        """True where paper FLOPs are known: of a run of perfctl's, or of a report that holds its operators' shapes."""
-        return not self.foreign or any(run.report.ops for run in self.runs)
+        """True where there is a ledger: of a run of perfctl's, of a report that holds its operators' shapes, and of a trace of
+        torch.profiler whose kernels have layers, which has times without paper FLOPs."""
+        return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
+
+
+def _has_layers(run: Run) -> bool:
+    kernels = run.report.kernels
+    return (
+        run.report.tool == "torch" and isinstance(kernels, Sequence) and any(one.layer is not None for one in kernels)
+    )
 
 
 def heading(study: Study) -> str:

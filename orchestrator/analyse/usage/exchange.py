@@ -15,13 +15,23 @@ from statistics import fmean, median
 
 from perfctl.orchestrator.analyse.hardware.gpus import find
 from perfctl.orchestrator.analyse.usage.busy import joined
-from perfctl.orchestrator.analyse.usage.ranks import Job, Pairs, RankUse, length, match, shared, since, sorted_out
+from perfctl.orchestrator.analyse.usage.ranks import (
+    Job,
+    Pairs,
+    RankUse,
+    groups_of,
+    length,
+    match,
+    shared,
+    since,
+    sorted_out,
+)
 from perfctl.records.report import Collective, Kernel
 
 RANGE, AFTER = "range", "after backward"
 """How the layer of a collective was found: by the range or operator that launched it, or the last gradient before it."""
 NO_LAYER = "launched outside of every layer, and the last layer before it ran no backward"
-NOT_MATCHED = "not found on every rank, one for one"
+NOT_MATCHED = "not found on every rank of its process group, one for one"
 _BACKWARD = ("backward", "grad_input", "grad_weight")
 _POINT_TO_POINT = re.compile(r"(i?send|i?recv|send_?recv)\b", re.IGNORECASE)
 _SIGMA = 1.4826
@@ -32,13 +42,15 @@ _ENOUGH = 3
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One collective that all ranks of a job took part in."""
+    """One collective that all ranks of its process group took part in."""
 
     name: str
     group: str | None
     """Process group; null where the trace does not state it."""
     group_size: int | None
     """Ranks in the group."""
+    ranks: tuple[int, ...]
+    """Those that took part, of those that are here."""
     step: int | None
     layer: str | None
     """Whose data it sends: see ``layer_by``; null with ``layer_reason``."""
@@ -66,9 +78,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class LayerTalk:
-    """All collectives of one name and layer, on all ranks."""
+    """All collectives of one name, size of process group and layer, on all ranks."""
 
     name: str
+    group_size: int | None
+    """Ranks in the group; null where the trace does not state it."""
     layer: str | None
     layer_by: str | None
     calls: float
@@ -109,7 +123,7 @@ class Late:
     times: int
     """Collectives that it started last."""
     of: int
-    """Collectives of the step."""
+    """Collectives of the step that it took part in."""
     late_ns: int
     """Sum over these of the time from the second last rank's start."""
     waiting_ns: int
@@ -300,13 +314,11 @@ def _exchanges(job: Job, ranks: Sequence[_Rank]) -> tuple[Exchange, ...]:
     ]
     places = [{id(one): place for place, one in enumerate(talks)} for talks in numbered]
     found = []
-    for same in match(numbered):
+    for at in match(numbered, groups_of([use.run for use in job.ranks])):
+        uses, same = [job.ranks[place] for place in at], list(at.values())
         first = same[0]
-        said = [
-            rank.said.get(mine[id(one)], _Said(None, None, None))
-            for rank, mine, one in zip(ranks, places, same, strict=True)
-        ]
-        starts = [(one.start_ns or 0) + (use.offset_ns or 0) for use, one in zip(job.ranks, same, strict=True)]
+        said = [ranks[place].said.get(places[place][id(one)], _Said(None, None, None)) for place, one in at.items()]
+        starts = [(one.start_ns or 0) + use.shift_ns for use, one in zip(uses, same, strict=True)]
         latest, second = sorted(starts, reverse=True)[:2]
         shortest = min(one.duration_ns or 0 for one in same)
         exposed = [one.exposed_ns for one in same if one.exposed_ns is not None]
@@ -318,9 +330,9 @@ def _exchanges(job: Job, ranks: Sequence[_Rank]) -> tuple[Exchange, ...]:
         speed, no_speed = bus_bandwidth(first.name, size, first.group_size, shortest)
         if sizes:
             no_speed = "the ranks sent different sizes"
-        late = job.ranks[starts.index(latest)].rank if latest > second else None
+        late = uses[starts.index(latest)].rank if latest > second else None
         found.append(Exchange(
-            first.name, first.group, first.group_size, said[0].step, layer, by, why, size, shortest,
+            first.name, first.group, first.group_size, tuple(use.rank for use in uses), said[0].step, layer, by, why, size, shortest,
             fmean(exposed) if len(exposed) == len(same) else None, speed, no_speed, late, latest - second,
             round(-median(start - latest for start in starts)), sum(latest - start for start in starts),
         ))  # fmt: skip
@@ -328,15 +340,15 @@ def _exchanges(job: Job, ranks: Sequence[_Rank]) -> tuple[Exchange, ...]:
 
 
 def _by_layer(ranks: Sequence[_Rank], exchanges: Sequence[Exchange]) -> tuple[LayerTalk, ...]:
-    Key = tuple[str, str | None, str | None]
+    Key = tuple[str, int | None, str | None, str | None]
     groups: dict[Key, list[list[int | None]]] = defaultdict(lambda: [[] for _ in ranks])
     for at, rank in enumerate(ranks):
         for place, one in enumerate(rank.talks):
             said = rank.said.get(place, _Said(None, None, None))
-            groups[one.name, said.layer, said.by][at].append(one.exposed_ns)
+            groups[one.name, one.group_size, said.layer, said.by][at].append(one.exposed_ns)
     speeds: dict[Key, list[Exchange]] = defaultdict(list)
     for exchange in exchanges:
-        speeds[exchange.name, exchange.layer, exchange.layer_by].append(exchange)
+        speeds[exchange.name, exchange.group_size, exchange.layer, exchange.layer_by].append(exchange)
     found = []
     for key, each in groups.items():
         known = all(ns is not None for mine in each for ns in mine)
@@ -364,16 +376,18 @@ def _step(ranks: Sequence[_Rank], step: int | None) -> StepTalk:
 
 
 def _late(job: Job, exchanges: Sequence[Exchange], errors: Sequence[float | None]) -> tuple[Late, ...]:
-    of: dict[int | None, int] = defaultdict(int)
+    of: dict[tuple[int | None, int], int] = defaultdict(int)
     groups: dict[tuple[int | None, int], list[Exchange]] = defaultdict(list)
     for one in exchanges:
-        of[one.step] += 1
+        for rank in one.ranks:
+            of[one.step, rank] += 1
         if one.last is not None:
             groups[one.step, one.last].append(one)
     known = {use.rank: error for use, error in zip(job.ranks, errors, strict=True)}
     found = []
     for (step, rank), mine in groups.items():
-        other = [error for place, error in known.items() if place != rank]
+        met = {place for one in mine for place in one.ranks} - {rank}
+        other = [known[place] for place in met]
         own = known[rank]
         sure = own is not None and None not in other
         error = len(mine) * ((own or 0) + max((one or 0 for one in other), default=0)) if sure else None
@@ -382,7 +396,7 @@ def _late(job: Job, exchanges: Sequence[Exchange], errors: Sequence[float | None
                 rank,
                 step,
                 len(mine),
-                of[step],
+                of[step, rank],
                 sum(one.late_ns for one in mine),
                 sum(one.waiting_ns for one in mine),
                 error,

@@ -11,8 +11,10 @@ from typing import TypeVar
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.flops.engine import estimate
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF, Peaks, peaks_of
+from perfctl.orchestrator.analyse.kernels.shared import SHARED, by_layer
 from perfctl.orchestrator.analyse.ledger.timing import kernel_steps
 from perfctl.orchestrator.analyse.usage.blocks import Part, fold
+from perfctl.orchestrator.analyse.usage.mixed import MixedSteps, rows_of
 from perfctl.orchestrator.analyse.usage.padding import Padding, is_product, padding
 from perfctl.orchestrator.analyse.usage.served import PHASES
 from perfctl.records.paper import OpShape
@@ -73,6 +75,12 @@ class PartUse:
     """Executed / paper multiply-adds of its products, 1 or more; None where the tile of one is not known."""
     names: tuple[str, ...]
     """Of its kernels that multiply."""
+    shared: bool = False
+    """True where a fused kernel belongs to it and to other parts: its time is an estimate then."""
+    prompts_ns: float | None = None
+    """Of mixed steps: kernel time of the prompts, by work (an estimate); the decodes have the rest. None: not known, not mixed."""
+    split_by: str | None = None
+    """What ``prompts_ns`` goes by."""
 
     @property
     def intensity(self) -> float | None:
@@ -101,6 +109,7 @@ class PhaseParts:
     cache_why: str | None
     """What is missing, or how it was worked out."""
     peaks: Peaks
+    launches: int = 0
 
     @property
     def kernel_ns(self) -> float | None:
@@ -115,17 +124,23 @@ def phase_parts(run: Run, measured: Sequence[Peaks] = (), *, each: bool = False)
     found = [phase for phase in PHASES if any(step.phase == phase for step in steps)]
     if not found or not isinstance(run.report.kernels, Sequence):
         return ()
-    layers = {kernel.layer for kernel in run.report.kernels if kernel.layer} | {op.layer for op in run.report.ops}
+    kernels = by_layer(run.report) or run.report.kernels
+    layers = {kernel.layer for kernel in kernels if kernel.layer} | {op.layer for op in run.report.ops}
     where = {layer: Part(layer, None) for layer in layers} if each else fold(layers)
-    return tuple(_phase(run, phase, steps, where, fold(layers), peaks_of(run.device, measured)) for phase in found)
+    peaks = peaks_of(run.device, measured)
+    return tuple(_phase(run, phase, kernels, where, fold(layers), peaks) for phase in found)
 
 
 def _phase(
-    run: Run, phase: str, all_steps: Sequence[ServedStep], where: Mapping[str, Part], folded: Mapping[str, Part], peaks: Peaks
+    run: Run, phase: str, parted: Sequence[Kernel], where: Mapping[str, Part], folded: Mapping[str, Part], peaks: Peaks
 ) -> PhaseParts:  # fmt: skip
+    """``parted``: the run's kernels, those of several layers once for each."""
+    all_steps = list(run.report.served_steps)
     steps = [step for step in all_steps if step.phase == phase]
     numbers = {step.number for step in steps}
-    kernels = [kernel for kernel in run.report.kernels if kernel.step in numbers]
+    whole = [kernel for kernel in run.report.kernels if kernel.step in numbers]
+    kernels = [kernel for kernel in parted if kernel.step in numbers]
+    split = MixedSteps(run)
     tokens = _sum(_tokens(step) for step in steps)
     work, unsure = _work(run, phase, all_steps)
     cache, why = _cache(work, folded)
@@ -159,11 +174,13 @@ def _phase(
         path = PATH_OF.get(kind) if kind else None
         took = _sum(kernel.duration_ns for kernel in mine)
         pads, padded = _padding(run, mine, ops, len(steps))
+        of_prompts, split_by = _prompts(split, mine)
         made.append(PartUse(
             phase, name, len(blocks) or None, len(mine), took, took / total if took is not None and total else None,
             took / tokens if took is not None and tokens else None, flops, flops_why, bytes_, bytes_why, estimated, path,
             peaks.ridge(path) if path else None, pads, padded,
             tuple(dict.fromkeys(kernel.name for kernel in mine if is_product(kernel))),
+            any(kernel.layer_source == SHARED for kernel in mine), of_prompts, split_by,
         ))  # fmt: skip
     cached = None
     if cache and keys is not None:
@@ -174,7 +191,16 @@ def _phase(
         )
     elif cache:
         why = "the steps do not say how many keys they attend to"
-    return PhaseParts(run, phase, len(steps), tokens, tuple(made), cached, why, peaks)
+    return PhaseParts(run, phase, len(steps), tokens, tuple(made), cached, why, peaks, len(whole))
+
+
+def _prompts(split: MixedSteps, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
+    """Kernel time of the prompts of mixed steps, and what it goes by; None where one kernel's is not known."""
+    told = [(kernel.duration_ns, split.prompts(kernel)) for kernel in kernels]
+    if any(took is None or share is None for took, share in told):
+        return None, None
+    by = dict.fromkeys(share[1] for _, share in told if share is not None)
+    return sum((took or 0) * share[0] for took, share in told if share is not None), " and ".join(by)
 
 
 def _work(run: Run, phase: str, steps: Sequence[ServedStep]) -> tuple[list[OpShape], set[str]]:
@@ -198,23 +224,17 @@ def _work(run: Run, phase: str, steps: Sequence[ServedStep]) -> tuple[list[OpSha
             ran[kernel.layer].add(by_step[kernel.step])
     told: defaultdict[str, list[set[str]]] = defaultdict(list)
     for op in forward:
-        told[op.layer].append(rows.get(_rows(op), set(PHASES)))
+        told[op.layer].append(rows.get(rows_of(op), set(PHASES)))
     sure = {
         layer for layer, each in told.items()
         if all(len(phases) == 1 for phases in each) and ran[layer] <= set().union(*each)
     }  # fmt: skip
-    found = [_times(op, scale) for op in forward if op.layer in sure and rows[_rows(op)] == {phase}]
+    found = [_times(op, scale) for op in forward if op.layer in sure and rows[rows_of(op)] == {phase}]
     return found, set(told) - sure
 
 
 def _times(op: OpShape, scale: int) -> OpShape:
     return op if scale == 1 else replace(op, calls=op.calls * scale)
-
-
-def _rows(op: OpShape) -> int:
-    """Rows of its output, all dimensions before the last: tokens in a linear layer."""
-    shape = next((shape for shape in op.outputs if shape), ())
-    return prod(shape[:-1]) if len(shape) > 1 else 0
 
 
 def _on_paper(ops: Sequence[OpShape]) -> tuple[int | None, int | None, str | None, str | None]:
@@ -266,7 +286,7 @@ def _columns(op: OpShape) -> int:
 
 
 def _depth(op: OpShape) -> int:
-    rows = _rows(op)
+    rows = rows_of(op)
     left = next((shape for shape in op.inputs if shape and len(shape) > 1 and prod(shape[:-1]) == rows), None)
     return left[-1] if left else 0
 
@@ -317,7 +337,7 @@ def _padding(
             continue
         for at, kernel in enumerate(several):
             op = mine[at % len(mine)]
-            one = padding(kernel, _rows(op), _columns(op), amd=amd)
+            one = padding(kernel, rows_of(op), _columns(op), amd=amd)
             if one is None:
                 whole = False
                 continue

@@ -5,13 +5,15 @@ Compute is every kernel that is not of a collective. Copies and memsets are neit
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import PurePath
 from statistics import median
+from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.usage.busy import joined
 from perfctl.records.report import Collective, Copy, Kernel
@@ -55,15 +57,18 @@ class RankUse:
     idle_ns: int
     """Of the span, without kernel and copy."""
     matched: int
-    """Collectives that all ranks of the store have, one for one."""
+    """Collectives that it has in common, one for one, with all other ranks of their process group."""
     waiting_ns: int | None
     """Sum over these of the time from this rank's start to that of the last rank."""
     last: int | None
     """How many of these this rank was the last to start."""
     offset_ns: int | None
-    """Added to this rank's clock it gives that of the first rank: median over these of the difference of their ends."""
+    """Added to this rank's clock it gives that of the first rank: median over these of the difference of their ends; by way of
+    other ranks, where the two have no group in common. None where no group leads there."""
     spread_ns: int | None
-    """Median absolute deviation of these differences."""
+    """Median absolute deviation of these differences, summed over the way; None without such collectives."""
+    shift_ns: int
+    """As ``offset_ns``; where that is None, to the clock of the first rank that groups lead to."""
 
     @property
     def overlap(self) -> float | None:
@@ -80,9 +85,11 @@ class Job:
 
     @property
     def straggler(self) -> RankUse | None:
-        """The rank that waits least, which is the one the others wait for; None where waiting is not known or equal."""
+        """The rank that waits least, which is the one the others wait for; None where waiting is not known or equal,
+        or the ranks wait in different numbers of collectives."""
         known = sorted((one.waiting_ns, place) for place, one in enumerate(self.ranks) if one.waiting_ns is not None)
-        return self.ranks[known[0][1]] if len(known) > 1 and known[0][0] < known[1][0] else None
+        same = len({one.matched for one in self.ranks}) == 1
+        return self.ranks[known[0][1]] if same and len(known) > 1 and known[0][0] < known[1][0] else None
 
 
 def length(pairs: Pairs) -> int:
@@ -177,22 +184,73 @@ def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
 
 
 def _job(runs: Sequence[Run]) -> Job:
-    matched = match([_on_clock(run) for run in runs])
-    offsets = [_offset([_end(one[0]) - _end(one[place]) for one in matched]) for place in range(len(runs))]
-    starts = [
-        [(one[place].start_ns or 0) + (offset or 0) for one in matched] for place, (offset, _) in enumerate(offsets)
-    ]  # a rank a row, on the clock of the first
-    latest = [max(column) for column in zip(*starts, strict=True)]
+    matched = match([_on_clock(run) for run in runs], groups_of(runs))
+    clocks = _clocks(matched, len(runs))
+    latest = [max((one.start_ns or 0) + clocks[place].shift for place, one in same.items()) for same in matched]
     uses = []
-    for run, mine, (offset, spread) in zip(runs, starts, offsets, strict=True):
+    for place, (run, clock) in enumerate(zip(runs, clocks, strict=True)):
         done = activity(run.report.kernels, run.report.copies, run.report.collectives)
         busy = done.busy
         span = busy[-1][1] - busy[0][0] if busy else 0
-        waits = [last - start for last, start in zip(latest, mine, strict=True)] if matched else None
-        waiting, last = (None, None) if waits is None else (sum(waits), waits.count(0))
+        waits = [
+            last - (same[place].start_ns or 0) - clock.shift
+            for last, same in zip(latest, matched, strict=True) if place in same
+        ]  # fmt: skip
+        waiting, last = (sum(waits), waits.count(0)) if waits else (None, None)
         times = (span, length(done.compute), length(done.communication), done.exposed_ns, span - length(busy))
-        uses.append(RankUse(run, run.report.rank or 0, *times, len(matched), waiting, last, offset, spread))
+        offset, spread = clock.shift if clock.from_first else None, clock.spread if waits else None
+        uses.append(RankUse(run, run.report.rank or 0, *times, len(waits), waiting, last, offset, spread, clock.shift))
     return Job(tuple(uses), runs[0].report.world_size)
+
+
+class _Clock(NamedTuple):
+    shift: int
+    spread: int
+    from_first: bool
+    """Collectives lead to the first rank."""
+
+
+def _clocks(matched: Sequence[Mapping[int, Collective]], count: int) -> list[_Clock]:
+    """Of each rank, against the lowest one of the group that it shares most collectives with, and on from there."""
+    pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for same in matched:
+        one, *others = sorted(same)
+        for other in others:
+            pairs[one, other].append(_end(same[one]) - _end(same[other]))
+    known: dict[int, _Clock] = {}
+    while len(known) < count:
+        ways = [
+            (-len(ends), known_, new, sign) for (one, other), ends in pairs.items()
+            for known_, new, sign in ((one, other, 1), (other, one, -1)) if known_ in known and new not in known
+        ]  # fmt: skip
+        if not ways:
+            first = min(place for place in range(count) if place not in known)
+            is_first = first == 0 and any(0 in same for same in matched)
+            known[first] = _Clock(0, 0, is_first)
+            continue
+        _, base, new, sign = min(ways)
+        ends = pairs[min(base, new), max(base, new)]
+        middle = median(ends)
+        spread = round(median(abs(end - middle) for end in ends))
+        whole = known[base]
+        known[new] = _Clock(whole.shift + sign * round(middle), whole.spread + spread, whole.from_first)
+    return [known[place] for place in range(count)]
+
+
+def groups_of(runs: Sequence[Run]) -> list[dict[str, tuple[int | None, ...]]]:
+    """For each run, process group -> places of its ranks among the runs, None for one that is not here.
+
+    Of groups whose ranks the report states and that are smaller than the job.
+    """
+    places = {run.report.rank: place for place, run in enumerate(runs)}
+    found = []
+    for run in runs:
+        try:
+            stated = json.loads(run.report.environment.get("process_groups", "{}"))
+            found.append({name: tuple(map(places.get, ranks)) for name, ranks in stated.items()})
+        except (ValueError, TypeError, AttributeError):
+            found.append({})
+    return found
 
 
 def since(run: Run) -> int:
@@ -209,34 +267,38 @@ def _on_clock(run: Run) -> list[Collective]:
     ]
 
 
-def _offset(differences: Sequence[int]) -> tuple[int | None, int | None]:
-    """Median and median absolute deviation."""
-    if not differences:
-        return None, None
-    middle = median(differences)
-    return round(middle), round(median(abs(one - middle) for one in differences))
+def match(
+    ranks: Sequence[Iterable[Collective]], groups: Sequence[Mapping[str, tuple[int | None, ...]]] = ()
+) -> list[dict[int, Collective]]:
+    """Every collective that all ranks of its group took part in, as place of the rank -> its record, in order of the start on
+    the first of them.
 
-
-def match(ranks: Sequence[Iterable[Collective]]) -> list[tuple[Collective, ...]]:
-    """Every collective that all ranks took part in, one of each rank, in order of the first rank's start.
-
-    The n-th of a name and group on one rank is the n-th on each other. Names and groups that do not occur equally often
-    everywhere, groups of fewer ranks, and kinds that may end at different times are left out.
+    The n-th of a name and group on one rank is the n-th on each other. ``groups``: of each rank, the places of the ranks of
+    its smaller groups. Where none are stated, a smaller group is the ranks that have its collectives, if they are as many as
+    its size. Names that do not occur equally often on all ranks of a group, groups that are not all here, and kinds that may
+    end at different times are left out.
     """
-    by_key: list[dict[tuple[str, str | None], list[Collective]]] = []
-    for collectives in ranks:
-        mine: dict[tuple[str, str | None], list[Collective]] = defaultdict(list)
+    Key = tuple[str, str | None, int | None, tuple[int | None, ...] | None]
+    by_key: dict[Key, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
+    for place, collectives in enumerate(ranks):
+        stated = groups[place] if groups else {}
         for one in collectives:
-            whole = one.group_size is None or one.group_size >= len(ranks)
             kind = one.name.lower().replace("_", "")
-            if one.start_ns is not None and one.duration_ns is not None and whole and any(t in kind for t in _TOGETHER):
-                mine[one.name, one.group].append(one)
-        by_key.append(mine)
-    found: list[tuple[Collective, ...]] = []
-    for key, first in by_key[0].items() if by_key else ():
-        if all(len(mine.get(key, ())) == len(first) for mine in by_key):
-            found += zip(*(sorted(mine[key], key=_when) for mine in by_key), strict=True)
-    return sorted(found, key=lambda one: _when(one[0]))
+            if one.start_ns is not None and one.duration_ns is not None and any(t in kind for t in _TOGETHER):
+                members = stated.get(one.group) if one.group is not None else None
+                by_key[one.name, one.group, one.group_size, members][place].append(one)
+    found: list[dict[int, Collective]] = []
+    for (_, _, size, members), mine in by_key.items():
+        everybody = members is None and (size is None or size >= len(ranks))
+        places = range(len(ranks)) if everybody else members or tuple(mine)
+        is_whole = everybody or (None not in places and len(places) == len(set(places)) == size)
+        if len(places) < 2 or not is_whole or len({len(mine.get(place or 0, ())) for place in places}) != 1:
+            continue
+        columns = {place or 0: sorted(mine[place or 0], key=_when) for place in places}
+        found += (
+            {place: column[at] for place, column in columns.items()} for at in range(len(columns[places[0] or 0]))
+        )
+    return sorted(found, key=lambda same: _when(same[min(same)]))
 
 
 def _when(one: Collective) -> tuple[int, int]:

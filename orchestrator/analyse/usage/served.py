@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.analyse.usage.busy import spans, union
+from perfctl.orchestrator.analyse.usage.mixed import MixedSteps
 from perfctl.records.report import Kernel, Report
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
@@ -21,7 +22,7 @@ class PhaseUse:
     run: Run
     phase: str
     part: str | None
-    """Of mixed steps: prompts or decodes, with their share of the step by tokens (estimated); None for a whole phase."""
+    """Of mixed steps: prompts or decodes, with their share of the step by work (estimated); None for a whole phase."""
     steps: int
     sequences: int | None
     """Of all its steps together."""
@@ -76,21 +77,17 @@ def _phase(run: Run, phase: str, steps: Sequence[ServedStep], launched: dict[int
     yield PhaseUse(run, phase, None, len(steps), sequences, tokens, len(kernels), total, running)
     if phase != "mixed" or not tokens or running is None or total is None:
         return
-    by_step = [(step, _running(mine), mine) for step in steps if (mine := launched.get(step.number, []))]
+    split = MixedSteps(run)
+    found = [split.prompts(kernel) for kernel in kernels]
+    shares = [share[0] for share in found if share is not None]
+    if len(shares) < len(kernels) or not total:
+        return
     for part in ("prompts", "decodes"):
-        share = {step.number: _share(step, part) for step in steps}
+        mine = shares if part == "prompts" else [1 - share for share in shares]
         own = of_prompts if part == "prompts" else of_decodes
         count = _sum([step.prompts if part == "prompts" else step.decodes for step in steps])
-        yield PhaseUse(
-            run, phase, part, len(steps), count, own, sum(share[step.number] * len(one) for step, _, one in by_step),
-            sum(share[step.number] * sum(kernel.duration_ns or 0 for kernel in one) for step, _, one in by_step),
-            sum(share[step.number] * ran for step, ran, _ in by_step),
-        )  # fmt: skip
-
-
-def _share(step: ServedStep, part: str) -> float:
-    mine = step.prompt_tokens if part == "prompts" else step.decode_tokens
-    return (mine or 0) / ((step.prompt_tokens or 0) + (step.decode_tokens or 0) or 1)
+        took = sum(share * (kernel.duration_ns or 0) for share, kernel in zip(mine, kernels, strict=True))
+        yield PhaseUse(run, phase, part, len(steps), count, own, sum(mine), took, running * took / total)
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:
@@ -104,12 +101,13 @@ def _running(kernels: Sequence[Kernel]) -> float:
 
 
 def placed(report: Report) -> float | None:
-    """0..1: share of the kernel time that has a module or layer; None where no graph was launched and no step is a server's,
-    and where a kernel was not timed."""
-    if not (report.served_steps or report.graph_launches):
-        return None
+    """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler. None where a kernel was not
+    timed; and where none has a module, unless a graph was launched or a step is a server's."""
     kernels = report.kernels if isinstance(report.kernels, Sequence) else ()
-    if not kernels or any(kernel.duration_ns is None for kernel in kernels):
+    if report.tool != "torch" or not kernels or any(kernel.duration_ns is None for kernel in kernels):
+        return None
+    known = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
+    if not (known or report.served_steps or report.graph_launches):
         return None
     total = sum(kernel.duration_ns or 0 for kernel in kernels)
     parts = {part.launch: 0.0 for part in report.kernel_parts}

@@ -173,14 +173,16 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     tried = evidence.environment.get("cudnn_benchmark") == "on"
     whole = []
     for kernel in evidence.product_kernels:
-        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
+        if not each:
+            continue
+        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
         predicted = deepened(said, kernel, shape)[0] if said is not None and said.matches else None
         near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
         if predicted is None and tried and isinstance(shape, ConvShape):
             sizes, plain = kernel.algorithm.winograd, kernel.algorithm.family in ("conv", "depthwise")
             predicted = winograd_multiplies(shape, *sizes) if sizes else shape.macs if plain else None
-        if predicted and each and abs(log(each / predicted)) < near:
+        if predicted and abs(log(each / predicted)) < near:
             whole.append((kernel, predicted))
     told = sum(kernel.products for kernel, _ in whole)
     all_told = sum(kernel.products for kernel in evidence.product_kernels) <= told * (1 + LEAST_MULTIPLIES / 4)

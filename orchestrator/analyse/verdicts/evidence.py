@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from math import gcd, prod
+from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
 from perfctl.orchestrator.analyse.counters.sums import PATHS, PIPE_TENSOR, half_weights, ops_path, with_counts
@@ -31,7 +32,7 @@ PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", 
 """Families whose main kernels do the multiply-adds on paper; so may a kernel that no pattern fits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KernelGroup:
     """All launches of one kernel name with one grid, for one step."""
 
@@ -57,12 +58,12 @@ class KernelGroup:
         )
         return self if share == 1 else replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
 
-    @property
+    @cached_property
     def main(self) -> bool:
         """True when it computes multiply-adds of the paper count."""
         return self.algorithm.role == "main" and self.algorithm.family in PRODUCTS
 
-    @property
+    @cached_property
     def products(self) -> float:
         """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
         halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
@@ -75,7 +76,7 @@ class KernelGroup:
         return self.flops.value or 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowEvidence:
     """One ledger row and the kernels that ncu saw for it."""
 
@@ -113,7 +114,7 @@ class RowEvidence:
     def place(self) -> Place:
         return self.row.size, self.row.layer, self.row.direction
 
-    @property
+    @cached_property
     def paper(self) -> float:
         """Paper FLOPs of the batch that was profiled; 0 when there are none, or a formula is missing."""
         value = self.row.whole_paper or 0
@@ -124,7 +125,7 @@ class RowEvidence:
         found = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
         return sum(found) if found else None
 
-    @property
+    @cached_property
     def product_kernels(self) -> tuple[KernelGroup, ...]:
         return tuple(kernel for kernel in self.kernels if kernel.main)
 
@@ -137,7 +138,7 @@ class RowEvidence:
             forward = replace(forward, m=forward.m * batch // self.row.size)
         return replace(self, seen_batch=batch, forward=forward)
 
-    @property
+    @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         """Shapes that its products may have; a convolution's gradients have no verified grid."""
         forward = self.forward
@@ -152,7 +153,7 @@ class RowEvidence:
         calls = {call.direction for call in self.row.calls}
         return tuple(shape for direction, shape in both.items() if direction in calls)
 
-    @property
+    @cached_property
     def unverified_shapes(self) -> tuple[Shape, ...]:
         """A convolution's gradient of its input is one with the channels exchanged; no measurement verified its grid."""
         forward = self.forward
@@ -161,7 +162,7 @@ class RowEvidence:
             return (replace(forward, in_channels=forward.out_channels, out_channels=forward.in_channels),)
         return ()
 
-    @property
+    @cached_property
     def filter_shapes(self) -> tuple[GemmShape, ...]:
         """A convolution's gradient of its filter sums over all outputs; no measurement verified its grid either."""
         forward = self.forward
@@ -244,13 +245,23 @@ def _left_out(run: Run) -> str | None:
     return f"ncu was asked to leave launches out ({', '.join(used)})" if used else None
 
 
+class _Read(NamedTuple):
+    """What was counted in one launch."""
+
+    values: Mapping[str, float | None]
+    raw: Mapping[str, float]
+
+
 def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     """Kernels of each (layer, direction), launches of one name and grid together; None: of no layer."""
     sms = sm_count(run.run)
-    values = {
-        launch: found if all(name.endswith(".sum") for name in found) else with_counts(found, sms)[0]
-        for launch, found in run.values.items()
-    }
+    known: dict[int, _Read] = {}  # derived counts are one object for all launches that have them in common
+    values: dict[int, _Read] = {}
+    for launch, found in run.values.items():
+        if (read := known.get(id(found))) is None:
+            whole = found if all(name.endswith(".sum") for name in found) else with_counts(found, sms)[0]
+            read = known[id(found)] = _Read(whole, _raw(whole))
+        values[launch] = read
     groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(lambda: defaultdict(list))
     for kernel, key in run.launches:
         grid = None if kernel.grid_x is None else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
@@ -266,19 +277,20 @@ def _group(
     grid: Grid | None,
     launches: list[int],
     run: PreparedRun,
-    values: Mapping[int, Mapping[str, float | None]],
+    values: Mapping[int, _Read],
 ) -> KernelGroup:
     steps = run.steps or 1
-    counts: dict[str, float] = defaultdict(float)
-    for launch in launches:
-        for count, value in _raw(values.get(launch, {})).items():
-            counts[count] += value / steps
-    known = [run.flops[launch] for launch in launches if launch in run.flops]
-    total = total_of((item.total for item in known), divide_by=steps)
-    tensor = total_of((item.tensor for item in known), divide_by=steps)
-    version = run.run.profiler_version or run.run.report.tool_version
-    half = next((half_weights(values[launch], version)["hfma"] for launch in launches if launch in values), 2)
-    return KernelGroup(name, recognise(name), grid, len(launches) / steps, dict(counts), total, tensor, half)
+    counts: dict[str, float] = {}
+    half, flops = 2, run.flops
+    if read := [values[launch] for launch in launches if launch in values]:
+        for one in read:
+            for count, value in one.raw.items():
+                counts[count] = counts.get(count, 0.0) + value / steps
+        half = half_weights(read[0].values, run.run.profiler_version or run.run.report.tool_version)["hfma"]
+    known = [flops[launch] for launch in launches if launch in flops]
+    total = total_of([item.total for item in known], divide_by=steps)
+    tensor = total_of([item.tensor for item in known], divide_by=steps)
+    return KernelGroup(name, recognise(name), grid, len(launches) / steps, counts, total, tensor, half)
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -30,12 +30,12 @@ def _papers(given: RuleInput) -> Mapping[str, float]:
 
 def _simple(given: RuleInput) -> tuple[KernelGroup, ...]:
     """Products of a backward row that a gradient each would make; () where they may be parts of something else."""
-    found, evidence = given.breakdown, given.evidence
-    fits = (
-        given.counted is not None and evidence.row.direction in BACKWARD and evidence.calls == 1 and not found.repeated
-    )
+    evidence = given.evidence
+    if given.counted is None or evidence.row.direction not in BACKWARD or evidence.calls != 1:
+        return ()
+    found = given.breakdown
     families = {kernel.algorithm.family for kernel in found.products}
-    return found.products if fits and families <= {"conv", "winograd", "gemm", "fft", "depthwise"} else ()
+    return found.products if not found.repeated and families <= {"conv", "winograd", "gemm", "fft", "depthwise"} else ()
 
 
 def _alike(kernel: KernelGroup, flops: float) -> bool:

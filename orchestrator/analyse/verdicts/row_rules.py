@@ -41,10 +41,11 @@ WARM_UP = f"{TRIES}: warm up outside of the profiled steps, or turn it off."
 
 def several_algorithms(given: RuleInput) -> Verdict | None:
     """More than one kernel did the whole layer: cuDNN was trying them out."""
-    found = given.breakdown
     evidence = given.evidence
-    off = evidence.environment.get("cudnn_benchmark") == "off"
-    if off or not (given.counted and found.several and found.paper):
+    if not given.counted or evidence.environment.get("cudnn_benchmark") == "off":
+        return None
+    found = given.breakdown
+    if not (found.several and found.paper):
         return None
     beside = sum(kernel.executed for kernel in evidence.kernels if kernel not in found.several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in found.several)
@@ -67,8 +68,10 @@ TILES_TODO = (
 
 def tile_padding(given: RuleInput) -> Verdict | None:
     """The grid's tiles cover more outputs, or a longer sum, than the layer has."""
+    if given.counted is None:
+        return None
     found = given.breakdown
-    if given.counted is None or not found.rule or not found.paper or found.family in ("winograd", "fft"):
+    if not found.rule or not found.paper or found.family in ("winograd", "fft"):
         return None
     factor = found.base / found.paper
     if not given.tells(factor):
@@ -143,17 +146,14 @@ RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
 
 def persistent(given: RuleInput) -> Verdict | None:
     """A recurrent layer whose steps run in one kernel, which keeps the weights on chip (cuDNN's persistent algorithms)."""
+    if not given.counted:
+        return None
     batch, layer, direction = given.evidence.place
     forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
     before = {kernel.name for kernel in forward.kernels} if forward is not None else set()  # those ran again
     products = (one for one in given.breakdown.products if one.algorithm.family == "rnn" and one.name not in before)
     kernels = tuple(one for one in products if "persist" in one.name.lower())
-    if (
-        not kernels
-        or not given.counted
-        or not is_news(given.ratio or 1)
-        or not RECURRENT.search(given.evidence.row.kind or "")
-    ):
+    if not kernels or not is_news(given.ratio or 1) or not RECURRENT.search(given.evidence.row.kind or ""):
         return None
     done = f"{amount(sum(kernel.executed for kernel in kernels))}FLOP of the row's {amount(given.counted)}FLOP"
     sentence = (
@@ -188,6 +188,8 @@ def needed(evidence: RowEvidence) -> int:
 
 def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
     """The layer ran more often than the step needs it; ``step``: as often as all layers did."""
+    if given.counted is None:
+        return None
     forward = _forward_ran(given)
     if forward is not None:
         return _extra(given, forward // step, step) if forward % step == 0 else None
@@ -197,6 +199,8 @@ def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
 
 def extra_gradients(given: RuleInput, step: int = 1) -> Verdict | None:
     """The gradients of a layer ran more often than its forward; ``step``: as often as those of all layers did."""
+    if given.counted is None:
+        return None
     forward, times_run = _forward_ran(given), multiple(given.evidence, _products(given, step))
     before = max(forward or 0, step)
     return _extra(given, times_run // before, step) if forward and times_run and times_run % before == 0 else None
@@ -254,17 +258,19 @@ def _extra(given: RuleInput, number: int, step: int) -> Verdict | None:
 
 def winograd(given: RuleInput) -> Verdict | None:
     """Fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms."""
-    return _transformed(given, "Winograd", "winograd", given.breakdown.method or "Winograd")
+    return _transformed(given, "Winograd", "winograd")
 
 
 def fourier(given: RuleInput) -> Verdict | None:
     """The convolution as a product of Fourier transforms."""
-    return _transformed(given, "FFT", "fft", "FFT")
+    return _transformed(given, "FFT", "fft")
 
 
-def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdict | None:
+def _transformed(given: RuleInput, rule: str, family: str) -> Verdict | None:
+    if given.counted is None:
+        return None
     found = given.breakdown
-    if given.counted is None or found.family != family or not found.paper or not found.rule:
+    if found.family != family or not found.paper or not found.rule:
         return None
     shape, forward = given.evidence.forward, given.evidence.row.direction == "forward"
     if not found.seen:
@@ -283,6 +289,7 @@ def _transformed(given: RuleInput, rule: str, family: str, method: str) -> Verdi
     elif forward and runs > 1:
         transforms /= runs
     factor = multiplies + transforms
+    method = (found.method or rule) if family == "winograd" else rule
     ran = f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on paper ({found.rule})"
     sentence = f"{ran}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} together."
     if is_news(found.seen / found.base):
@@ -306,6 +313,8 @@ def _may_transform(evidence: RowEvidence) -> bool:
 
 def split_k(given: RuleInput) -> Verdict | None:
     """A long sum is cut into slices, which are added up afterwards, or by the kernel itself."""
+    if given.counted is None:
+        return None
     found = given.breakdown
     factor = found.grown("summed")
     named = tuple(kernel for kernel in found.products if kernel.algorithm.split_k)
@@ -314,7 +323,7 @@ def split_k(given: RuleInput) -> Verdict | None:
         why = "what its parts add up in memory is in no counter, and how they fill tiles is not known"
         sentence = f"{given.who} splits its sum over blocks, by the name of {named[0].name[:60]}: {why}."
         return verdict(given, "split-K", sentence, None, todo, named, "plausible")
-    if given.counted is None or not found.summed or not given.tells(factor):
+    if not found.summed or not given.tells(factor):
         return None
     depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
     slices = next((f" over {depth} slices" for depth in depths), "")
@@ -326,9 +335,11 @@ def split_k(given: RuleInput) -> Verdict | None:
 
 def layout_and_epilogue(given: RuleInput) -> Verdict | None:
     """Work in addition to the products: layouts changed, a bias added, results scaled."""
+    if given.counted is None:
+        return None
     found = given.breakdown
     factor = found.grown("extra")
-    if given.counted is None or not found.extra or not given.tells(factor):
+    if not found.extra or not given.tells(factor):
         return None
     works = [_work_of(kernel) for kernel in found.extras if kernel.executed]
     done = ", ".join(dict.fromkeys([*works, *(["sums onto its output"] if found.onto else [])]))
@@ -367,12 +378,14 @@ def _work_of(kernel: KernelGroup) -> str:
 
 def recomputation(given: RuleInput) -> Verdict | None:
     """Forward's kernels run once more in backward (activation checkpointing), or as a direction of its own."""
+    if given.counted is None:
+        return None
     found, row = given.breakdown, given.evidence.row
     if row.direction == "recompute" and given.counted:
         sentence = f"{row.layer} runs forward once more in backward{row.at}: {amount(given.counted)}FLOP."
         return verdict(given, "recomputation", sentence, None, AGAIN, given.evidence.product_kernels)
     benchmark = given.evidence.environment.get("cudnn_benchmark")
-    if given.counted is None or not found.repeated or benchmark == "on":
+    if not found.repeated or benchmark == "on":
         return None  # tried as well: a kernel that serves forward may be a candidate for a gradient
     factor = found.grown("repeated")
     if found.called and found.seen:

@@ -85,8 +85,10 @@ SPARSE = re.compile(r"(?<![a-z])(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|t
 
 def three_tf32(given: RuleInput) -> Verdict | None:
     """fp32 emulated by three TF32 products."""
+    if given.counted is None:
+        return None
     kernels = tuple(kernel for kernel in _tensor_kernels(given.evidence) if THRICE.search(kernel.name))
-    if not kernels or len(kernels) != len(given.evidence.product_kernels) or given.counted is None:
+    if not kernels or len(kernels) != len(given.evidence.product_kernels):
         return None
     sentence = (
         f"{given.who} multiplies fp32 as 3 TF32 products (3xTF32, by the kernel's name): 3.00 times the FLOPs on paper."
@@ -97,8 +99,10 @@ def three_tf32(given: RuleInput) -> Verdict | None:
 
 def sparsity(given: RuleInput) -> Verdict | None:
     """2:4 sparse tensor cores do half of the multiplies."""
+    if given.counted is None:
+        return None
     kernels = tuple(kernel for kernel in _tensor_kernels(given.evidence) if SPARSE.search(kernel.name))
-    if not kernels or len(kernels) != len(given.evidence.product_kernels) or given.counted is None:
+    if not kernels or len(kernels) != len(given.evidence.product_kernels):
         return None
     sentence = f"{given.who} runs a sparse tensor-core kernel, by its name: 2:4 sparsity does 0.500 of the multiply-adds on paper."
     todo = "Expected: two of four weights are zero, and paper counts all four."

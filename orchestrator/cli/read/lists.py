@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def runs(store: options.Store = None, as_json: options.Json = False) -> None:
     """List the runs in the store: what ran where and when, how it ended, how many kernels are stored."""
     from perfctl.orchestrator.actions.wall.unexpected import whole
+    from perfctl.orchestrator.actions.wall.wrong_rows import wrong_columns
     from perfctl.orchestrator.report import text_tables
     from perfctl.orchestrator.store import database, read
 
@@ -33,7 +34,8 @@ def runs(store: options.Store = None, as_json: options.Json = False) -> None:
         console.as_json(rows, "runs")
     else:
         width = console.width()
-        console.show(whole(rows, lambda some: text_tables.runs_table(some, width), lambda row: f"run {row['id']}"))
+        table = partial(text_tables.runs_table, width=width)
+        console.show(whole(rows, table, lambda row: f"run {row['id']}", explained=wrong_columns))
 
 
 def show(
@@ -72,12 +74,12 @@ def show(
         console.show(terminal.source_lines(lines))
         return
     if as_json:
-        console.as_json(wall.shown(run, lambda: export.run_json(found)), "show")
+        console.as_json(wall.shown(found, lambda: export.run_json(found)), "show")
         return
     if form:
-        console.document(form, wall.shown(run, lambda: terminal.run_document(found)))
+        console.document(form, wall.shown(found, lambda: terminal.run_document(found)))
         return
-    for part in wall.shown(run, lambda: terminal.run_details(found)):
+    for part in wall.shown(found, lambda: terminal.run_details(found)):
         console.show(part)
 
 

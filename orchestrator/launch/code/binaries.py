@@ -67,13 +67,14 @@ def _wheel() -> Path | None:
     return next((place for place in places if place.is_dir()), None)
 
 
-def disassemble(cubin: Path, symbol: int) -> str:
-    """Text of one function, with source lines where the file has them. ``symbol``: its index in the table of symbols.
+def disassemble(cubin: Path, symbol: int | None = None) -> str:
+    """Text of one function, with source lines where the file has them. ``symbol``: its index in the table of symbols; None: of all.
 
     Raises PerfctlError where nvdisasm cannot read the file.
     """
     binary = find("nvdisasm")
-    code, out, err = _run(binary, "-c", "-g", "-fun", str(symbol), str(cubin))
+    function = () if symbol is None else ("-g", "-fun", str(symbol))
+    code, out, err = _run(binary, "-c", *function, str(cubin))
     if code or not out.strip():
         raise PerfctlError(
             f"{cubin.name}: {_why(binary, code, err)}", "A newer CUDA toolkit may know this architecture"

@@ -48,9 +48,11 @@ def lines(names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = Fa
 
 def _quick(value: Any, raw: bool) -> str:
     """``cell``, with the kinds that millions of cells are first, and the same few names over and over kept."""
+    if value is None:
+        return ""
     kind = type(value)
-    if kind is int:
-        return str(value)
+    if kind is int or kind is float:
+        return repr(value)
     return _kept(value, raw) if kind is str and len(value) < 1000 else cell(value, raw=raw)
 
 
@@ -78,11 +80,14 @@ def guarded(text: str) -> str:
     return "'" + text if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
+_AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
 def as_text(value: Any) -> str:
     """Any value as text: bytes as hexadecimal digits, lists and dictionaries as JSON."""
     if isinstance(value, str):
         return value
-    return value.hex() if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str)
+    return value.hex() if isinstance(value, bytes) else _AS_JSON(value)
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -291,11 +296,14 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
     from perfctl.orchestrator.report.ledger.rows import column_facts
 
     aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115
-    kinds: dict[str, set[type]] = {}
+    seen: dict[tuple[tuple[str, ...], tuple[type, ...]], None] = {}
     for row in rows:
-        for name, value in row.items():
-            kinds.setdefault(name, set()).add(type(value))
-        aside.write(json.dumps(row, default=str) + "\n")
+        seen[tuple(row), tuple(map(type, row.values()))] = None
+        aside.write(_AS_JSON(row) + "\n")
+    kinds: dict[str, set[type]] = {}
+    for heads, types in seen:
+        for name, kind in zip(heads, types, strict=True):
+            kinds.setdefault(name, set()).add(kind)
     facts = column_facts()
     names = tuple(kinds or facts)
     columns = []
@@ -310,8 +318,7 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
 def _put_aside(rows: IO[str], names: Sequence[str]) -> Iterator[Sequence[Any]]:
     rows.seek(0)
     for line in rows:
-        row = json.loads(line)
-        yield tuple(row.get(name) for name in names)
+        yield tuple(map(json.loads(line).get, names))
 
 
 def _kind(types: set[type]) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from math import log, log2
 
 from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
 from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, Ledger, LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
 from perfctl.orchestrator.analyse.ledger.unattributed import causes
@@ -16,6 +17,7 @@ from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
+    estimated,
     figure_cell,
     mark,
     nothing,
@@ -221,7 +223,7 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
     over = "" if whole_capture else f" Time is the {statistic}; shares are of all steps together."
     if bases:
         notes.append(f"Time: {bases}.{over}")
-    if any(run.batch_size is None for run in found.study.runs):
+    if any(run.batch_size is None for run in found.study.runs) and any(row.calls for row in ledger.rows):
         notes.append(
             "Paper FLOPs come from the operators' shapes in the report; a row without a module is named by its operator."
         )
@@ -231,6 +233,8 @@ def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, 
         rules = (row.counted.rule for row in ledger.rows if row.counted.rule and row.counted.value is not None)
         if parts := dict.fromkeys(part for rule in rules for part in rule.split("; ")):
             notes.append(f"Counted by these rules: {'; '.join(parts)}.")
+    if any(row.shared for row in ledger.rows):
+        notes.append(f"~ marks estimates: {SHARED_OUT}.")
     if unknown:
         notes.append(f"Bound unknown: {unknown}.")
     paper = "from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it"
@@ -269,7 +273,7 @@ def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
         notes.append(f"layer guessed for {percent(guessed)} of its launches")
     if shared := max(row.shared for row in rows):
         notes.append(
-            f"{percent(shared)} of its launches are parts of fused kernels, shared out by their operations: inferred"
+            f"{percent(shared)} of its launches are parts of fused kernels, shared out by their operations: estimated"
         )
     small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
     return Group(
@@ -300,6 +304,8 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         took = time_cell(row.time.median, note=_statistic(row))
         if not row.trusted:
             took, share = _distrusted(took), _distrusted(share)
+        if row.shared:
+            took, share = estimated(took, SHARED_OUT), estimated(share, SHARED_OUT)
     unrated = "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
     if row.paper.lower_bound:
         unrated = "paper is a lower bound"

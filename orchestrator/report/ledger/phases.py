@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
 from perfctl.orchestrator.analyse.usage.padding import Padding
 from perfctl.orchestrator.analyse.usage.phase_layers import PartUse, PhaseParts, phase_parts, weighty
 from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
     count,
+    estimated,
     name_cell,
     nothing,
     share_cell,
@@ -29,6 +31,7 @@ from perfctl.orchestrator.report.tables import Column, Table, table
 MUCH_PADDING, MUCH_TIME = 1.1, 0.01
 """Padding is a finding from this factor of executed / paper multiply-adds on, in parts with this share of a phase's kernel time."""
 NOT_TIMED = "a kernel of it was not timed"
+NOT_MIXED = "the phase is not mixed, or its steps do not say what is the prompts'"
 UNSAID = "the steps do not say their tokens"
 
 
@@ -59,6 +62,8 @@ def _table(phase: PhaseParts) -> Table | None:
         Column("FLOP/B", note="paper FLOPs a byte"),
         Column("bound", style="text", note=_ridge(phase)),
         Column("time a token", base="ns", note="kernel time over the tokens of the phase"),
+        Column("of prompts", base="ns", note="kernel time of the prompts of mixed steps, by work: an estimate"),
+        Column("of decodes", base="ns", note="kernel time of the decodes of mixed steps, by work: an estimate"),
         Column("padding", note="executed / paper multiply-adds: whole tiles, as a kernel's name has them, over outputs"),
     ]  # fmt: skip
     short = short_parts([part.part for part in phase.parts])
@@ -89,6 +94,13 @@ def said(phase: PhaseParts) -> Iterator[str]:
         yield f"Cache of keys and values read by its steps: {size(phase.cache_bytes)} ({phase.cache_why})."
     else:
         yield f"Bytes of the cache of keys and values: not known; {phase.cache_why}."
+    if any(part.split_by for part in phase.parts):
+        yield (
+            "Of prompts, of decodes: the same kernels compute both; attention is split by pairs of queries and keys, what runs once a "
+            "sequence by sequences, all else by tokens (~)."
+        )
+    if any(part.shared for part in phase.parts):
+        yield f"~ before a part's time: {SHARED_OUT}."
     if any(step.from_shapes for step in phase.run.report.served_steps):
         yield "No annotation names a step: phase and tokens are inferred from the shapes of operators."
 
@@ -125,18 +137,26 @@ _LAST_WORD = re.compile(r"^.*?(Attention|MLP|[A-Z][a-z]+Layer|[A-Z][a-z]+Block)$
 def _row(part: PartUse, short: str) -> list[Any]:
     bytes_ = size_cell(part.bytes, part.bytes_why or "not known")
     if part.estimated:
-        scale = None if bytes_.scale is None else replace(bytes_.scale, mark="~ ")
-        bytes_ = replace(bytes_, text=f"~ {bytes_.text}", style="est", scale=scale,
-                         title=f"{bytes_.title}; if the cache has the type of the projections")  # fmt: skip
-    intensity = part.intensity
+        bytes_ = estimated(bytes_, "if the cache has the type of the projections")
+    intensity, took, share = part.intensity, time_cell(part.kernel_ns, NOT_TIMED), share_cell(part.share, NOT_TIMED)
+    if part.shared:
+        took, share = estimated(took, SHARED_OUT), estimated(share, SHARED_OUT)
     return [
         name_cell(part.part, short), count(part.blocks, "it is outside of the blocks"), count(part.launches),
-        time_cell(part.kernel_ns, NOT_TIMED), share_cell(part.share, NOT_TIMED),
+        took, share,
         amount(part.flops, "FLOP", part.flops_why or "not known"),
         bytes_, nothing(part.flops_why or part.bytes_why or "not known") if intensity is None
         else Cell(significant(intensity), value=round(intensity, 4)),
-        nothing(_unbound(part)) if part.bound is None else text_cell(part.bound), time_cell(part.token_ns, UNSAID), _padded(part),
+        nothing(_unbound(part)) if part.bound is None else text_cell(part.bound), time_cell(part.token_ns, UNSAID),
+        *_split(part.kernel_ns, part.prompts_ns, part.split_by), _padded(part),
     ]  # fmt: skip
+
+
+def _split(kernel_ns: float | None, prompts_ns: float | None, by: str | None) -> tuple[Cell, Cell]:
+    """Kernel time of the prompts and of the decodes of mixed steps, both estimates."""
+    if kernel_ns is None or prompts_ns is None:
+        return nothing(NOT_MIXED), nothing(NOT_MIXED)
+    return estimated(time_cell(prompts_ns), f"by {by}"), estimated(time_cell(kernel_ns - prompts_ns), f"by {by}")
 
 
 def _unbound(part: PartUse) -> str:
@@ -159,16 +179,17 @@ def covered(one: Padding) -> str:
 
 def _all(phase: PhaseParts) -> list[Any]:
     known = [part.flops for part in phase.parts if part.flops is not None]
-    tokens, total = phase.tokens, phase.kernel_ns
+    tokens, total, prompts = phase.tokens, phase.kernel_ns, [part.prompts_ns for part in phase.parts]
     parts = [part for part in phase.parts if part.flops is not None]
     took = sum(part.kernel_ns or 0 for part in parts)
     where = f"; the parts with FLOPs take {percent(took / total)} of the kernel time" if total else ""
     flops = amount(sum(known) if known else None, "FLOP", "no part has any")
     return [
-        text_cell("all"), nothing("of the parts"), count(sum(part.launches for part in phase.parts)), time_cell(total, NOT_TIMED),
+        text_cell("all"), nothing("of the parts"), count(phase.launches), time_cell(total, NOT_TIMED),
         share_cell(1.0 if total else None, NOT_TIMED), replace(flops, title=f"{flops.title}{where}"),
         nothing("some parts have none"), nothing("of the parts"), nothing("of the parts"),
-        time_cell(total / tokens if total is not None and tokens else None, UNSAID), nothing("of the parts"),
+        time_cell(total / tokens if total is not None and tokens else None, UNSAID),
+        *_split(total, None if None in prompts else sum(one or 0 for one in prompts), "work"), nothing("of the parts"),
     ]  # fmt: skip
 
 
@@ -219,6 +240,9 @@ def phase_rows(found: Sequence[PhaseParts]) -> list[dict[str, Any]]:
             "inferred": any(step.from_shapes for step in phase.run.report.served_steps),
             "cache_read_bytes": phase.cache_bytes, "cache_why": phase.cache_why, "part": part.part, "blocks": part.blocks,
             "launches": part.launches, "kernel_ns": part.kernel_ns, "share": part.share, "token_ns": part.token_ns,
+            "kernel_ns_shared": part.shared, "prompts_ns": part.prompts_ns,
+            "decodes_ns": None if part.prompts_ns is None or part.kernel_ns is None else part.kernel_ns - part.prompts_ns,
+            "split_by": part.split_by,
             "paper_flops": part.flops, "paper_why": part.flops_why, "bytes": part.bytes, "bytes_why": part.bytes_why,
             "bytes_estimated": part.estimated, "flops_per_byte": part.intensity, "ridge_flops_per_byte": part.ridge,
             "roof": part.path, "bound": part.bound, "executed_per_paper": part.padded,

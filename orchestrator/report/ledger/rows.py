@@ -10,11 +10,12 @@ from importlib import resources
 from typing import Any
 
 from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow, Unattributed
+from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, LedgerRow, Unattributed
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.analyse.usage.energy import why_none
+from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import why
 from perfctl.orchestrator.report.ledger.phases import phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken
@@ -76,7 +77,12 @@ ENERGY = (
 
 def sweep_verdicts(analyses: Sequence[Analysis]) -> list[dict[str, Any]]:
     """Verdicts about sweeps as a whole, with the study they are about."""
-    return [{**_study(found), **asdict(verdict)} for found in analyses for verdict in found.judgement.sweep]
+    return [{**_study(found), **_fields_of(verdict)} for found in analyses for verdict in found.judgement.sweep]
+
+
+def _fields_of(record: Verdict | KernelUse) -> dict[str, Any]:
+    """Its fields, none of which is a record itself: ``asdict`` would copy each."""
+    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def _study(found: Analysis) -> dict[str, Any]:
@@ -93,12 +99,12 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "paper_flops": row.paper.value, "paper_state": row.paper.state, "paper_why": why(row.paper) or None,
         "paper_is_lower_bound": row.paper.lower_bound, **_counted(row), "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
-        "verdicts": [asdict(verdict) for verdict in judged.verdicts], "unexplained": judged.unexplained,
+        "verdicts": list(map(_fields_of, judged.verdicts)), "unexplained": judged.unexplained,
         "time_ns": time.median if time else None, "time_low_ns": time.low if time else None,
         "time_high_ns": time.high if time else None, "time_why": row.time_reason, "clock": row.basis,
         "clock_trusted": row.trusted if time else None, "share": row.share, "share_of": row.whole,
         "paper_flops_per_s": row.achieved, **_roofs(point, found.roofline), "guessed": row.guessed,
-        "kernels": [asdict(use) for use in row.kernels],
+        "shared": row.shared, "kernels": list(map(_fields_of, row.kernels)),
     }  # fmt: skip
 
 

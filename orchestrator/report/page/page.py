@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfctl.orchestrator.analyse.compare.records import Comparison
 from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.speedup import Speedup
 from perfctl.orchestrator.report.cells import TURNING
-from perfctl.orchestrator.report.compare.page import compare_view
 from perfctl.orchestrator.report.page.sections import page_view
-from perfctl.orchestrator.report.speedup import page_view as speedup_view
-from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.records.run import Run
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.compare.records import Comparison
+    from perfctl.orchestrator.analyse.speedup import Speedup
+    from perfctl.orchestrator.report.studies.records import StudyPage
 
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING), "\ufffd")
 """What HTML forbids, what a terminal that shows the file would obey, and what turns a line around."""
@@ -41,12 +41,16 @@ def render(
 
 def render_comparison(found: Comparison) -> str:
     """HTML of the page of a comparison. The same comparison gives the same bytes."""
+    from perfctl.orchestrator.report.compare.page import compare_view
+
     made = max((run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at), default="")
     return _filled("compare.html", compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""))
 
 
 def render_speedup(studies: Sequence[Speedup]) -> str:
     """HTML of the page of a speed-up study, a batch size after the other. The same studies give the same bytes."""
+    from perfctl.orchestrator.report.speedup import page_view as speedup_view
+
     return _filled("speedup.html", speedup_view(studies))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
@@ -17,6 +16,7 @@ from perfctl.orchestrator.report.cells import (
     Cell,
     amount,
     count,
+    estimated,
     nothing,
     rate,
     share_cell,
@@ -59,7 +59,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
 
 
 def phases_table(runs: Sequence[Run]) -> Table | None:
-    """Prefill, decode and mixed steps of a server: time, launches and tokens; mixed steps split by tokens, an estimate."""
+    """Prefill, decode and mixed steps of a server: time, launches and tokens; mixed steps split by work, an estimate."""
     columns = [
         RUN, Column("phase", style="text"), Column("steps"), Column("sequences", note="of all its steps together"),
         Column("tokens", note="that the steps computed"), Column("launches"),
@@ -80,24 +80,14 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         ]  # fmt: skip
         known = {0, 1, 2, 3} if item.part else set(range(len(cells)))
         rows.append(
-            [run_label(item.run), *(cell if at in known else _by_tokens(cell) for at, cell in enumerate(cells))]
+            [run_label(item.run), *(cell if at in known else estimated(cell, BY_WORK) for at, cell in enumerate(cells))]
         )
     return listing("Prefill and decode", columns, rows)
 
 
-_SPLIT = "a mixed step is split by tokens, so a token of either part has the time of the step's"
+_SPLIT = "most kernels of a mixed step are split by tokens, so a token of either part has about the time of the step's"
+BY_WORK = "the step's share by work: attention by pairs of queries and keys, what runs once a sequence by sequences, else by tokens"
 _UNSAID = "the names of the steps do not say"
-
-
-def _by_tokens(cell: Cell) -> Cell:
-    """Marked as estimated: a mixed step's share by tokens."""
-    if cell.style == "no":
-        return cell
-    title = "; ".join(
-        filter(None, (cell.title, "the step's share by tokens: attention and launches are not told apart"))
-    )
-    scale = None if cell.scale is None else replace(cell.scale, mark="~ ")
-    return replace(cell, text=f"~ {cell.text}", title=title, style="est", scale=scale)
 
 
 def placed_text(run: Run) -> str | None:

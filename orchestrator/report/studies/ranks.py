@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from statistics import fmean, median
 from typing import Any
@@ -33,6 +33,8 @@ UNEVEN = 1.1
 """Most compute over mean compute of a step from which on ranks are called uneven."""
 SLOW, LARGE = 0.5, 1_000_000
 """Bus bandwidths below this share of the link are a finding, of collectives with so many bytes or more."""
+NAMED_RANKS = 8
+"""A process group with more ranks is named by their number."""
 _NO_MATCH = "the ranks have no collective in common, one for one"
 _NO_ERROR = "fewer than 3 collectives align the clocks"
 
@@ -90,7 +92,11 @@ def _said(job: Job) -> str:
 
 def _bandwidth_columns() -> tuple[Column, Column]:
     return (
-        Column("bus bandwidth", "B/s", note="NCCL's busbw, over the shortest duration of all ranks: the others waited"),
+        Column(
+            "bus bandwidth",
+            "B/s",
+            note="NCCL's busbw, over the shortest duration among the ranks of the process group: the others waited",
+        ),
         Column("of link", note="share of the peak of a GPU's link, one way, by the data sheet"),
     )
 
@@ -108,21 +114,36 @@ def _layer_cell(layer: str | None, by: str | None, why: str | None = None) -> Ce
     return text_cell(layer if by == "range" else f"after {layer} backward", f"by {by}")
 
 
+def _of_groups(talk: JobTalk) -> tuple[Column, ...]:
+    """Which process group, where there are smaller ones than the job."""
+    smaller = any(one.group_size is not None and one.group_size < len(talk.job.ranks) for one in talk.layers)
+    return (Column("group", style="text", note="ranks of the process group"),) if smaller else ()
+
+
+def _group_cell(talk: JobTalk, size: int | None, ranks: Sequence[int] = ()) -> list[Cell]:
+    if not _of_groups(talk):
+        return []
+    if ranks and len(ranks) <= NAMED_RANKS:
+        return [text_cell(" ".join(map(str, ranks)))]
+    return [nothing("the trace does not state it") if size is None else text_cell(f"{size} ranks")]
+
+
 def layers_table(talk: JobTalk) -> Table | None:
     """A row a name and layer, the most exposed first."""
     columns = [
-        Column("collective", style="text"),
+        Column("collective", style="text"), *_of_groups(talk),
         Column("layer", style="text", note="that launched them, or whose backward was the last before"),
         Column("calls", note="of one rank, mean"),
         Column("exposed", base="ns", note="time without a compute kernel, mean over the ranks; with waiting"),
         Column("most", base="ns", note="the same on the rank with the most"), *_bandwidth_columns(),
     ]  # fmt: skip
     rows = [
-        [text_cell(one.name), _layer_cell(one.layer, one.layer_by), Cell(f"{one.calls:g}", value=one.calls),
-         time_cell(one.exposed_ns), time_cell(one.most_ns), *_bandwidth_cells(talk, one.bandwidth, one.bandwidth_reason)]
+        [text_cell(one.name), *_group_cell(talk, one.group_size), _layer_cell(one.layer, one.layer_by),
+         Cell(f"{one.calls:g}", value=one.calls), time_cell(one.exposed_ns), time_cell(one.most_ns),
+         *_bandwidth_cells(talk, one.bandwidth, one.bandwidth_reason)]
         for one in talk.layers
     ]  # fmt: skip
-    return table(f"Exposed communication by collective and layer{_of_link(talk)}", columns, rows)
+    return table(f"Exposed communication of the job by collective and layer{_of_link(talk)}", columns, rows)
 
 
 def _of_link(talk: JobTalk) -> str:
@@ -180,15 +201,17 @@ def bubbles_table(talk: JobTalk) -> Table | None:
 
 
 def exchanges_table(talk: JobTalk) -> Table | None:
-    """A row a collective that all ranks have."""
+    """A row a collective that all ranks of its process group have."""
     columns = [
-        Column("step"), Column("collective", style="text"), Column("layer", style="text"),
-        Column("bytes", base="B", note="input of one rank"), Column("shortest", base="ns", note="of all ranks"), *_bandwidth_columns(),
+        Column("step"), Column("collective", style="text"), *_of_groups(talk), Column("layer", style="text"),
+        Column("bytes", base="B", note="input of one rank"), Column("shortest", base="ns", note="of all ranks of the group"),
+        *_bandwidth_columns(),
         Column("exposed", base="ns", note="mean over the ranks"), Column("last rank"),
         Column("late", base="ns", note="after the second last rank"), Column("after median", base="ns", note="after the median start"),
     ]  # fmt: skip
     rows = [
-        [count(one.step, "its kernel belongs to no step"), text_cell(one.name), _layer_cell(one.layer, one.layer_by, one.layer_reason),
+        [count(one.step, "its kernel belongs to no step"), text_cell(one.name), *_group_cell(talk, one.group_size, one.ranks),
+         _layer_cell(one.layer, one.layer_by, one.layer_reason),
          size_cell(one.bytes, one.bandwidth_reason or "not known"), time_cell(one.shortest_ns),
          *_bandwidth_cells(talk, one.bandwidth, one.bandwidth_reason), time_cell(one.exposed_ns),
          count(one.last, "several ranks started last"), time_cell(one.late_ns), time_cell(one.late_median_ns)]
@@ -224,7 +247,7 @@ def _straggler(talk: JobTalk) -> Iterator[str]:
     where = (
         f", most in step {worst.step} ({time(worst.late_ns)})" if len(talk.steps) > 1 and worst.step is not None else ""
     )
-    times, of = sum(one.times for one in mine), len(talk.exchanges)
+    times, of = sum(one.times for one in mine), sum(rank in one.ranks for one in talk.exchanges)
     place = next(at for at, one in enumerate(talk.job.ranks) if one.rank == rank)
     compute, mean = (sum(one.compute_ns[place] for one in talk.steps), sum(fmean(one.compute_ns) for one in talk.steps))
     if mean and compute >= UNEVEN * mean:
@@ -236,7 +259,7 @@ def _straggler(talk: JobTalk) -> Iterator[str]:
             "host"
         )
     yield (
-        f"Rank {rank} is a straggler: it starts {times} of {of} collectives last, {time(cost)} (± {time(error)} by the "
+        f"Rank {rank} is a straggler: it starts {times} of its {of} collectives last, {time(cost)} (± {time(error)} by the "
         f"clocks) after the next rank in sum, {percent(cost / span)} of the time{where}. The others wait "
         f"{time(sum(one.waiting_ns for one in mine))} for it, added up. {cause}."
     )
@@ -254,9 +277,10 @@ def _exposed(talk: JobTalk) -> Iterator[str]:
     first = talk.layers[0] if talk.layers and talk.layers[0].exposed_ns else None
     most = f" Most is in {_named(first)}: {time(first.exposed_ns or 0)}." if first is not None else ""
     yield (
-        f"Nothing hides {time(exposed)} of communication on a rank, {percent(exposed / span)} of {time(span)} (means of {len(ranks)} "
-        f"ranks).{most}{waiting} Remove the waiting first; then launch collectives earlier (prefetch of all-gathers, other sizes of "
-        "gradient buckets), or send less (fp16 gradients, fewer steps with a reduction)."
+        f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run {time(exposed)} without any compute "
+        f"kernel, {percent(exposed / span)} of the {time(span)} of a rank (median).{most}{waiting} Remove the waiting first; then "
+        "launch collectives earlier (prefetch of all-gathers, other sizes of gradient buckets), or send less (fp16 gradients, fewer "
+        "steps with a reduction)."
     )
 
 

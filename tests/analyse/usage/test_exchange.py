@@ -166,7 +166,7 @@ def test_a_straggler_is_named_with_what_it_costs_all_and_the_error_of_the_clocks
     assert row.waiting_ns == 4 * (4 + 3.5 + 3) * MS
     assert row.error_ns is not None
     assert row.error_ns <= 4 * 2 * 1000  # clocks agree to the resolution of a trace, 1 us at most
-    assert "Rank 2 is a straggler: it starts 4 of 4 collectives last, 12.0 ms" in said(found)
+    assert "Rank 2 is a straggler: it starts 4 of its 4 collectives last, 12.0 ms" in said(found)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,9 @@ pathlib.Path(sys.argv[1]).write_text("a report")
 @pytest.mark.parametrize(
     ("fails", "said", "status", "tries"),
     [
-        (1, "sem_open: File exists", "ok", 2), (2, "sem_open: File exists", "failed", 2), (1, "another reason", "failed", 1),
+        (1, "sem_open: File exists", "ok", 2), (2, "sem_open: File exists", "failed", 2),
+        (1, "Connection reset by peer", "ok", 2),
+        (1, "Connection reset by peer: the user's own server", "failed", 1), (1, "another reason", "failed", 1),
     ],
 )  # fmt: skip
 def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(

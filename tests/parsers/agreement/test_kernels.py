@@ -82,6 +82,9 @@ def test_rows_of_rocprof_compute_are_numbered_and_repeat_their_names(tmp_path: P
     )
 
 
+LASTS = 10**9
+LARGE, SMALL = 100 * LASTS / (LASTS + 3), 100 * 3 / (LASTS + 3)
+"""Percentages of a long and a very short time, with all digits of a float, as rocprof prints them."""
 SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
 
 
@@ -93,6 +96,12 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
         (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], ""),
         (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"], "b(): the row stands 2 times"),
+        ([f"a(),1,{LASTS},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"], ""),
+        ([f"a(),1,{LASTS},{LASTS},{LARGE!r}"], "the percentages add up to 99.999999"),
+        ([f"a(),1,{LASTS + 90},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"], "percentages are not those of the times"),
+        (["a(),2,300,150,75.0", "b(),4,100,25,2<.0"], "1 of 2 percentages are no numbers, as '2<.0'"),
+        (["a(),2,300,150,75.0", "b(),4,100,25,-25.0"], "the percentages add up to 50"),
+        (["a(),2,300,150,75.0", "b(),4,100,25,0e999999"], "the percentages add up to 75"),
     ],
 )
 def test_sums_of_rocprof_agree(tmp_path: Path, rows: list[str], said: str) -> None:
@@ -177,6 +186,8 @@ All other kernels,30,300,3
         ("IO Duration %,5.0", "IO Duration %,5.0x", "the line 'io duration %' states no number"),
         ("Other Duration %", "Othez Duration %", "the line 'other duration %' is missing"),
         (SUMMARY[SUMMARY.index("All Ops") :], "", "the line 'all ops' is missing, and 1 more"),
+        (SUMMARY[SUMMARY.index("Tensor Core") :], "", "the line 'total iterations' is missing"),
+        (SUMMARY[SUMMARY.index("Wall Clock") :], "", "the line 'wall clock time (ns)' is missing"),
         (
             "Ops using TC,10,100,1\nOps eligible for TC but not using,20,200,2\nAll other ops,30,300,3\n",
             "",
@@ -250,6 +261,16 @@ def operations(*numbers: int, **more: object) -> list[trace.Event]:
 def test_operations_that_are_missing_from_a_trace_are_counted(tmp_path: Path) -> None:
     assert warnings(trace.read(tmp_path, *operations(1, 2, 3, 4, 5))) == ""
     assert "2 operations or ranges are missing" in warnings(trace.read(tmp_path, *operations(1, 2, 5)))
+
+
+def test_a_launch_that_lacks_what_all_others_state_is_counted(tmp_path: Path) -> None:
+    launches = [trace.kernel("gemm", 10 * at, 5, at, block=[64, 1, 1]) for at in range(20)]
+    assert "kernel.block" not in str(trace.read(tmp_path, *launches).gaps)
+    del launches[7]["args"]["block"]
+    assert "1 of 20 launches state no block, which all others do" in str(trace.read(tmp_path, *launches).gaps)
+    for one in launches:
+        one["args"].pop("block", None)
+    assert "kernel.block" not in str(trace.read(tmp_path, *launches).gaps), "this profiler states none"
 
 
 def test_numbers_left_out_of_one_sequence_alone_are_usual(tmp_path: Path) -> None:

@@ -106,6 +106,36 @@ def test_rows_whose_header_is_lost_are_counted(tmp_path: Path) -> None:
     assert "2 rows of the tables are cut off or broken" in str(gap(report, "operation"))
 
 
+def test_a_row_that_stands_in_the_name_of_the_one_before_is_counted(tmp_path: Path) -> None:
+    """The line end between them is lost, so the name is that of the second row after its figures."""
+    first, second = (",".join(row) for row in ROWS)
+    for glued in (
+        f"75.0,300,2,150.0,150.0,100,200,7,{second}",
+        f"{first}{second}",
+        first.replace("gemm", "9 8.0 7,000 6 gemm"),
+    ):
+        table = csv_table(SUM, ROWS).replace(csv_table([], [ROWS[0]]).strip(), glued)
+        report = read(tmp_path, processing("cuda_gpu_kern_sum") + table)
+        assert "1 rows of the tables are cut off or broken" in str(gap(report, "operation"))
+    names = [[*ROWS[0][:-1], "gemm<128, 64, 32, 4, 2>(int, 1.0f)"], ROWS[1]]
+    assert "cut off" not in str(read(tmp_path, processing("cuda_gpu_kern_sum") + csv_table(SUM, names)).gaps)
+
+
+def test_a_table_without_the_blank_line_at_its_end_may_lack_rows(tmp_path: Path) -> None:
+    first, second = (processing(name) + csv_table(SUM, ROWS).rstrip() + "\n" for name in ("osrt_sum", "cuda_api_sum"))
+    third = processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    said = "tables end without the blank line that nsys prints below each"
+    assert said not in str(read(tmp_path, f"{first}\n{second}\n{third}").gaps)
+    assert f"1 of 3 {said}" in str(gap(read(tmp_path, f"{first}{second}\n{third}"), "operation"))
+    assert said not in str(read(tmp_path, f"{first}{second}{third.rstrip()}\n").gaps), "somebody removed all of them"
+
+
+def test_a_column_whose_header_is_lost_is_said(tmp_path: Path) -> None:
+    text = processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    assert "no header" not in contradiction(read(tmp_path, text))
+    assert "cuda_gpu_kern_sum: a column has no header" in contradiction(read(tmp_path, text.replace("StdDev (ns)", "")))
+
+
 def test_steps_of_nsys_that_are_not_in_the_file_are_named(tmp_path: Path) -> None:
     table = csv_table(SUM, ROWS)
     steps = [
@@ -151,6 +181,29 @@ def test_kernels_that_are_missing_at_the_end_have_calls_without_kernels(tmp_path
     rename = f"UPDATE StringIds SET value = 'cudaLaunchKernel_v7000' WHERE id IN ({calls})"
     found = damaged(tmp_path, rename, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > 4")
     assert "2 of 6 launch calls have no kernel" in gap(found, "kernel")
+
+
+def test_copies_that_are_missing_at_the_end_have_calls_without_copies(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    for correlation in range(1, 5):
+        builder.launch(1000 * correlation)
+    for correlation in range(5, 9):
+        builder.call(correlation, 5000, 5002)
+        builder.memcpy(correlation, kind=1, size=64)
+    path = builder.write(tmp_path / "report.sqlite")
+    names = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET nameId = (SELECT id FROM StringIds WHERE value = '{}') WHERE correlationId {}"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO StringIds (id, value) VALUES (9001, 'cudaMemcpyAsync_v3020')")
+        connection.execute(names.format("cudaMemcpyAsync_v3020", "> 4"))
+    assert "calls that copy" not in str(parse(path).gaps)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE rowid > 3")
+    assert "1 of 4 calls that copy have no copy in the report" in gap(parse(path), "copy")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > 3")
+    assert "calls that copy" not in str(parse(path).gaps), (
+        "the capture ended before the last kernel, and copies may be later"
+    )
 
 
 def test_a_name_without_its_text_is_said(tmp_path: Path) -> None:

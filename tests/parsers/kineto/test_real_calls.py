@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
-from perfctl.records.report import Report
+from perfctl.records.report import WAITS, Report
 
 TRACES = (
     "harryjmoss_forward_batch_size_16.json", "hazyresearch_zoology_trace.json", "hta_alexnet_critical_path_2023.json.gz",
@@ -48,12 +48,23 @@ def ns(microseconds: float) -> int:
 
 def test_every_operator_is_there_with_its_time_and_the_shapes_of_its_inputs(trace: Path) -> None:
     wanted = [event for event in load(trace) if event.get("cat") == "cpu_op"]
-    found = list(parse(trace).op_calls)
+    found = [call for call in parse(trace).op_calls if call.name not in WAITS]
     assert [(call.name, call.duration_ns) for call in found] == [(one["name"], ns(one["dur"])) for one in wanted]
     shapes = [None if call.shapes is None else json.loads(call.shapes) for call in found]
     types = [None if call.dtypes is None else json.loads(call.dtypes) for call in found]
     assert shapes == [one["args"].get("Input Dims") for one in wanted]
     assert types == [one["args"].get("Input type") for one in wanted]
+
+
+def test_single_waits_for_the_gpu_are_there_and_add_up_to_their_sums(trace: Path) -> None:
+    times: dict[str, int] = defaultdict(int)
+    for call in parse(trace).op_calls:
+        if call.name in WAITS:
+            times[call.name] += call.duration_ns or 0
+    sums = {
+        row.name: row.total_ns for row in parse(trace).api_calls if row.domain in ("cuda", "hip") and row.name in WAITS
+    }
+    assert times == sums
 
 
 def test_calls_of_the_runtime_waits_and_functions_are_the_sums_over_their_events(trace: Path) -> None:

@@ -55,6 +55,23 @@ def test_work_of_the_database_is_ordered_by_time_and_takes_its_sizes_from_its_ca
     assert "1 barriers and markers" in next(gap.reason for gap in report.gaps if gap.quantity == "barrier")
 
 
+def test_calls_whose_kernel_or_copy_is_missing_are_counted(tmp_path: Path) -> None:
+    path = database(tmp_path / "results.db")
+
+    def said(*statements: str) -> list[str]:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+        return [gap.reason for gap in parsers.parse(path).gaps if "calls that start" in gap.reason]
+
+    assert said() == []
+    assert said("DELETE FROM COPY") == [], "the CPU itself may have moved 4,096 bytes"
+    assert said("UPDATE HIP SET args = '( sizeBytes(4000000) kind(1))' WHERE \"Index\" = 6")[0].startswith(
+        "1 of 1 calls that start a copy have none in the file"
+    )
+    assert said("DELETE FROM OPS WHERE Name = 'add(int*)'")[0].startswith("1 of 2 calls that start a kernel have none")
+
+
 @pytest.mark.parametrize(
     ("file", "names", "kind"),
     [

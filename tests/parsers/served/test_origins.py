@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.analyse.analysis import analyse
 from perfctl.orchestrator.analyse.ledger.ledger import ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
+from perfctl.orchestrator.report.ledger.rows import ledger_rows
+from perfctl.orchestrator.report.terminal import ledger_document
 from perfctl.parsers.kineto import origins
 from perfctl.records.report import Report
 from tests.analyse import synthetic
@@ -98,6 +101,13 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
     assert times == {"block.norm": 4_000, "block": 4_000, "block.act": 4_000, "block.fc": 36_000}
     assert sum(row.share or 0 for row in rows.values()) == pytest.approx(1)
     assert {layer: row.shared for layer, row in rows.items()} == {**dict.fromkeys(times, 1.0), "block.fc": 0.0}
+    found = analyse(study)
+    in_json = {row["layer"]: row["shared"] for row in ledger_rows([found])}
+    assert in_json == {layer: row.shared for layer, row in rows.items()} | {"not attributed": None}
+    (table,) = [part for part in ledger_document(found) if part.title == "Ledger"]
+    marked = {cells[0] for cells in table.rows if any(cell.startswith("~ 4") for cell in cells)}
+    assert marked == {"block.norm", "block", "block.act"}
+    assert any("shared out" in note for note in table.notes)
 
 
 def test_what_the_lines_do_not_say_is_named_with_its_time(tmp_path: Path) -> None:
@@ -138,3 +148,34 @@ def test_parts_of_a_pipeline_s_blocks_are_layers(tmp_path: Path) -> None:
     assert [(one.layer, one.direction) for one in read(tmp_path, *events).kernels] == [
         ("attn", "forward"), ("attn", "grad_input"), ("attn", "grad_weight"), (None, None),
     ]  # fmt: skip
+
+
+def engine(ts: int, dur: int, external: int) -> Event:
+    """A node that autograd's engine runs on a thread of its own."""
+    return operation("autograd::engine::evaluate_function: FlashBackward", ts, dur, external, thread=2)
+
+
+def parts_of_block(*more: Event) -> list[Event]:
+    return [annotation("attn(F)", 0, 50), annotation("attn(B)", 100, 50), *more]
+
+
+def test_what_the_engine_runs_is_of_the_range_that_waits_for_it(tmp_path: Path) -> None:
+    """backward() was called inside attn(B), which is open from before the node to after it."""
+    events = parts_of_block(engine(110, 20, 8), launch(115, 30, thread=2), kernel("k", 170, 10, correlation=30))
+    assert [(one.layer, one.direction, one.layer_source) for one in read(tmp_path, *events).kernels] == [
+        ("attn", "grad_input", "operation")
+    ]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (engine(10, 20, 8), launch(15, 30, thread=2)),  # inside attn(F), which calls no backward
+        (engine(110, 90, 8), launch(115, 30, thread=2)),  # outlasts attn(B)
+        (launch(115, 30, thread=2),),  # not of the engine
+        (engine(110, 20, 8), launch(115, 30, thread=2), annotation("attn(B)", 90, 90, thread=3)),  # either may have called it
+    ],
+)  # fmt: skip
+def test_what_runs_beside_a_range_is_not_of_it(tmp_path: Path, more: tuple[Event, ...]) -> None:
+    events = parts_of_block(*more, kernel("k", 270, 10, correlation=30))
+    assert [one.layer for one in read(tmp_path, *events).kernels] == [None]

@@ -28,6 +28,8 @@ _GROUP = re.compile(r"(?P<base>[HIQBO]GMMA)\.(?:[A-Z]\w*\.)*?(?P<m>\d+)x(?P<n>\d
 _TCGEN = re.compile(r"UTC[HQIO]MMA\b")
 _DEPTH = {"UTCHMMA": 16, "UTCQMMA": 32, "UTCIMMA": 32}
 _TF32 = 2
+MOVES = "constant moves"
+"""End of the name of what only puts a constant into a register."""
 _ZERO = ("RZ", "-RZ")
 
 
@@ -55,7 +57,7 @@ def _scalar(base: str, instruction: Instruction) -> Kind:
     flops, path = _SCALAR[base]
     sources = [word.removesuffix(".reuse") for word in instruction.operands[1:]]
     if base == "HFMA2" and any(word in _ZERO for word in sources[:2]):
-        return Kind("HFMA2, constant moves", THREAD, 0)  # x * 0 + constant: counters count it, and it is no arithmetic
+        return Kind(f"HFMA2, {MOVES}", THREAD, 0)  # x * 0 + constant: counters count it, and it is no arithmetic
     if base == "HADD2" and ".F32" in instruction.opcode:
         return Kind("HADD2, conversions", THREAD, 0)  # half to float, as 0 + x
     return Kind(base, THREAD, flops, path)

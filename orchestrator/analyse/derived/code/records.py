@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from perfctl.records.sass import KernelCode
+from perfctl.records.sass import KernelCode, Listed
 
 Size = tuple[int, int, int]
 THREAD, WARP, WARPGROUP, BLOCK = "thread", "warp", "warpgroup", "block"
@@ -157,3 +157,18 @@ class KernelCount:
     """From Triton's metadata; None where nothing says."""
     tool: str
     """The disassembler, with its version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """What stands in the machine code of one kernel, without a launch."""
+
+    listed: Listed
+    instructions: dict[str, int] | None = None
+    """Kind -> how many stand in the code; None where it could not be read."""
+    local_instructions: int | None = None
+    """Of those, the ones that read or write local memory."""
+    flops: int | None = None
+    """Of one thread block, on the path with the most; None where the code does not say."""
+    why: str = ""
+    """Why the instructions are None; else why the FLOPs are."""

@@ -8,11 +8,12 @@ from perfctl.orchestrator.analyse.verdicts.timeline.host import host_sync
 from perfctl.orchestrator.analyse.verdicts.timeline.launches import launch_bound
 from perfctl.orchestrator.analyse.verdicts.timeline.passes import cast_storm, chains
 from perfctl.orchestrator.analyse.verdicts.timeline.records import RunVerdict, Timeline, timeline
+from perfctl.orchestrator.analyse.verdicts.timeline.tensor import unused_tensor_cores
 from perfctl.orchestrator.analyse.verdicts.timeline.work import exposed, recomputed
 from perfctl.records.run import Run
 
 TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
-    launch_bound, host_sync, exposed, cast_storm, chains,
+    launch_bound, host_sync, exposed, cast_storm, chains, unused_tensor_cores,
 )  # fmt: skip
 """All rules about kernels in time. A new one is a function and a name here."""
 

@@ -73,9 +73,10 @@ def exposed(found: Timeline) -> RunVerdict | None:
         by_name[one.name] += one.exposed_ns or 0
     most = max(by_name, key=lambda name: by_name[name])
     whole = sum(end - start for start, end in done.communication)
+    mine = "of one rank" if report.rank is None else f"of rank {report.rank}"
     text = (
-        f"Exposed communication: in {percent(share)} of the {milliseconds(found.length)} of {found.whole} only collectives run "
-        f"({milliseconds(done.exposed_ns)} of {milliseconds(whole)} of communication is not hidden by other kernels; most is "
-        f"{most}). Waiting for other ranks is in it"
+        f"Exposed communication {mine}: in {percent(share)} of the {milliseconds(found.length)} of {found.whole} its GPU runs "
+        f"collectives and no other kernel ({milliseconds(done.exposed_ns)} of {milliseconds(whole)} of collectives; most is {most}). "
+        f"Waiting for other ranks is in it"
     )
-    return RunVerdict("exposed communication", f"{text}.", share, "the time of the steps", f"{TALK_TODO}.")
+    return RunVerdict("exposed communication of one rank", f"{text}.", share, "the time of the steps", f"{TALK_TODO}.")

@@ -1,0 +1,378 @@
+"""Does `perfctl gate` catch what changed, by the quantity that names it, and keep still where nothing did?
+
+    python scripts/gate_trials.py [--seeds 100] [--first 0] [--sessions STORE ...] [--clean 1000]
+
+Each seed makes one change to a real input: to a model (built by a factory and estimated), to a recorded report (examples and
+tests/data, edited in its records), or to machine code (tests/data/sass). It is caught where the gate fails, and its headline
+is about one of the quantities that the change names. Everything follows from the seed's number. Clean comparisons read the
+same inputs once more; with stores of sessions of the same code (`perfctl torch --repeat 5`, one store a session), sessions
+are compared with baselines of others, by counts and by time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.actions.compare import side
+from perfctl.orchestrator.actions.count.static import static
+from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.analyse.gate.causes import causes
+from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessions
+from perfctl.orchestrator.analyse.gate.measure import of_code, of_model
+from perfctl.orchestrator.analyse.gate.recorded import of_runs
+from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, WORSE, Measured, Outcome
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from perfctl.orchestrator.analyse.derived.code.records import Static
+    from perfctl.records.report import Kernel
+    from perfctl.records.run import Run
+
+ROOT = Path(__file__).parents[1]
+GPU, CPU = ROOT / "examples/mnist_v100_study", ROOT / "tests/data/recorded-cpu"
+CODE = ROOT / "tests/data/sass/kernels.cubin"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One seeded change, and what the gate said."""
+
+    seed: int
+    change: str
+    names: tuple[str, ...]
+    """Quantities that name it."""
+    outcome: Outcome
+
+    @property
+    def first(self) -> str:
+        """Quantity of the headline; "" where the gate passed."""
+        return next((cause.first.quantity for cause in causes(self.outcome, *FAILS)), "")
+
+    @property
+    def caught(self) -> bool:
+        return self.first in self.names
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+_EDIT: dict[str, Any] = {}
+"""What the factory below builds."""
+
+
+def network() -> nn.Module:
+    """A small network: width, depth and slips as ``_EDIT`` says."""
+    import torch
+    from torch import nn
+
+    width, hidden = _EDIT["width"], _EDIT["hidden"]
+
+    class Net(nn.Module):
+        """A convolution, some linear layers and a head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, width, _EDIT.get("kernel", 3), padding=_EDIT.get("kernel", 3) // 2)
+            self.body = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(2 + _EDIT.get("deeper", 0)))
+            self.into, self.head = nn.Linear(width, hidden), nn.Linear(hidden, 10 + _EDIT.get("classes", 0))
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen = torch.relu(self.conv(images))
+            if _EDIT.get("cast"):
+                seen = seen.to(torch.float64).to(torch.float32)
+            if _EDIT.get("copy"):
+                seen = seen.clone()
+            at = self.into(seen.mean((2, 3)))
+            for _ in range(1 + _EDIT.get("again", 0)):
+                for layer in self.body:
+                    at = torch.relu(layer(at))
+            found: torch.Tensor = self.head(torch.tanh(at) if _EDIT.get("activation") else at)
+            return found
+
+    return Net()
+
+
+def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> Measured:
+    _EDIT.clear()
+    _EDIT.update(edit)
+    sys.modules["perfctl_gate_trials"] = sys.modules[
+        __name__
+    ]  # by its path, the factory's file would be imported once more
+    request = Request("perfctl_gate_trials:network", ("3x8x8",), mode, memory=True)
+    return of_model(estimate_model(request, [batch]).batches)
+
+
+def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        given = {"width": dice.choice((8, 12, 16)), "hidden": dice.choice((16, 24, 32))}
+        edits: Mapping[str, Mapping[str, Any]] = {
+            "wider layer": {"hidden": given["hidden"] + dice.randint(1, 8)}, "larger kernel": {"kernel": 5},
+            "deeper": {"deeper": dice.randint(1, 2)}, "cast": {"cast": True}, "copy": {"copy": True},
+            "layers run twice": {"again": 1}, "activation": {"activation": True},
+            "wider head": {"classes": dice.randint(1, 20)}, "batch": {"batch": 8 + dice.randint(1, 8)},
+        }  # fmt: skip
+        edit = {**given, **edits[name]}
+        return Trial(seed, f"model: {name}", names, judge("model", _estimate(**given), _estimate(**edit), {}))
+
+    return made
+
+
+# --- recorded reports ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def _recorded(path: Path) -> tuple[Run, ...]:
+    return tuple(run for run in side(path, Path("none.db")).runs if run.status == "ok" and run.profiler != "none")
+
+
+def _kernels(run: Run, made: Sequence[Kernel]) -> Run:
+    return replace(run, report=replace(run.report, kernels=list(made)), families=())
+
+
+def _doubled(run: Run, dice: random.Random) -> Run:
+    one, free = dice.choice(list(run.report.kernels)), 1 + max(kernel.launch for kernel in run.report.kernels)
+    return _kernels(run, [*run.report.kernels, one._replace(launch=free)])
+
+
+def _extra(name: str) -> Callable[[Run, random.Random], Run]:
+    def edit(run: Run, dice: random.Random) -> Run:
+        doubled = _doubled(run, dice)
+        return _kernels(run, [*run.report.kernels, doubled.report.kernels[-1]._replace(name=name, short_name=name)])
+
+    return edit
+
+
+def _renamed(old: str, new: str) -> Callable[[Run, random.Random], Run]:
+    def edit(run: Run, dice: random.Random) -> Run:
+        at = dice.randrange(len(run.report.kernels))
+        every = [
+            kernel._replace(name=new, short_name=new) if number == at else kernel
+            for number, kernel in enumerate(run.report.kernels)
+        ]
+        return _kernels(run, every)
+
+    return edit
+
+
+def _unfused(run: Run, dice: random.Random) -> Run:
+    """One kernel's work in two: the bias is added apart."""
+    free = 1 + max(kernel.launch for kernel in run.report.kernels)
+    one = dice.choice(list(run.report.kernels))
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+    return _kernels(run, [*run.report.kernels, one._replace(launch=free, name=name, short_name=name)])
+
+
+def _fewer_steps(run: Run, dice: random.Random) -> Run:
+    left = max(step.number for step in run.report.steps) - dice.randint(0, 1)
+    return replace(run, report=replace(run.report, steps=tuple(one for one in run.report.steps if one.number < left)))
+
+
+def _wider(run: Run, dice: random.Random) -> Run:
+    layer = dice.choice(sorted({call.layer for call in run.layer_calls if call.flops}))
+    calls = tuple(
+        call._replace(flops=2 * call.flops) if call.layer == layer and call.flops else call for call in run.layer_calls
+    )
+    return replace(run, layer_calls=calls)
+
+
+def _operations(run: Run, dice: random.Random) -> Run:
+    ops = list(run.report.ops)
+    at = dice.randrange(len(ops))
+    ops[at] = replace(ops[at], calls=ops[at].calls + 1)
+    return replace(run, report=replace(run.report, ops=ops))
+
+
+def _field(name: str, value: str) -> Callable[[Run, random.Random], Run]:
+    return lambda run, dice: replace(run, **{name: value})
+
+
+def _batch(run: Run, dice: random.Random) -> Run:
+    return replace(run, batch_size=(run.batch_size or 0) * 3)
+
+
+def _run(path: Path, name: str, edit: Callable[[Run, random.Random], Run], *names: str) -> Callable[..., Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        every = _recorded(path)
+        if path == CPU:
+            every = tuple(run for run in every if run.profiler == "torch")
+        batch = dice.choice(sorted({run.batch_size or 0 for run in every}))
+        before = [run for run in every if run.batch_size == batch]
+        after = [edit(run, dice) for run in before]
+        return Trial(seed, f"recording: {name}", names, judge("runs", of_runs(before), of_runs(after), {}))
+
+    return made
+
+
+def _slower(seed: int, dice: random.Random) -> Trial:
+    """Times of known spread: sessions vary by 2 %, and the new one is 1.4 to 2 times as slow."""
+    (base, *_), factor = [run for run in _recorded(CPU) if run.profiler == "torch"], 1.4 + 0.6 * dice.random()
+    held = _scaled(base, dice.gauss(1, 0.02))
+    for _ in range(7):
+        held = with_sessions(held, _scaled(base, dice.gauss(1, 0.02)), {})
+    return Trial(
+        seed, "recording: slower", (TIME,), judge("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {})
+    )
+
+
+def _scaled(run: Run, factor: float) -> Measured:
+    measured = of_runs([run])
+    places = {
+        place: {name: (float(f"{value[0] * factor:.5g}"),) if name == TIME and isinstance(value, tuple) else value
+                for name, value in values.items()}
+        for place, values in measured.places.items()
+    }  # fmt: skip
+    return replace(measured, places=places)
+
+
+# --- machine code -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _static() -> tuple[Static, ...]:
+    return static(CODE)
+
+
+def _code(name: str, field: str, *names: str) -> Callable[[int, random.Random], Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        every = list(_static())
+        at = dice.randrange(len(every))
+        listed = every[at].listed
+        one = listed.kernel
+        more = {field: (getattr(one, field) or 0) + 8 * dice.randint(1, 32)}
+        edited = replace(every[at], listed=replace(listed, kernel=replace(one, **more)))
+        after = [*every[:at], edited, *every[at + 1 :]]
+        return Trial(seed, f"code: {name}", names, judge("code", of_code(every), of_code(after), {}))
+
+    return made
+
+
+CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
+    _model("wider layer", "flops"),
+    _model("larger kernel", "flops"),
+    _model("deeper", "flops"),
+    _model("wider head", "flops"),
+    _model("layers run twice", "flops"),
+    _model("cast", "cast_bytes"),
+    _model("copy", "operations"),
+    _model("activation", "operations"),
+    _model("batch", "setup"),
+    _run(GPU, "a launch more", _doubled, "launches"),
+    _run(GPU, "a cast kernel", _extra("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>()"),
+         "launches", "algorithm"),
+    _run(GPU, "a lost fusion", _unfused, "launches", "algorithm"),
+    _run(GPU, "another algorithm", _renamed("", "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"), "algorithm"),
+    _run(GPU, "another kernel", _renamed("", "my_own_kernel(float *)"), "kernels", "algorithm"),
+    _run(GPU, "another precision", _field("precision", "tf32"), "setup"),
+    _run(GPU, "another batch", _batch, "setup"),
+    _run(CPU, "another mode", _field("mode", "infer"), "setup"),
+    _run(CPU, "other options", _field("variant", "--conv2 32,128,3,1"), "setup"),
+    _run(CPU, "fewer steps", _fewer_steps, "steps"),
+    _run(CPU, "twice the FLOPs of a layer", _wider, "flops"),
+    _run(CPU, "one more operation", _operations, "operations"),
+    _slower,
+    _code("a spill", "stack_bytes", "spill_bytes"),
+    _code("more registers", "registers", "registers"),
+    _code("more shared memory", "shared_bytes", "shared_bytes"),
+)  # fmt: skip
+
+
+def trial(seed: int) -> Trial:
+    """The change of this number, judged."""
+    return CHANGES[seed % len(CHANGES)](seed, random.Random(seed))  # noqa: S311
+
+
+# --- nothing changed ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Comparisons of the same code."""
+
+    comparisons: int
+    by_counts: int
+    """Of these, failed by anything but time."""
+    by_time: int
+    judged: int
+    """Comparisons in which a time was judged at all."""
+    times: int
+    """Times judged, in all of them."""
+
+
+def clean(sessions: Sequence[Measured], again: Sequence[Callable[[], Measured]], count: int, seed: int = 0) -> Clean:
+    """``count`` comparisons: inputs read once more in turn (once each where there are sessions), else sessions with others.
+
+    Of sessions, the baseline holds 5 to 8 drawn from all but the judged one, in a drawn order: no drift is assumed.
+    """
+    dice, seen = random.Random(seed), Counter[str]()  # noqa: S311
+    first = [read() for read in again]
+    outcomes = []
+    for number in range(count):
+        if len(sessions) <= SESSIONS or number < 2 * len(again):
+            at = number % len(again)
+            outcomes.append(judge("again", first[at], again[at](), {}))
+            continue
+        drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS, 8) + 1))
+        held = drawn[0]
+        for one in drawn[1:-1]:
+            held = with_sessions(held, one, {})
+        outcomes.append(judge("session", held, drawn[-1], {}))
+    for one in outcomes:
+        failed = {row.quantity for row in one.of(*FAILS)}
+        timed = [row for row in one.rows if row.quantity == TIME and row.verdict != NOT_JUDGED]
+        seen["counts"] += bool(failed - {TIME})
+        seen["time"] += bool([row for row in timed if row.verdict == WORSE])
+        seen["judged"] += bool(timed)
+        seen["times"] += len(timed)
+    return Clean(len(outcomes), seen["counts"], seen["time"], seen["judged"], seen["times"])
+
+
+def _again() -> list[Callable[[], Measured]]:
+    return [
+        *(lambda path=path: of_runs(side(path, Path("none.db")).runs) for path in (GPU, CPU)),  # type: ignore[misc]
+        lambda: _estimate(width=8, hidden=16),
+        lambda: of_code(static(CODE)),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--clean", type=int, default=1000)
+    parser.add_argument("--sessions", type=Path, nargs="*", default=())
+    given = parser.parse_args()
+    caught, tried = Counter[str](), Counter[str]()
+    named: dict[str, Counter[str]] = {}
+    missed = []
+    for seed in range(given.first, given.first + given.seeds):
+        found = trial(seed)
+        tried[found.change] += 1
+        caught[found.change] += found.caught
+        named.setdefault(found.change, Counter())[found.first or "passed"] += 1
+        if not found.caught:
+            missed.append(f"seed {seed}, {found.change}: {found.first or 'passed'}, not {' or '.join(found.names)}")
+    print(f"{'change':44}{'seeds':>6}{'caught':>8}  named by")
+    for change, count in tried.items():
+        print(f"{change:44}{count:6}{caught[change]:8}  {', '.join(named[change])}")
+    print(f"{'all':44}{tried.total():6}{caught.total():8}")
+    print("\n".join(missed))
+    if given.clean:
+        sessions = [of_runs(side(store, store).runs) for store in given.sessions]
+        still = clean(sessions, _again(), given.clean)
+        print(
+            f"{still.comparisons:,} comparisons of the same code, {len(sessions)} sessions: {still.by_counts} alarms from counts;"
+        )
+        print(f"{still.by_time} from time, of {still.judged:,} in which a time was judged ({still.times:,} times)")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

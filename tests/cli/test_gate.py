@@ -1,0 +1,114 @@
+"""perfctl gate: a committed baseline, what fails it, and the templates for CI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+import perfctl
+from perfctl.orchestrator.actions.gate.gate import runs, update
+from perfctl.orchestrator.analyse.gate.judge import judge
+from perfctl.orchestrator.analyse.gate.records import BETTER, NOT_JUDGED, WORSE, Measured, Place
+from perfctl.orchestrator.errors import PerfctlError
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests/data/recorded-cpu/torch"
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gate") / "perfctl-gate.json"
+    update(path, [runs(RECORDED, "cnn")])
+    return path
+
+
+def changed(baseline: Path, to: Path) -> Path:
+    """conv2 of batch 16 does 26 x 26 outputs less one side: 2 x 16 x 24 x 24 x 64 x 32 x 9 FLOPs, here half of that before."""
+    flops = 2 * 16 * 24 * 24 * 64 * 32 * 9
+    text = baseline.read_text()
+    assert f'"flops": {flops},' in text
+    to.write_text(text.replace(f'"flops": {flops},', f'"flops": {flops // 2},', 1))
+    return to
+
+
+def test_the_same_recording_passes_and_the_python_api_is_not_its_package(baseline: Path) -> None:
+    (found,) = perfctl.gate(baseline)
+    assert not found.failed and not found.undecided and callable(perfctl.gate)
+
+
+def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -> None:
+    before = baseline.read_text()
+    update(baseline)
+    assert baseline.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"batch": 16', '"batch": "x"'),
+        lambda text: text.replace('"layer": "conv1"', '"layer": 5'),
+        lambda text: text.replace('"steps": 3', '"steps": NaN'),
+        lambda text: text.replace('"steps": 3', '"steps": "3"'),
+        lambda text: text.replace('"steps": 3', '"steps": 1' + "0" * 400),
+        lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text[: len(text) // 2],
+        lambda text: "[" * 100_000,
+    ],
+)
+def test_a_damaged_baseline_is_one_error_that_names_it(baseline: Path, tmp_path: Path, damage: object) -> None:
+    path = tmp_path / "hurt.json"
+    text = baseline.read_text()
+    path.write_text(damage(text))  # type: ignore[operator]
+    assert path.read_text() != text
+    with pytest.raises(PerfctlError, match=r"hurt\.json"):
+        perfctl.gate(path)
+
+
+def shell_of(name: str) -> str:
+    """The script of a template."""
+    found = yaml.safe_load((ROOT / "examples/ci" / name).read_text())
+    if name == "action.yml":
+        return str(found["runs"]["steps"][0]["run"])
+    if name == "gitlab-ci.yml":
+        return "\n".join(found["perfctl-gate"]["script"])
+    return f'{found[0]["entry"]} "$BASELINE"'
+
+
+@pytest.mark.parametrize("name", ["action.yml", "gitlab-ci.yml", "pre-commit-hooks.yaml"])
+def test_a_template_is_red_and_names_the_layer(name: str, baseline: Path, tmp_path: Path) -> None:
+    red = changed(baseline, tmp_path / "red.json")
+    program = tmp_path / "bin/perfctl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perfctl "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "BASELINE": str(red)}
+    ran = subprocess.run(["bash", "-c", shell_of(name)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 3, ran.stderr
+    assert "batch 16, conv2 forward, flops" in ran.stdout
+    if name != "pre-commit-hooks.yaml":
+        suites = ElementTree.parse(tmp_path / "perfctl-gate.xml").getroot()
+        assert [len(suite.findall("testcase/failure")) for suite in suites] == [1]
+        assert [suite.get("failures") for suite in suites] == ["1"]
+        assert len((tmp_path / "perfctl-gate.md").read_text().splitlines()) <= 30
+    assert ("::error file=" in ran.stdout) == (name == "action.yml")
+
+
+def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
+    place = Place(batch=8, direction="forward")
+    whole = Measured({place: {"flops": 1000, "operations": 7}})
+    part = Measured({place: {"flops": 400, "operations": 9}}, problems=("batch 8: it stopped",))
+    assert [row.verdict for row in judge("net", whole, part, {}).rows] == [NOT_JUDGED, WORSE]
+    assert [row.verdict for row in judge("net", whole, replace(part, problems=()), {}).rows] == [BETTER, WORSE]
+
+
+def test_the_baseline_holds_one_line_a_place(baseline: Path) -> None:
+    held = json.loads(baseline.read_text())["entries"][0]["places"]
+    assert sum(line.startswith("    {") for line in baseline.read_text().splitlines()) == len(held)

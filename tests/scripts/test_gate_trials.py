@@ -1,0 +1,16 @@
+"""Seeded changes are caught by the quantity that names them; scripts/gate_trials.py has all."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts import gate_trials
+
+FAST = (9, 10, 11, 12, 15, 18, 19, 21, 22, 24)
+"""Seeds that need no torch."""
+
+
+@pytest.mark.parametrize("seed", FAST)
+def test_a_seeded_change_is_named(seed: int) -> None:
+    found = gate_trials.trial(seed)
+    assert found.caught, (found.change, found.first)

@@ -1,0 +1,1 @@
+"""What compilers make of kernels and models, on a machine without a GPU."""
