@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,18 +14,7 @@ from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.compare.suspects import Suspect
-    from perfctl.orchestrator.analyse.history.lines import Line, Seen
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """All lines, and what else differs at each point where something changed."""
-
-    stores: tuple[str, ...]
-    gate: float
-    lines: tuple[Line, ...]
-    suspects: dict[tuple[int, int], tuple[Suspect, ...]]
-    """(line, first point after the change) -> what differs between it and the point before, the likeliest first."""
+    from perfctl.orchestrator.analyse.history.lines import History, Seen
 
 
 def history(stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = False, gate: float = 0.05) -> History:
@@ -36,7 +24,7 @@ def history(stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = Fals
     Raises ToolMissing without ruptures, UsageError for a gate below 0, StoreError, PerfctlError where no run is whole.
     """
     from perfctl.orchestrator.analyse.history.changes import available
-    from perfctl.orchestrator.analyse.history.lines import lines, seen
+    from perfctl.orchestrator.analyse.history.lines import History, lines, seen
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
@@ -68,6 +56,8 @@ def _suspects(stores: Sequence[Path | str], before: Sequence[Seen], after: Seque
     sides = []
     for label, point in (("A", before), ("B", after)):
         with database.reading(Path(stores[point[0].store])) as connection:
-            sides.append(Side(label, tuple(loaded(connection, [one.run for one in point if one.store == point[0].store]))))
+            sides.append(
+                Side(label, tuple(loaded(connection, [one.run for one in point if one.store == point[0].store])))
+            )
     pairs = compare(sides[0], sides[1]).pairs
     return suspects(pairs[0], explain(pairs[0].rows)) if pairs else ()

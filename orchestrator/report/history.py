@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.history.changes import fewest
-from perfctl.orchestrator.analyse.history.lines import QUANTITIES, Line, Series
+from perfctl.orchestrator.analyse.history.lines import QUANTITIES, History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.history import History
     from perfctl.orchestrator.analyse.compare.suspects import Suspect
     from perfctl.orchestrator.analyse.history.changes import Change
 
 BARS = "▁▂▃▄▅▆▇█"
 POINTS = 30
 """Newest points of a sparkline in the terminal."""
+WIDTH, HEIGHT, EDGE = 240, 36, 3
+"""Of a sparkline on the page, in pixels, and the space around it."""
 ROWS = 12
 """Rows of a line in the terminal: those that changed first."""
 
@@ -27,24 +30,35 @@ def text(found: History) -> Iterator[str]:
     for at, line in enumerate(found.lines):
         if at:
             yield ""
-        batch = "" if line.batch is None else f", batch {line.batch}"
-        yield f"{line.name}{batch}, {line.profiler}, {line.facts.get('device', 'device unknown')}: {_count(line)}"
-        if line.apart:
-            yield f"  a line of its own: {line.apart}"
-        if len(line.points) < fewest():
-            yield f"  times are not judged: a change shows from {fewest()} points on ('perfctl compare' judges two by their repeats)"
+        yield heading(line)
+        yield from (f"  {said}" for said in _about(line))
         changed = [(series, change) for series in line.series for change in series.changes]
         for series, change in changed[:ROWS]:
-            yield f"  {sentence(line, series, change, found.suspects.get((at, series.points[change.after]), ()))}"
+            yield f"  {sentence(found, line, series, change)}"
         if len(changed) > ROWS:
             yield f"  and {len(changed) - ROWS} more changes: --json has them"
         rows = sorted(line.series, key=lambda one: one.what.quantity == "layer" and not one.changes)
         width = max((len(one.what.name) for one in rows[:ROWS]), default=0)
         for one in rows[:ROWS]:
             shown = one.values[-POINTS:]
-            yield f"  {one.what.name.ljust(width)}  {sparkline(shown)}  {value(one, one.values[0])} first, {value(one, one.values[-1])} last"
+            ends = f"{value(one, one.values[0])} first, {value(one, one.values[-1])} last"
+            yield f"  {one.what.name.ljust(width)}  {sparkline(shown)}  {ends}"
         if len(rows) > ROWS:
             yield f"  and {len(rows) - ROWS} more layers: --json has them"
+
+
+def heading(line: Line) -> str:
+    """ "mnist_cnn, batch 16, torch, NVIDIA A100: 12 points, 36 runs"."""
+    batch = "" if line.batch is None else f", batch {line.batch}"
+    return f"{line.name}{batch}, {line.profiler}, {line.facts.get('device', 'device unknown')}: {_count(line)}"
+
+
+def _about(line: Line) -> Iterator[str]:
+    """Why it is a line of its own, and why its times are not judged."""
+    if line.apart:
+        yield f"a line of its own: {line.apart}"
+    if len(line.points) < fewest():
+        yield f"times are not judged: a change shows from {fewest()} points on ('perfctl compare' judges two by their repeats)"
 
 
 def _count(line: Line) -> str:
@@ -52,10 +66,10 @@ def _count(line: Line) -> str:
     return f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
 
 
-def sentence(line: Line, series: Series, change: Change, blamed: Sequence[Suspect]) -> str:
+def sentence(found: History, line: Line, series: Series, change: Change) -> str:
     """By how much, between which points, how sure, and what else changed."""
     before, after = (line.points[series.points[at]] for at in (change.after - 1, change.after))
-    where = f"between {_point(before)} and {_point(after)}"
+    where = f"between {_point(found, before)} and {_point(found, after)}"
     if change.interval is None or change.p is None:
         sure = f"an exact count, {value(series, series.values[change.after - 1])} to {value(series, series.values[change.after])}"
     else:
@@ -63,16 +77,121 @@ def sentence(line: Line, series: Series, change: Change, blamed: Sequence[Suspec
         sure = f"95 % interval {low} to {high}, p = {change.p:.2g}"
         if change.earliest < change.latest:
             sides = (line.points[series.points[at]] for at in (change.earliest - 1, change.latest))
-            sure += f", with 95 % between {' and '.join(map(_point, sides))}"
+            sure += f", with 95 % between {' and '.join(_point(found, one) for one in sides)}"
+    blamed = found.suspects.get((found.lines.index(line), series.points[change.after]), ())
     differ = [f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})" for one in blamed[:3]]
     also = f"; also changed: {', '.join(differ)}" if differ else "; nothing else that was recorded changed"
-    return f"{series.what.name} {change.change * 100:+.3g} % {where} ({sure}){also}"
+    by = "came" if change.change == inf else f"{change.change * 100:+.3g} %"
+    return f"{series.what.name} {by} {where} ({sure}){also}"
 
 
-def _point(point: Sequence[Any]) -> str:
+def _point(found: History, point: Sequence[Seen]) -> str:
+    """Its first run, with the store where there are several."""
     first = point[0]
+    store = f" of {_short(found.stores)[first.store]}" if len(found.stores) > 1 else ""
     more = ", ".join(filter(None, ((first.started_at or "")[:10], first.commit)))
-    return f"run {first.run}{f' ({more})' if more else ''}"
+    return f"run {first.run}{store}{f' ({more})' if more else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """Values of a series on a field of ``WIDTH`` by ``HEIGHT``, newest at the right end."""
+
+    path: str
+    """Points of an SVG polyline."""
+    marks: tuple[tuple[float, float], ...]
+    """Centres of the first points of new levels."""
+    words: str
+    """What it shows, for those who do not see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A series of a line."""
+
+    name: str
+    sparkline: Sparkline
+    first: str
+    last: str
+    change: str
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A line: its heading, what is to be known of it, its changes in words, and its series."""
+
+    key: str
+    title: str
+    about: tuple[str, ...]
+    changes: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """The page of a history."""
+
+    title: str
+    stores: str
+    gate: str
+    parts: tuple[Part, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def page_view(found: History) -> HistoryPage:
+    """What the page shows: every line with all of its series, those that changed first."""
+    parts = tuple(_part(line, at, found) for at, line in enumerate(found.lines))
+    changes = sum(len(part.changes) for part in parts)
+    points = sum(len(line.points) for line in found.lines)
+    count = "no change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
+    return HistoryPage(f"{count} in {points} points", _named(found.stores), f"{found.gate * 100:g} %", parts)
+
+
+def _named(stores: Sequence[str]) -> str:
+    """ "a.db, b.db"; of more than four the first and the last."""
+    short = _short(stores) if len(stores) > 1 else list(stores)
+    return ", ".join(short) if len(short) <= 4 else f"{len(short)} stores, {short[0]} to {short[-1]}"
+
+
+def _part(line: Line, at: int, found: History) -> Part:
+    rows = sorted(line.series, key=lambda one: (one.what.quantity == "layer", not one.changes))
+    changes = tuple(sentence(found, line, one, change) for one in line.series for change in one.changes)
+    return Part(f"line-{at + 1}", heading(line), tuple(_about(line)), changes, tuple(map(_row, rows)))
+
+
+def _row(series: Series) -> Row:
+    first, last = value(series, series.values[0]), value(series, series.values[-1])
+    told = ", ".join("new" if one.change == inf else f"{one.change * 100:+.3g} %" for one in series.changes)
+    words = f"{len(series.values)} points, from {first} to {last}{f', changed by {told}' if told else ''}"
+    return Row(series.what.name, _drawn(series, words), first, last, told or _untold(series), bool(told))
+
+
+def _untold(series: Series) -> str:
+    if series.exact:
+        return "none"
+    if series.what.quantity == "throughput":
+        return "as the step's"
+    return "none significant" if len(series.values) >= fewest() else "too few points"
+
+
+def _drawn(series: Series, words: str) -> Sparkline:
+    """Times and counts from 0, so that a change of 5 % looks like one: the field ends at the largest value."""
+    top, last = max(series.values) or 1.0, max(len(series.values) - 1, 1)
+    places = [
+        (round(EDGE + (WIDTH - 2 * EDGE) * at / last, 1), round(HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * one / top, 1))
+        for at, one in enumerate(series.values)
+    ]
+    return Sparkline(
+        " ".join(f"{x},{y}" for x, y in places), tuple(places[change.after] for change in series.changes), words
+    )
+
+
+def _short(stores: Sequence[str]) -> list[str]:
+    """Paths without the folder that all of them share."""
+    shared = os.path.commonpath([os.path.dirname(store) for store in stores])
+    return [os.path.relpath(store, shared) if shared else store for store in stores]
 
 
 def value(series: Series, number: float) -> str:
@@ -111,7 +230,6 @@ def _line(line: Line, at: int, found: History) -> dict[str, Any]:
 
 def _change(series: Series, change: Change, blamed: Sequence[Suspect]) -> dict[str, Any]:
     places = {name: series.points[getattr(change, name)] for name in ("after", "earliest", "latest")}
-    infinite = change.change == float("inf")
     differ = [{**asdict(one.difference), "as_cause": one.level, "as_cause_why": one.why} for one in blamed]
-    return {**places, "before": series.points[change.after - 1], "change": None if infinite else change.change,
+    return {**places, "before": series.points[change.after - 1], "change": None if change.change == inf else change.change,
             "interval": change.interval, "p": change.p, "differences": differ}  # fmt: skip

@@ -507,7 +507,8 @@ def _mcp() -> Schema:
 
 
 _MADE: dict[str, Callable[[], Schema]] = {
-    "runs": _runs, "show": _show, "show-source": _source, "ledger": _ledger, "compare": _compare, "gate": _gate, "history": _history, "query": _query,
+    "runs": _runs, "show": _show, "show-source": _source, "ledger": _ledger, "compare": _compare, "gate": _gate, "history": _history,
+    "query": _query,
     "doctor": _doctor, "prices": _prices, "estimate": _estimate, "estimate-layer": _estimate_layer,
     "estimate-sheet": _estimate_sheet, "estimate-generation": _estimate_generation, "predict": _predict,
     "predict-generation": _predict_generation, "report": _report, "plot": _plot, "plot-list": _plot_list, "trace": _trace,

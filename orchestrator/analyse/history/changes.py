@@ -1,11 +1,12 @@
-"""Where a series of points changed its level: candidates by ruptures, each then tested by permutation.
+"""Where a series of points changed its level: candidates by ruptures, each then tested against series without a change.
 
 Candidates: PELT with an exact search of the squared error of logarithms (R. Killick, P. Fearnhead, I. A. Eckley, Journal of the
 American Statistical Association 107 (2012)), as ruptures' KernelCPD with a linear kernel (S. Arlot, A. Celisse, Z. Harchaoui,
 Journal of Machine Learning Research 20 (2019)); penalty 2 s^2 ln n, s from the differences of successive points.
-Test: the largest gain of any split of the two segments around a candidate, against the same of their points in other orders; blocks
-of points that go together change places where successive points are alike (autocorrelation). Nothing is assumed of how noise is
-distributed. The p-value cannot be smaller than the number of orders allows, so a few points can never show a change.
+Test: the best split of the two segments around a candidate, against the best splits of series without a change: the same noise in
+other orders, each point as like the one before it as in the line (autocorrelation of the first order, drawn anew for each series
+with the error that it is known with). How noise is distributed is not assumed. A line that drifts slowly for fewer than about 50
+points still looks like one with a change: docs/commands/history.md has the measured share of false alarms.
 Where it was: the splits whose squared error is within 7.35 s^2 of the best (95 %; B. E. Hansen, Econometrica 68 (2000)).
 """
 
@@ -17,14 +18,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.statistics import Ratio, autocorrelation, ratio
+from perfctl.orchestrator.analyse.statistics import Ratio, ratio
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-ALPHA = 0.05
+ALPHA = 0.02
 """Chance that anything at all is claimed of a line in which nothing changed; steps and layers have a half each."""
 SHORTEST = 3
 """Points of a level at least."""
@@ -33,6 +34,9 @@ ORDERS = 9_999
 _FIRST = 199
 """Orders after which a hopeless candidate is given up."""
 _HANSEN = 7.35
+_BIAS = 3
+"""Times (1 + 4 r)/n that the autocorrelation r of a line of n points is found too small: once for its mean (M. G. Kendall, Biometrika
+41 (1954)), twice more for the two levels of the best split, which is chosen for leaving little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,44 +148,49 @@ def _gains(rows: Array) -> Array:
     return gains
 
 
+def _splits(rows: Array) -> Array:
+    """Best split of each row: squared error that it saves over the error that remains; no unit."""
+    import numpy as np
+
+    best = _gains(rows).max(axis=1)
+    whole = ((rows - rows.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    found: Array = best / np.maximum(whole - best, 1e-12 * whole + 1e-300)
+    return found
+
+
 def _chance(points: Array, needed: float, seed: int) -> float:
     """p-value of the best split of these points; not worked out further where it is hopeless to be below ``needed``."""
     import numpy as np
 
-    seen = float(_gains(points[None]).max())
-    seen -= 1e-9 * abs(seen)
-    length = _block(points)
+    seen = float(_splits(points[None])[0]) * (1 - 1e-9)
     dice = np.random.default_rng(seed)
     more, drawn = 0, 0
     for wanted in (_FIRST, ORDERS - _FIRST):
-        more += int((_gains(_orders(dice, points, length, wanted)).max(axis=1) >= seen).sum())
+        more += int((_splits(_unchanged(dice, points, wanted)) >= seen).sum())
         drawn += wanted
         if (more + 1) / (drawn + 1) > max(4 * needed, 0.05):
             break
     return (more + 1) / (drawn + 1)
 
 
-def _block(points: Array) -> int:
-    """Points that change places together: as many as are worth one, by the autocorrelation within the levels."""
-    best = int(_gains(points[None]).argmax()) + SHORTEST
-    rest = [*(points[:best] - points[:best].mean()), *(points[best:] - points[best:].mean())]
-    alike = autocorrelation(rest)
-    return max(1, round((1 + alike) / (1 - alike)))
-
-
-def _orders(dice: Any, points: Array, length: int, wanted: int) -> Array:
-    """The points in so many other orders."""
+def _unchanged(dice: Any, points: Array, wanted: int) -> Array:
+    """So many series with the noise of these points and without a change, each of them with its own autocorrelation."""
     import numpy as np
 
     count = len(points)
-    if length == 1:
-        shuffled: Array = dice.permuted(np.tile(points, (wanted, 1)), axis=1)
-        return shuffled
-    blocks = -(-count // length)
-    turned = (np.arange(count)[None] + dice.integers(count, size=(wanted, 1))) % count
-    place = dice.permuted(np.tile(np.arange(blocks), (wanted, 1)), axis=1).repeat(length, axis=1)[:, :count]
-    order = np.argsort(place, axis=1, kind="stable")
-    return np.take_along_axis(points[turned], order, axis=1)
+    best = int(_gains(points[None]).argmax()) + SHORTEST
+    rest = np.concatenate([points[:best] - points[:best].mean(), points[best:] - points[best:].mean()])
+    whole = float((rest**2).sum())
+    found = float((rest[1:] * rest[:-1]).sum()) / whole if whole else 0.0
+    alike = found + _BIAS * (1 + 4 * found) / count
+    drawn = dice.normal(alike, math.sqrt(max(1 - alike**2, 0.05) / count), wanted).clip(0.0, 0.98)
+    alike = min(max(alike, 0.0), 0.98)
+    shocks = np.concatenate([rest[:1] * math.sqrt(1 - alike**2), rest[1:] - alike * rest[:-1]])
+    rows: Array = dice.permuted(np.tile(shocks, (wanted, 1)), axis=1)
+    rows[:, 0] /= np.sqrt(1 - drawn**2)
+    for at in range(1, count):
+        rows[:, at] += drawn * rows[:, at - 1]
+    return rows
 
 
 def _range(points: Array, at: int) -> tuple[int, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.orchestrator.analyse.compare.pairing import FACTS, commit_of
 from perfctl.orchestrator.analyse.compare.rows import flops, times
@@ -15,8 +16,20 @@ from perfctl.orchestrator.analyse.ledger.studies import heading, studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.records.run import Run
 
-QUANTITIES = {"step": "ns", "throughput": "samples/s", "flops": "FLOP", "launches": "launches a step", "memory": "B", "layer": "ns"}
+if TYPE_CHECKING:
+    from perfctl.orchestrator.analyse.compare.suspects import Suspect
+
+QUANTITIES = {
+    "step": "ns",
+    "throughput": "samples/s",
+    "flops": "FLOP",
+    "launches": "launches a step",
+    "memory": "B",
+    "layer": "ns",
+}
 """Quantity -> its unit. FLOPs are counted: 1 multiply-add = 2."""
+TOGETHER_S = 6 * 3600.0
+"""Repeats of a sweep that started this long apart at most are one point; a sweep that is taken up again later makes another."""
 EXACT = ("flops", "launches", "memory")
 """Quantities whose every change counts where all repeats of a point agree."""
 
@@ -78,6 +91,17 @@ class Line:
     series: tuple[Series, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """All lines, and what else differs at each point where something changed."""
+
+    stores: tuple[str, ...]
+    gate: float
+    lines: tuple[Line, ...]
+    suspects: dict[tuple[int, int], tuple[Suspect, ...]]
+    """(line, first point after the change) -> what differs between it and the point before, the likeliest first."""
+
+
 def seen(run: Run, store: int) -> Seen:
     """A run, reduced to its quantities."""
     item = parted(PreparedRun(run))
@@ -112,7 +136,9 @@ def lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) 
         reasons = [_apart(line, one) for line in same]
         home = next((line for line, why in zip(same, reasons, strict=True) if not why), None)
         if home is None:
-            home = Line(one.name, one.batch, one.profiler, dict(one.facts), apart="; ".join(reasons[-1]) if reasons else None)
+            home = Line(
+                one.name, one.batch, one.profiler, dict(one.facts), apart="; ".join(reasons[-1]) if reasons else None
+            )
             found.append(home)
         home.facts = one.facts | home.facts
         point = next((point for point in home.points if _together(point[0], one, by_commit)), None)
@@ -125,16 +151,28 @@ def lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) 
     return found
 
 
-def _moment(one: Seen, by_commit: bool) -> str:
-    return (by_commit and one.commit_time) or one.started_at or ""
+def _moment(one: Seen, by_commit: bool) -> float:
+    """Seconds since 1970: of the commit where it is asked for and known, else of the run; 0 where neither is known."""
+    said = (one.commit_time if by_commit else None) or one.started_at
+    return 0.0 if said is None else _seconds(said)
+
+
+def _seconds(moment: str) -> float:
+    """Of an ISO 8601 text, whatever its offset; without one it is UTC."""
+    try:
+        read = datetime.fromisoformat(moment)
+    except ValueError:
+        return 0.0
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
 
 
 def _together(a: Seen, b: Seen, by_commit: bool) -> bool:
-    """Repeats of one point: of one sweep and commit, on one day; or of one clean commit."""
+    """Repeats of one point: of one clean commit where commits are asked for; else of one sweep and commit, within some hours."""
     if by_commit and a.commit and "+" not in a.commit:
         return a.commit == b.commit
-    days = [(one.started_at or "")[:13] for one in (a, b)]
-    return (a.store, a.sweep, a.commit, days[0]) == (b.store, b.sweep, b.commit, days[1])
+    if (a.store, a.sweep, a.commit) != (b.store, b.sweep, b.commit):
+        return False
+    return abs(_moment(a, False) - _moment(b, False)) <= TOGETHER_S
 
 
 def _apart(line: Line, one: Seen) -> list[str]:
@@ -175,5 +213,4 @@ def _is_exact(what: What, known: Sequence[Sequence[float]], values: Sequence[flo
         return False
     if what.quantity == "flops" or all(len(one) > 1 for one in known):
         return True
-    inner = [change for change in exact_changes(values)]
-    return all(min(change.before_points, change.after_points) >= 2 for change in inner)
+    return all(min(change.before_points, change.after_points) >= 2 for change in exact_changes(values))

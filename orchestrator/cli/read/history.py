@@ -17,6 +17,7 @@ def history(
     runs: Annotated[list[Path] | None, typer.Option("--runs", help="A store to read; may be repeated.")] = None,
     by: Annotated[str, typer.Option(metavar="time|commit", help="One point a sweep, or a commit.")] = "time",
     gate: Annotated[str, typer.Option(help="Changes up to this are not told.")] = "5%",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Show step time, FLOPs, launches, memory and layer times of many runs, and where they changed.
@@ -30,6 +31,12 @@ def history(
     if by not in ("time", "commit"):
         raise UsageError(f"--by: '{by}' is not known", "Say time or commit")
     found = action(runs or [DEFAULT], by_commit=by == "commit", gate=gate_of(gate))
+    if out is not None:
+        from perfctl.orchestrator.actions.files import write_text
+        from perfctl.orchestrator.report.page import page
+
+        write_text(out, page.render_history(found))
+        console.note(f"Wrote {out}")
     if as_json:
         console.as_json(texts.as_json(found), "history")
         return

@@ -19,6 +19,7 @@ from perfctl.records.run import Run
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.compare.records import Comparison
+    from perfctl.orchestrator.analyse.history.lines import History
     from perfctl.orchestrator.analyse.speedup import Speedup
     from perfctl.orchestrator.report.studies.records import StudyPage
 
@@ -45,6 +46,13 @@ def render_comparison(found: Comparison) -> str:
 
     made = max((run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at), default="")
     return _filled("compare.html", compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""))
+
+
+def render_history(found: History) -> str:
+    """HTML of the page of a history. The same history gives the same bytes."""
+    from perfctl.orchestrator.report.history import page_view as history_view
+
+    return _filled("history.html", history_view(found))
 
 
 def render_speedup(studies: Sequence[Speedup]) -> str:
