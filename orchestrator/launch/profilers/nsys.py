@@ -78,7 +78,9 @@ WINDOW = "perfctl:window"
 
 SESSION = f"perfctl-%q{{{watchdog.VARIABLE}}}"
 """nsys inserts the run's mark. Reusing a session name after a kill fails once ("Agent launcher failed", 2022.4)."""
-BUSY = rb"(?m)sem_open|Agent launcher failed|Local Endpoint is not available|^(?:End of file|Connection reset by peer)\s*$"
+BUSY = (
+    rb"(?m)sem_open|Agent launcher failed|Local Endpoint is not available|^(?:End of file|Connection reset by peer)\s*$"
+)
 """In nsys's message when another nsys is just starting on the machine, or was killed while it did (2022.4)."""
 
 TOOL = Tool(
