@@ -8,6 +8,7 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts to a notebook;
 ``compare(a, b)`` says what became slower or faster;
 ``gate(baseline)`` holds counts, memory and time to a committed baseline;
+``history(stores)`` shows quantities of many runs and where they changed;
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
 ``predict_generation(model, prompt=..., generate=..., device=...)`` how long a language model takes to write;
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.count.count import count
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
+    from perfctl.orchestrator.actions.history import history
     from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
     from perfctl.orchestrator.actions.mfu import mfu
     from perfctl.orchestrator.actions.plot import charts
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 __all__ = [
     "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "count",
-    "counters", "estimate", "gate", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
+    "counters", "estimate", "gate", "history", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
     "predict_generation", "replay", "report", "runs", "sniff",
     "sweep",
 ]  # fmt: skip
@@ -56,6 +58,7 @@ _HOME = {
     "count": f"{_ACTIONS}.count.count",
     "estimate": f"{_ACTIONS}.estimate",
     "gate": f"{_ACTIONS}.gate.gate",
+    "history": f"{_ACTIONS}.history",
     "ingest": f"{_ACTIONS}.ingest.ingest",
     "mfu": f"{_ACTIONS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",

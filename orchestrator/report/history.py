@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.history.changes import fewest
@@ -190,8 +191,8 @@ def _drawn(series: Series, words: str) -> Sparkline:
 
 def _short(stores: Sequence[str]) -> list[str]:
     """Paths without the folder that all of them share."""
-    shared = os.path.commonpath([os.path.dirname(store) for store in stores])
-    return [os.path.relpath(store, shared) if shared else store for store in stores]
+    shared = os.path.commonpath([Path(store).absolute().parent for store in stores])
+    return [os.path.relpath(store, shared) for store in stores]
 
 
 def value(series: Series, number: float) -> str:

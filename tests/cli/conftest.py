@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -108,3 +110,26 @@ def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile() -> ModuleType:
     """The module hostile.py beside this one: a synthetic store full of hostile names."""
     return hostile_store
+
+
+@pytest.fixture
+def repeated(recorded: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the given factors."""
+
+    def make(name: str, factors: Sequence[float], **environment: str) -> Path:
+        folder = tmp_path / name
+        for number, factor in enumerate(factors, 1):
+            run = folder / ("b16" if number == 1 else f"b16.{number}")
+            shutil.copytree(recorded / "torch" / "b16", run)
+            trace = run / "report.pt.trace.json.gz"
+            trace.write_bytes(gzip.compress(gzip.decompress(trace.read_bytes()), mtime=hash((name, number)) % 2**31))
+            record = json.loads((run / "workload.json").read_text())
+            record["environment"] |= environment
+            for step in record["steps"]:
+                step["duration_ns"] = int(step["duration_ns"] * factor)
+            (run / "workload.json").write_text(json.dumps(record))
+            about = json.loads((run / "run.json").read_text())
+            (run / "run.json").write_text(json.dumps(about | {"artifact_bytes": trace.stat().st_size}))
+        return folder
+
+    return make

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,29 +17,7 @@ Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
 NOISE = (1.0, 1.01, 0.99, 1.005)
 Repeated = Callable[..., Path]
-
-
-@pytest.fixture
-def repeated(recorded: Path, tmp_path: Path) -> Repeated:
-    """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the given factors."""
-
-    def make(name: str, factors: Sequence[float], **environment: str) -> Path:
-        folder = tmp_path / name
-        for number, factor in enumerate(factors, 1):
-            run = folder / ("b16" if number == 1 else f"b16.{number}")
-            shutil.copytree(recorded / "torch" / "b16", run)
-            trace = run / "report.pt.trace.json.gz"
-            trace.write_bytes(gzip.compress(gzip.decompress(trace.read_bytes()), mtime=hash((name, number)) % 2**31))
-            record = json.loads((run / "workload.json").read_text())
-            record["environment"] |= environment
-            for step in record["steps"]:
-                step["duration_ns"] = int(step["duration_ns"] * factor)
-            (run / "workload.json").write_text(json.dumps(record))
-            about = json.loads((run / "run.json").read_text())
-            (run / "run.json").write_text(json.dumps(about | {"artifact_bytes": trace.stat().st_size}))
-        return folder
-
-    return make
+"""The fixture ``repeated``."""
 
 
 def step(said: Any) -> dict[str, Any]:

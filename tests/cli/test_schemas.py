@@ -31,6 +31,7 @@ READ = {
     "plot": ["plot", "step", "--out", "step.svg"],
     "plot-list": ["plot", "--list"],
     "trace": ["trace", "1"],
+    "history": ["history"],
     "export": ["export"],
 }
 ON_PAPER = {
@@ -42,7 +43,7 @@ ON_PAPER = {
 OF_SWEEPS = {"sweep", "sweep-commands"}
 OUTPUTS = {
     **{name: {name} for name in ("runs", "ledger", "compare", "query", "doctor", "prices", "report", "trace", "calculator", "scrub",
-                                 "ingest", "mfu", "speedup", "gate")},
+                                 "ingest", "mfu", "speedup", "gate", "history")},
     **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS), "ncu": {*OF_SWEEPS, "ncu-cost"},
     "infer": {"infer", "infer-commands"}, "show": {"show", "show-source"}, "plot": {"plot", "plot-list"},
     "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},

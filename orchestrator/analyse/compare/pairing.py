@@ -159,7 +159,7 @@ FACTS = (
          lambda run: run.report.environment.get("threads") if device_kind(run) == "cpu" else None),
     Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
     Fact("what timed the steps", True, "steps were timed by another clock", _said("clock")),
-    Fact("commit", False, "other code of yours may have run", commit_of),
+    Fact("commit", False, "other code of yours may have run", commit_of, software=True),
     Fact("profiler version", False, "profilers differ in what they add to a step", lambda run: run.profiler_version),
     *(Fact(name, False, "said only", _said(name)) for name in ("perfctl", "python", "torchvision")),
     Fact("host", False, "said only", lambda run: run.host),

@@ -14,7 +14,7 @@ from perfctl.orchestrator.errors import UsageError
 
 
 def history(
-    runs: Annotated[list[Path] | None, typer.Option("--runs", help="A store to read; may be repeated.")] = None,
+    store: Annotated[list[Path] | None, typer.Option(help="A store to read; may be repeated.")] = None,
     by: Annotated[str, typer.Option(metavar="time|commit", help="One point a sweep, or a commit.")] = "time",
     gate: Annotated[str, typer.Option(help="Changes up to this are not told.")] = "5%",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.")] = None,
@@ -30,7 +30,7 @@ def history(
 
     if by not in ("time", "commit"):
         raise UsageError(f"--by: '{by}' is not known", "Say time or commit")
-    found = action(runs or [DEFAULT], by_commit=by == "commit", gate=gate_of(gate))
+    found = action(store or [DEFAULT], by_commit=by == "commit", gate=gate_of(gate))
     if out is not None:
         from perfctl.orchestrator.actions.files import write_text
         from perfctl.orchestrator.report.page import page

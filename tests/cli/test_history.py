@@ -1,0 +1,76 @@
+"""perfctl history, from recorded sweeps of the CPU whose steps are stretched by known factors."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Perfctl = Callable[..., Any]
+pytest.importorskip("ruptures", reason="perfctl history needs perfctl[history]")
+NOISE = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002, 0.998)
+
+
+@pytest.fixture
+def slower_from_the_eighth_on(repeated: Callable[..., Path]) -> list[Path]:
+    """Folders of 14 sweeps, a day apart; from the eighth on, steps take 1.5 times as long, and torch is another one."""
+    folders = []
+    for at in range(14):
+        slow, torch = (1.5, "2.15") if at >= 7 else (1.0, "2.14")
+        folders.append(repeated(f"day{at}", [NOISE[at % 7] * slow], torch=torch))
+        for name in ("run.json", "workload.json"):
+            path = folders[-1] / "b16" / name
+            text = re.sub(r'("started_at": ")2026-11-\d\d', rf"\g<1>2026-10-{at + 1:02}", path.read_text())
+            path.write_text(text)
+    return folders
+
+
+def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
+    perfctl: Perfctl, slower_from_the_eighth_on: list[Path], tmp_path: Path
+) -> None:
+    assert perfctl("ingest", *slower_from_the_eighth_on).code == 0
+    said = perfctl("history", "--out", tmp_path / "history.html")
+    assert said.code == 0
+    (line,) = [text for text in said.out.splitlines() if re.search(r"^ *step [+-]", text)]
+    assert re.search(r"step \+(49|50|51)(\.\d+)? % between run 7 .*and run 8 ", line)
+    assert "torch 2.14 to 2.15" in line
+    page = (tmp_path / "history.html").read_text(encoding="utf-8")
+    assert re.search(r"<h1>\d+ changes? in 14 points</h1>", page)
+    assert "torch 2.14 to 2.15" in page
+    assert page.count("<polyline") == len(json.loads(perfctl("history", "--json").out)["lines"][0]["series"])
+
+
+def test_one_point_shows_its_values_and_says_why_nothing_is_judged(perfctl: Perfctl, replayed: Path) -> None:
+    said = perfctl("history", "--store", replayed)
+    assert said.code == 0
+    assert "times are not judged: a change shows from" in said.out
+    assert "%" not in re.sub(r"[^\n]*judged[^\n]*", "", said.out)
+
+
+def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "second.db"
+    other.parent.mkdir()
+    shutil.copy(replayed, other)
+    found = perfctl("history", "--store", replayed, "--store", other, "--json").json
+    assert all(len(line["points"]) == 2 for line in found["lines"])
+    assert {point["store"] for line in found["lines"] for point in line["points"]} == {str(replayed), str(other)}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(("--by", "day"), "Say time or commit"), (("--gate", "x"), "is not a percentage")]
+)
+def test_what_cannot_be_asked_is_refused(perfctl: Perfctl, replayed: Path, words: tuple[str, ...], said: str) -> None:
+    answer = perfctl("history", "--store", replayed, *words)
+    assert answer.code == 2
+    assert said in answer.err
+
+
+def test_a_store_that_is_not_there_is_said(perfctl: Perfctl, tmp_path: Path) -> None:
+    answer = perfctl("history", "--store", tmp_path / "none.db")
+    assert answer.code == 1
+    assert "there is no store here yet" in answer.err

@@ -1,0 +1,63 @@
+"""The commit of the user's code, asked of a real git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.launch.sweep.revision import revision
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+MOMENT = "2026-01-02T03:04:05+00:00"
+
+
+def git(folder: Path, *words: str) -> str:
+    who = {f"GIT_{one}_{what}": "a@b.example" for one in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = os.environ | who | {"GIT_COMMITTER_DATE": MOMENT, "GIT_CONFIG_GLOBAL": os.devnull}
+    return subprocess.run(
+        ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "one")
+    return tmp_path
+
+
+def test_a_clean_commit_is_named_with_its_time(code: Path) -> None:
+    said = revision(code, code / "train.py")
+    assert said == {"commit": git(code, "rev-parse", "HEAD"), "commit_time": MOMENT, "uncommitted_changes": "no"}
+
+
+def test_a_changed_file_is_said(code: Path) -> None:
+    (code / "train.py").write_text("print(2)\n")
+    assert revision(code, code / "train.py")["uncommitted_changes"] == "yes"
+
+
+def test_a_script_that_git_does_not_track_is_a_change(code: Path) -> None:
+    (code / "other.py").write_text("print(3)\n")
+    assert revision(code, code / "other.py")["uncommitted_changes"] == "yes"
+    assert revision(code, code / "train.py")["uncommitted_changes"] == "no"
+
+
+def test_a_folder_without_repository_or_commit_has_no_commit(tmp_path: Path) -> None:
+    assert revision(tmp_path) == {}
+    git(tmp_path, "init", "-q")
+    assert revision(tmp_path) == {}
+
+
+def test_no_program_of_the_repository_is_started(code: Path) -> None:
+    trap = code / "trap.sh"
+    trap.write_text(f"#!/bin/sh\ntouch {code}/sprung\n")
+    trap.chmod(0o755)
+    git(code, "config", "core.fsmonitor", str(trap))
+    assert revision(code)["uncommitted_changes"] == "no"
+    assert not (code / "sprung").exists()
