@@ -76,7 +76,9 @@ def _why_content(path: Path, head: bytes, known: str) -> tuple[str, str]:
     if path.name.endswith(".gz") and not _is_text(head):
         return "its name says gzip, but it does not begin like a gzip file", "Copy it again"
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
-        return "it is a web page, not a report", "Download the file itself (on GitHub: Raw)"
+        return "it is a web page, not a report", (
+            "Name the store that a page of perfctl was made from; download a file itself (on GitHub: Raw)"
+        )
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"
         return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"

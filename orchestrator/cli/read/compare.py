@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +18,19 @@ if TYPE_CHECKING:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="Before: a store, a sweep (name or sweep:3), a run (number), a report.")],
-    b: Annotated[str, typer.Argument(help="After, named in the same ways.")],
+    sides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="A B",
+            help="Before and after: each a store, a sweep (name or sweep:3), a run (number), a report. With --rev: a sweep "
+            "to run, after --.",
+        ),
+    ] = None,
+    rev: Annotated[
+        str | None,
+        typer.Option(metavar="REVISION", help="Run a sweep on this git revision (A) and on the files here (B)."),
+    ] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each side, with --rev. Default: 5.")] = None,
     gate: Annotated[str, typer.Option(help="Changes up to this do not count.")] = "5%",
     force: Annotated[bool, typer.Option("--force", help="Judge what is not comparable, and say so.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page.")] = None,
@@ -41,11 +53,32 @@ def compare(
         raise UsageError("--format and --markdown - both write to stdout", "Name a file with --markdown")
     if as_json and markdown == "-":
         raise UsageError("--json and --markdown - both write to stdout", "Name a file with --markdown")
-    found = actions.compare(
-        a, b, gate=share, force=force, store=store or DEFAULT, messages=console, memory_limit=memory_limit
-    )
+    words = sides or []
+    if rev is not None:
+        if store is not None:
+            raise UsageError("--rev keeps its runs in a folder of its own", "Leave --store out")
+        from perfctl.orchestrator.actions.revisions import REPEAT, compare_revisions
+
+        found, kept = compare_revisions(rev, words, repeat=repeat or REPEAT, gate=share, force=force, messages=console)
+        console.note(f"Both sides are kept: perfctl compare {shlex.quote(str(kept.a))} {shlex.quote(str(kept.b))}")
+    else:
+        if repeat is not None:
+            raise UsageError("--repeat belongs to --rev", "Give it to the sweep: perfctl torch --repeat 5")
+        a, b = _two(words)
+        found = actions.compare(
+            a, b, gate=share, force=force, store=store or DEFAULT, messages=console, memory_limit=memory_limit
+        )
     _show(found, out, markdown, form, as_json)
     _end(found)
+
+
+def _two(words: list[str]) -> tuple[str, str]:
+    if len(words) != 2:
+        said = f"got {len(words)}: {' '.join(words)}" if words else "got none"
+        raise UsageError(
+            f"compare takes two sides, {said}", "perfctl compare before.db after.db; 'perfctl runs' lists runs"
+        )
+    return words[0], words[1]
 
 
 def _show(found: Comparison, out: Path | None, markdown: str | None, form: str | None, as_json: bool) -> None:

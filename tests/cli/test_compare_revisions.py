@@ -1,0 +1,153 @@
+"""perfctl compare --rev: the user's program at two revisions, run under the real PyTorch profiler on the CPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+Perfctl = Callable[..., Any]
+SWEEP = (
+    "--",
+    "torch",
+    "--device",
+    "cpu",
+    "--batches",
+    "2",
+    "--steps",
+    "2",
+    "--warmup",
+    "1",
+    "--",
+    "python",
+    "train.py",
+    "{batch}",
+)
+PROGRAM = """
+import sys
+import torch
+from layers import WIDTH
+
+model = torch.nn.Linear(8, WIDTH)
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(4):
+    model(torch.ones(int(sys.argv[1]), 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    who = {f"GIT_{one}_{what}": "a@b.example" for one in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = os.environ | who | {"GIT_CONFIG_GLOBAL": os.devnull}
+    done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose program imports a module beside it: 16 wide in its commit, 32 in the files here."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "layers.py").write_text("WIDTH = 16\n")
+    (folder / ".gitignore").write_text("perfctl-runs/\n__pycache__/\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "one")
+    (folder / "layers.py").write_text("WIDTH = 32\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(perfctl: Perfctl, code: Path) -> None:
+    said = perfctl("compare", "--rev", "HEAD", "--repeat", 1, "--json", *SWEEP)
+    commit = git(code, "rev-parse", "HEAD")[:12]
+    (pair,) = said.json["pairs"]
+    (differs,) = [one for one in pair["differences"] if one["fact"] == "commit"]
+    assert (differs["a"], differs["b"]) == (commit, f"{commit} + changes")
+    kept = code / "perfctl-runs" / f"compare-{commit}-1"
+    wide = {
+        name: perfctl(
+            "query",
+            "--store",
+            kept / f"{name}.db",
+            "--json",
+            "select parameters from layer_call where layer = 'model' and direction = 'forward'",
+        ).json
+        for name in (commit, "here")
+    }
+    assert [one[0]["parameters"] for one in wide.values()] == [8 * 16 + 16, 8 * 32 + 32]
+    assert git(code, "worktree", "list").count("\n") == 0
+    assert git(code, "status", "--short") == "M layers.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rev", "no-such", *SWEEP), "the repository has no such revision"),
+        (("--rev", "--all", *SWEEP), "the repository has no such revision"),
+        (("--rev", "HEAD"), "--rev needs a sweep to run on both revisions, and there is none"),
+        (("--rev", "HEAD", "--", "rm", "-rf", "x"), "'rm' is not one"),
+        (("--rev", "HEAD", "--", "torch", "--out", "x", "--", "python", "train.py"), "--rev chooses --out itself"),
+        (("--repeat", "3", "1", "2"), "--repeat belongs to --rev"),
+        (("1",), "compare takes two sides, got 1: 1"),
+        (("1", "2", "3"), "compare takes two sides, got 3: 1 2 3"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(
+    perfctl: Perfctl, code: Path, words: tuple[str, ...], said: str
+) -> None:
+    answer = perfctl("compare", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert not (code / "perfctl-runs").exists()
+
+
+def test_outside_of_a_repository_there_is_no_revision(
+    perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = perfctl("compare", "--rev", "HEAD", *SWEEP)
+    assert answer.code == 2
+    assert "is in no git repository" in answer.err
+
+
+def test_a_side_whose_program_fails_is_named_with_its_last_words(perfctl: Perfctl, code: Path) -> None:
+    (code / "layers.py").write_text("raise SystemExit('no layers today')\n")
+    git(code, "commit", "-qam", "broken")
+    (code / "layers.py").write_text("WIDTH = 32\n")
+    answer = perfctl("compare", "--rev", "HEAD", "--repeat", 1, *SWEEP)
+    assert answer.code not in (0, 3)
+    assert f"the sweep of {git(code, 'rev-parse', 'HEAD')[:12]} ended with exit code" in answer.err
+    assert "Only committed files are there" in answer.err
+    assert git(code, "worktree", "list").count("\n") == 0
+
+
+def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(code: Path, tmp_path: Path) -> None:
+    started = code / "started"
+    (code / "train.py").write_text(f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(100)\n")
+    git(code, "commit", "-qam", "sleeps")
+    places = tmp_path / "places"
+    places.mkdir()
+    words = [sys.executable, "-m", "perfctl", "compare", "--rev", "HEAD", *SWEEP]
+    running = subprocess.Popen(
+        words, cwd=code, env=os.environ | {"TMPDIR": str(places)}, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 60
+    while not started.exists() and running.poll() is None and time.monotonic() < until:
+        time.sleep(0.1)
+    running.send_signal(signal.SIGTERM)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
+    assert git(code, "worktree", "list").count("\n") == 0
+    assert not list(places.glob("perfctl-revision-*"))
