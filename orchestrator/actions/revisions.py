@@ -50,7 +50,7 @@ class _Side(NamedTuple):
 
 
 def compare_revisions(
-    revision: str,
+    rev: str,
     words: Sequence[str],
     *,
     repeat: int = REPEAT,
@@ -60,7 +60,7 @@ def compare_revisions(
 ) -> tuple[Comparison, Kept]:
     """Compare the files here (B), as they are, with a revision of their repository (A); and where the runs are kept.
 
-    revision: a commit, branch or tag. words: a sweep as one would type it, ("torch", "--batches", "32", "--", "python",
+    rev: a commit, branch or tag. words: a sweep as one would type it, ("torch", "--batches", "32", "--", "python",
     "train.py", "{batch}"). It is run ``repeat`` times on each side, in turns (A B, B A, ...), so that a machine that gets
     slower does so for both. A has the committed files of the revision only, in a folder of its own that is removed
     afterwards; its ``src`` and top folder come first when modules are looked for, and so do those here for B.
@@ -68,13 +68,13 @@ def compare_revisions(
     run, Interrupted, and what :func:`compare` raises.
     """
     _check(words, repeat)
-    top, commit = _repository(revision)
+    top, commit = _repository(rev)
     RUNS.mkdir(exist_ok=True)
     kept = next(path for at in count(1) if not (path := (RUNS / f"compare-{commit[:12]}-{at}").absolute()).exists())
     with _files_of(commit, top) as code:
         here = Path.cwd().relative_to(top)
         if not (code / here).is_dir():
-            raise UsageError(f"--rev {revision}: it has no folder {here}", "Run in a folder that both revisions have")
+            raise UsageError(f"`rev` {rev}: it has no folder {here}", "Run in a folder that both revisions have")
         sides = (_Side(commit[:12], code, code / here), _Side(HERE, top, Path.cwd()))
         for turn in range(repeat):
             for side in sides if turn % 2 == 0 else reversed(sides):
@@ -88,14 +88,14 @@ def _check(words: Sequence[str], repeat: int) -> None:
     if not words or words[0] not in PROFILERS:
         said = f"'{words[0]}' is not one" if words else "there is none"
         raise UsageError(
-            f"--rev needs a sweep to run on both revisions, and {said}",
+            f"`rev` needs a sweep to run on both revisions, and {said}",
             "perfctl compare --rev main -- torch --batches 32 -- python train.py '{batch}'",
         )
     own = words[1 : words.index("--")] if "--" in words else words[1:]
     for word in own:
         if word.partition("=")[0] in _OWN:
             raise UsageError(
-                f"--rev chooses {word.partition('=')[0]} itself", "Leave it out; --repeat stands before the --"
+                f"`rev` chooses {word.partition('=')[0]} itself", "Leave it out; `repeat` is an option of compare"
             )
     if repeat < 1:
         raise UsageError(f"`repeat` must be at least 1, got {repeat}")
@@ -104,13 +104,13 @@ def _check(words: Sequence[str], repeat: int) -> None:
 def _repository(revision: str) -> tuple[Path, str]:
     """Its top folder, and the commit that the revision names."""
     if shutil.which("git") is None:
-        raise ToolMissing("--rev needs git, which is not installed", "Install git")
+        raise ToolMissing("`rev` needs git, which is not installed", "Install git")
     top = answer(Path.cwd(), "rev-parse", "--show-toplevel")
     if not top:
-        raise UsageError("--rev: this folder is in no git repository", "Run it in the folder of your code")
+        raise UsageError("`rev`: this folder is in no git repository", "Run it in the folder of your code")
     commit = answer(Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if not commit:
-        raise UsageError(f"--rev {revision}: the repository has no such revision", "See 'git branch' and 'git log'")
+        raise UsageError(f"`rev` {revision}: the repository has no such revision", "See 'git branch' and 'git log'")
     return Path(top), commit.strip()
 
 
