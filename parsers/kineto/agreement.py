@@ -55,6 +55,15 @@ def launches_without_work(events: Events) -> Iterator[Gap]:
         yield Gap("kernel", "not_available", f"{reason}: captured into a graph, ended after the profiler did, or lost")
 
 
+def work_without_launch(events: Events) -> Iterator[Gap]:
+    """A gap where a few kernels name a launch call that the trace does not have, and all others have theirs."""
+    calls = events.calls
+    alone = sum(event.correlation not in calls for event in events.kernels)
+    if 0 < alone * _FEW <= len(events.kernels):
+        reason = f"the launch calls of {alone:,} of {len(events.kernels):,} kernels are not in the trace"
+        yield Gap("kernel.call", "not_available", f"{reason}: made before the profiler began, or lost")
+
+
 _ARGUMENTS = {"device": 0, "stream": 1, "grid": 2, "block": 5, "registers": 8, "shared memory": 9, "context": 10}
 """What a kernel's arguments state -> where that stands in ``DeviceEvent.args``."""
 _FEW = 10

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.kineto.agreement import arguments_missing, doubts, launches_without_work
+from perfctl.parsers.kineto.agreement import arguments_missing, doubts, launches_without_work, work_without_launch
 from perfctl.parsers.kineto.calls import api_calls, compiled_kernels, memory_curve, op_calls
 from perfctl.parsers.kineto.collect import Collector
 from perfctl.parsers.kineto.collectives import collectives
@@ -115,6 +115,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         gaps=(
             *_gaps(events, found_kernels, by_operator=bool(operators.ops)),
             *launches_without_work(events),
+            *work_without_launch(events),
             *arguments_missing(events),
             *graphs.gaps,
             *([] if shaped.gap is None else [shaped.gap]),

@@ -43,7 +43,8 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
 def _of_row(name: str, row: Cells) -> Iterator[str]:
     calls, total, average = row.number(*COUNTS), row.number(*_TOTALS), row.number("Avg")
     if calls is not None and total is not None and average is not None:
-        slack = _rounded(row, *_TOTALS) + _rounded(row, "Avg") * max(1.0, float(calls))
+        is_sum = row.text(*_TOTALS).isdecimal() and _scale(row, *_TOTALS) == 1.0  # of whole ns: nothing is rounded
+        slack = (0.0 if is_sum else _rounded(row, *_TOTALS)) + _rounded(row, "Avg") * max(1.0, float(calls))
         if abs(float(total) - float(average) * float(calls)) > slack:
             yield f"{name}: {_of(row, *COUNTS)} calls of {_of(row, 'Avg')} each, but {_of(row, *_TOTALS)} in all"
     for low, high in _ORDER:
@@ -84,9 +85,13 @@ def _of(row: Cells, *labels: str) -> str:
 def _rounded(row: Cells, *labels: str) -> float:
     """By how much a printed figure may be wrong, in its base unit: the last digit that is shown, whole ones up to 2021."""
     text = row.text(*labels)
-    at = next((row.shape.at[label] for label in labels if label in row.shape.at), None)
-    unit = None if at is None else row.shape.columns[at].unit
     mark = "," if row.shape.style is DecimalStyle.COMMA else "."
     decimals = len(text.rpartition(mark)[2]) if mark in text else 0
-    scale = float(unit.scale if unit else 1)
-    return 1.01 * scale * 10.0**-decimals
+    return 1.01 * _scale(row, *labels) * 10.0**-decimals
+
+
+def _scale(row: Cells, *labels: str) -> float:
+    """Base units in one of the column's."""
+    at = next((row.shape.at[label] for label in labels if label in row.shape.at), None)
+    unit = None if at is None else row.shape.columns[at].unit
+    return float(unit.scale if unit else 1)

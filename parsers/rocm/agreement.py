@@ -19,6 +19,8 @@ _FILTERED = "left out by a filter of the profiler, or lost"
 _ALL, _LAST_DIGIT, _FLOATS = 100.0, 1.01, 1e-9
 """Percentages add up to the first; by how much of its last printed digit each may be off, and by how much their sum, since
 they are worked out as floats, of which rocprof prints all digits."""
+_ROUNDED = 1.0
+"""By how much a whole mean may be off, which is cut or rounded; one call has the sum as its mean."""
 _FLOAT_TIMES = 1e-12
 """The same of times, as a share of them."""
 
@@ -69,14 +71,15 @@ class Repeats:
 
 
 def sums_disagree(name: str, calls: float | None, total: float | None, mean: float | None, low: float | None,
-                  high: float | None) -> Iterator[str]:  # fmt: skip
-    """What to say of a row of sums (ns) whose figures do not agree; None: the file does not state it. Means are printed
-    whole or with a fraction."""
+                  high: float | None, *, all_digits: bool) -> Iterator[str]:  # fmt: skip
+    """What to say of a row of sums (ns) whose figures do not agree; None: the file does not state it. ``all_digits``: the sum
+    and the mean are printed as whole numbers, so only the mean is rounded."""
     if (
         calls is not None
         and total is not None
         and mean is not None
-        and abs(calls * mean - total) > calls + 1e-6 * total
+        and abs(calls * mean - total)
+        > _ROUNDED * (calls - 1 if all_digits else calls) + (0.0 if all_digits else 1e-6 * total)
     ):
         yield f"{name[:80]}: {calls:,.0f} calls of {mean:,.1f} ns each, but {total:,.1f} ns in all"
     known = [value for value in (low, mean, high) if value is not None]
@@ -128,7 +131,8 @@ def of_sums(
         count, whole_time, average, least, largest = (
             _number(row, column) for column in (calls, total, mean, low, high)
         )
-        found += sums_disagree(row.text(name), count, whole_time, average, least, largest)
+        all_digits = row.text(total).isdecimal() and row.text(mean).isdecimal()
+        found += sums_disagree(row.text(name), count, whole_time, average, least, largest, all_digits=all_digits)
         totals.append(whole_time or 0.0)
     return contradictions([*found, *shares_disagree([row.text(share) for row in rows], totals)])
 

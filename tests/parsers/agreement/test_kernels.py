@@ -93,6 +93,8 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
     [
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0"], ""),
         (["a(),3,300,150,75.0", "b(),4,100,25,25.0"], "a(): 3 calls of 150.0 ns each, but 300.0 ns in all"),
+        (["a(),4,303,75,75.0", "b(),1,101,101,25.0"], ""),
+        (["a(),4,300,75,75.0", "b(),1,100,101,25.0"], "b(): 1 calls of 101.0 ns each, but 100.0 ns in all"),
         (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], ""),
         (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"], "b(): the row stands 2 times"),
@@ -286,6 +288,15 @@ def test_launch_calls_without_a_kernel_are_counted(tmp_path: Path) -> None:
     assert not [gap for gap in whole.gaps if "launch calls" in gap.reason]
     (said,) = [gap.reason for gap in less.gaps if "launch calls" in gap.reason]
     assert said.startswith("1 of 3 launch calls have no kernel in the trace")
+
+
+def test_few_kernels_without_their_launch_call_are_counted_but_not_where_most_have_none(tmp_path: Path) -> None:
+    calls = [trace.launch(10 * number, number) for number in range(1, 21)]
+    kernels = [trace.kernel("gemm", 10 * number + 2, 5, correlation=number) for number in range(1, 21)]
+    whole, less, none = (trace.read(tmp_path, *some, *kernels) for some in (calls, calls[1:], calls[:2]))
+    assert "kernel.call" not in str(whole.gaps) + str(none.gaps)
+    (said,) = [gap.reason for gap in less.gaps if gap.quantity == "kernel.call"]
+    assert said.startswith("the launch calls of 1 of 20 kernels are not in the trace")
 
 
 def test_times_of_rocprof_s_trace_agree_in_both_units(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
     ("rows", "said"),
     [
         (changed(TOTAL, "800"), "gemm: 2 calls of 150.0 each, but 800 in all"),
+        (changed(TOTAL, "301"), "gemm: 2 calls of 150.0 each, but 301 in all"),
         (changed(CALLS, "3"), "gemm: 3 calls of 150.0 each, but 300 in all"),
         (changed(MEAN, "190.0"), "2 calls of 190.0 each"),
         (changed(MEDIAN, "250.0"), "gemm: Med 250.0 is more than Max 200"),
