@@ -77,6 +77,7 @@ COLUMNS_OF_SUMS = (
     "Time",
 )
 
+_SUMS = "SELECT category, sum(calls), sum(cpu_ns), sum(device_ns) FROM operation GROUP BY category ORDER BY category"
 _COULD_TELL = "COULD BE TOLD"
 
 
@@ -92,6 +93,8 @@ class Outcome:
     launches: int = 0
     rhythm: bool = False
     """Readings follow each other evenly, and there are enough to know."""
+    sums: str = ""
+    """Digest of the calls and times of all operations together, by category."""
     words: tuple[str, ...] = ()
     failed: bool = False
     broken: str = ""
@@ -190,6 +193,7 @@ def _ingested(report: Path, folder: Path) -> Outcome:
         (launches,) = connection.execute("SELECT count(*) FROM kernel_launch").fetchone()
         query = "SELECT count(DISTINCT substr(name, instr(name, ' launches of '))) FROM summary WHERE name LIKE '% launches of %'"
         launches = max(launches, connection.execute(query).fetchone()[0])  # a summary of ncu has kernels alone
+        sums = _digest([repr(row) for row in connection.execute(_SUMS)])
         times = connection.execute("SELECT device_index, at_ns FROM sample ORDER BY device_index, at_ns").fetchall()
     return Outcome(
         rows,
@@ -197,6 +201,7 @@ def _ingested(report: Path, folder: Path) -> Outcome:
         _text(form),
         launches,
         _is_even(times),
+        sums,
         tuple(sorted(words)),
         bool(found.failed),
         "; ".join(unexpected),
@@ -305,7 +310,10 @@ class Attack:
         if verdict == "silent":
             numbers = _changed(found.figures, whole.figures)
             lost, places = lost_lines(data, mutant)
-            why = excuse(Change(whole.form, kind, changed, numbers, lost, places, whole.rhythm, whole.launches))
+            adds_up = found.sums == whole.sums
+            why = excuse(
+                Change(whole.form, kind, changed, numbers, lost, places, whole.rhythm, whole.launches, adds_up)
+            )
             self.silent[whole.form, kind, why or _COULD_TELL] += 1
             verdict = "silent, cannot be told" if why else "silent, could be told"
         self.counts[verdict] += 1
@@ -383,9 +391,11 @@ def main() -> int:
                 attack.damage(report, name, data, whole)
                 spent = time.monotonic() - started
                 print(f"{len(attack.sizes)}: {report}: {attack.counts.total()} mutants, {spent:.0f} s", flush=True)
+    except KeyboardInterrupt:
+        print("Stopped.")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    attack.report()
+        attack.report()
     return int(bool(attack.findings))
 
 

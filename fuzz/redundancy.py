@@ -25,6 +25,8 @@ _SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
 """At the beginning of a row of ``nsys stats``."""
 _NVPROF_SUM = re.compile(rb"(.*\d%\s+)([\d.]+)([num]?s)(\s+)(\d+)(\s+)([\d.]+)([num]?s)(\s.*)")
 """A row of nvprof's text: share, time, calls, average, the rest."""
+_NSYS_SUM = re.compile(rb"(\s*\d{1,3}\.\d[,\s]\s*)([\d,]+?)([,\s]\s*)(\d+)([,\s]\s*)(\d+\.\d+)([,\s].*)")
+"""A row of nsys stats: share, time in whole ns, calls, average, the rest."""
 _SECONDS = {b"ns": 1e-9, b"us": 1e-6, b"ms": 1e-3, b"s": 1.0}
 
 
@@ -47,6 +49,8 @@ class Change(NamedTuple):
     """Readings of the report follow each other evenly."""
     launches: int
     """Kernels of the report."""
+    adds_up: bool
+    """All operations together have the calls and times that they had."""
 
 
 class Rule(NamedTuple):
@@ -66,6 +70,8 @@ class Rule(NamedTuple):
     """Only logs without a rhythm."""
     single: bool = False
     """Only reports of one launch, which has no other to be compared with."""
+    regrouped: bool = False
+    """Only where all operations together have the calls and times that they had."""
     unless: str = ""
     """Regular expression: lost lines that the format states twice."""
 
@@ -77,6 +83,7 @@ class Rule(NamedTuple):
             and (self.place is None or self.place in change.places)
             and not (self.uneven and change.even)
             and not (self.single and change.launches > 1)
+            and not (self.regrouped and not change.adds_up)
             and (self.tables == ANY or self.tables.issuperset(change.tables))
             and (self.figures == ANY or self.figures.issuperset(change.figures))
             and not (self.unless and any(re.match(self.unless.encode(), line) for line in change.lost))
@@ -124,9 +131,11 @@ RULES = (
     Rule("DLProf CSV: detail", ROWS, ANY, "the last lines of a file that does not state its length", place=END),
     # sums whose rows state total, mean and calls, and shares of the whole: a changed number must not pass in these
     Rule("nsys stats", (*ROWS, *VALUES), _of("operation") | _FACTS | _SUMS, _TOO_SMALL, place=SMALL),
-    Rule("nsys stats", VALUES, ANY, _GROUPED, figures=frozenset({"operation"})),
+    Rule("nsys stats", VALUES, ANY, _GROUPED, figures=frozenset({"operation"}), regrouped=True),
     Rule("nsys stats", VALUES, _SPREAD | _FACTS, _SUMMED),
-    Rule("nsys stats", VALUES, ANY, f"{_SUMMED}; and names", figures=_SPREAD | {"operation"}),
+    Rule("nsys stats", VALUES, ANY, f"{_SUMMED}; and names", figures=_SPREAD | {"operation"}, regrouped=True),
+    Rule("nsys stats", VALUES, _of("operation") | _FACTS | _SUMS, "a time within what its rounded mean leaves open",
+         place=ROUNDED),
     Rule("rocprof stats", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof stats", VALUES, _of("summary") | _SUMS, _SUMMED),
     Rule("rocprof-compute sums", VALUES, ANY, _NAME, figures=frozenset()),
@@ -226,13 +235,20 @@ def _are_small(before: Sequence[bytes], lost: Sequence[bytes], new: Sequence[byt
 
 
 def _is_rounding(one: bytes, other: bytes) -> bool:
-    """Do two rows of sums of nvprof differ in their times alone, by no more than calls times the mean's last digit?"""
+    """Do two rows of sums differ in their times alone, by no more than calls times half of the mean's last digit? One call has
+    its time as its mean, so there is nothing to round."""
+    nsys, changed = _NSYS_SUM.fullmatch(one), _NSYS_SUM.fullmatch(other)
+    if nsys and changed and [*nsys.groups()][2:] == [*changed.groups()][2:] and nsys[1] == changed[1]:
+        calls, mean = int(nsys[4]), float(nsys[6])
+        half = 10.0 ** -len(nsys[6].partition(b".")[2]) / 2
+        times = [int(row[2].replace(b",", b"")) for row in (nsys, changed)]
+        return calls > 1 and all(abs(time - mean * calls) <= half * calls for time in times)
     first, second = _NVPROF_SUM.fullmatch(one), _NVPROF_SUM.fullmatch(other)
     if not first or not second or first.groups()[2:] != second.groups()[2:] or first[1] != second[1]:
         return False
     unit, digit = _SECONDS[first[8]], 10.0 ** -len(first[7].partition(b".")[2])
     mean = float(first[7]) * unit * int(first[5])
-    return abs(float(second[2]) * _SECONDS[first[3]] - mean) <= 2 * int(first[5]) * digit * unit
+    return int(first[5]) > 1 and abs(float(second[2]) * _SECONDS[first[3]] - mean) <= 2 * int(first[5]) * digit * unit
 
 
 def _figures(line: bytes) -> list[bytes]:

@@ -189,6 +189,8 @@ def gaps(log: Log, form: str = "CSV") -> list[Gap]:
         found.append(Gap("counter.unit", "not_available", "a table has no row of units below its header"))
     if log.cut_rows:
         found.append(Gap("counter", "unreadable", f"{log.cut_rows} rows of the {form} are cut off or broken"))
+    if holes := log.holes():
+        found.append(Gap("counter", "unreadable", holes))
     return found
 
 

@@ -20,6 +20,7 @@ from perfctl.parsers.nsys.stats_columns import (
     NAMES,
     PROJECTED_TRACE,
     RANGE_TRACE,
+    REPORTS,
     UNKNOWN,
     columns_of,
     figures_of,
@@ -113,8 +114,13 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
     if any(start.report == UNKNOWN for start, _ in found.tables):
         reason = "a table does not name its nsys report, so its figures are kept as summaries"
         yield Gap("operation", "not_available", reason)
+    for report in dict.fromkeys(start.report for start, _ in found.tables if start.report not in REPORTS):
+        reason = f"'{report}' is no report of nsys that is known, so its figures are kept as summaries"
+        yield Gap("operation", "not_available", reason)
     if broken := found.trouble.rows + found.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
+    if holes := found.trouble.log.holes():
+        yield Gap("operation", "unreadable", holes)
     if found.trouble.closed and (unclosed := found.trouble.unclosed):
         tables = f"{unclosed} of {unclosed + found.trouble.closed} tables end"
         reason = f"{tables} without the blank line that nsys prints below each: rows may be missing there"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfctl.parsers.nsys.stats_columns import COUNTS, NAMES
+from perfctl.parsers.nsys.stats_columns import COUNTS, NAMES, TEXTS
 from perfctl.parsers.nsys.stats_rows import Cells
 from perfctl.parsers.text.doubts import implied_whole
 from perfctl.parsers.text.numbers import DecimalStyle
@@ -15,6 +15,7 @@ _ORDER = (("Min", "Med"), ("Med", "Max"), ("Min", "Avg"), ("Avg", "Max"), ("Min"
 _OF_WHOLE_TABLE = 100.0
 _SHARE_DECIMALS = 0.05
 """A share is printed with one decimal."""
+_HALF, _WHOLE = 0.501, 1.01
 _HALF_SHARE = 0.0501
 """How far it is from the true one at most."""
 
@@ -22,6 +23,8 @@ _HALF_SHARE = 0.0501
 def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
     """Yield one text for each figure of a table of sums that does not agree with the others of its row or table."""
     seen: set[tuple[str, ...]] = set()
+    figures = [label for label in (read[0].shape.at if read else ()) if label not in TEXTS]
+    stated = [label for label in figures if any(row.text(label) for row in read)]
     totals, shares = list[float](), list[float]()
     for row in read:
         name = f"{report}: {row.text(*NAMES)[:80]}"
@@ -31,6 +34,7 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         if cells in seen:
             yield f"{name}: the row stands twice"
         seen.add(cells)
+        yield from (f"{name}: {label} is empty" for label in stated if not row.text(label))
         yield from _of_row(name, row)
         share, total = row.number("Time"), row.number("Total Time")
         if share is not None and total is not None:
@@ -83,11 +87,12 @@ def _of(row: Cells, *labels: str) -> str:
 
 
 def _rounded(row: Cells, *labels: str) -> float:
-    """By how much a printed figure may be wrong, in its base unit: the last digit that is shown, whole ones up to 2021."""
+    """By how much a printed figure may be wrong, in its base unit: half of the last decimal; a whole one, without decimals,
+    was cut off up to 2021."""
     text = row.text(*labels)
     mark = "," if row.shape.style is DecimalStyle.COMMA else "."
     decimals = len(text.rpartition(mark)[2]) if mark in text else 0
-    return 1.01 * _scale(row, *labels) * 10.0**-decimals
+    return (_HALF if decimals else _WHOLE) * _scale(row, *labels) * 10.0**-decimals
 
 
 def _scale(row: Cells, *labels: str) -> float:

@@ -38,6 +38,11 @@ _TITLES = (
     (r"NVTX Start[-/]End Range Statistics", "nvtx_startend_sum"),
     (r"NVTX (?:Range )?Statistics", "nvtx_sum"),
 )
+REPORTS = frozenset(
+    (*OLD_NAMES.values(), *DEVICE_SUMS, *HOST_SUMS, MIXED_SUM, GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE,
+     API_TRACE, UNKNOWN)
+)  # fmt: skip
+"""Reports whose rows are understood, or known to be kept as summaries."""
 _UNITS: dict[str, str] = _KNOWN["units"]
 _LABELS = {"Average": "Avg", "Minimum": "Min", "Maximum": "Max", "Median": "Med", "Time(%)": "Time"}
 COUNTS = ("Instances", "Num Calls", "Calls", "Count", "Operations", "Range Instances")

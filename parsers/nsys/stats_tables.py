@@ -24,6 +24,8 @@ _FIGURES_IN_NAME = re.compile(
     r"(?<![\w.,])\d(?:[\d,]*\d)?(?:\.\d+)?(?: +\d(?:[\d,]*\d)?(?:\.\d+)?){3} |\d\.\d(?:,\d+(?:\.\d+)?){4},"
 )
 """Figures of a row, with blanks or commas between; names of kernels and calls have none but for "<128, 64, 32>"."""
+_ROW_IN_RANGE = re.compile(r"\d\.\d(?:(?:,\d+(?:\.\d+)?){5},|(?: +\d[\d.,]*){5} )")
+"""A share and five figures more; names of ranges may hold a few figures of their own."""
 _LONGEST_RULER = 20_000
 _LONGEST_NAME = 100_000
 _NAMES_WITH_NEWLINES = "nvtx"
@@ -62,9 +64,7 @@ class _Table(ABC):
         """Set the columns of the table; called once, before any row."""
         self._columns, self._figures = len(columns), figures_of(columns)
         self._is_named_last = columns[-1].label in NAMES
-        self._is_sum = (
-            self._is_named_last and not report.endswith("_trace") and not report.startswith(_NAMES_WITH_NEWLINES)
-        )
+        self._is_sum = self._is_named_last and not report.endswith("_trace")
         self._may_go_on = report.startswith(_NAMES_WITH_NEWLINES) and self._is_named_last
 
     def take(self, line: str) -> Iterator[list[str]]:
@@ -91,8 +91,9 @@ class _Table(ABC):
         return numbers >= max(3, len(self._figures) // 2)
 
     def _has_row(self, name: str) -> bool:
-        """Do figures of a row of sums stand in a name, since the line end before them was lost? NVTX's names may hold them."""
-        return self._is_sum and _FIGURES_IN_NAME.search(name) is not None
+        """Do figures of a row of sums stand in a name, since the line end before them was lost?"""
+        figures = _ROW_IN_RANGE if self._may_go_on else _FIGURES_IN_NAME
+        return self._is_sum and figures.search(name) is not None
 
     def end(self) -> Iterator[list[str]]:
         """End the table; return its last row unless that is cut off."""

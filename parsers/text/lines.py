@@ -35,9 +35,18 @@ class Log:
     """(PROF, ERROR or WARNING; text) -> how often, in order of first appearance."""
     console_lines: int = 0
     cut_rows: int = 0
+    null_lines: int = 0
+    """Lines with NUL bytes, which text has none of."""
     has_no_units: bool = False
     """A table lacks the row of units below its header."""
     first_line: str = ""
+
+    def holes(self) -> str | None:
+        """What the lines with NUL bytes mean; None without any."""
+        if not self.null_lines:
+            return None
+        lines = "1 line holds" if self.null_lines == 1 else f"{self.null_lines:,} lines hold"
+        return f"{lines} NUL bytes, as where a part of the file was never written or was lost"
 
     def add(self, line: str) -> None:
         """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR, count singly."""
@@ -175,6 +184,8 @@ class Lines:
 
     def _read(self) -> bool:
         left, more = self._lines[-1], self._file.read(BLOCK)
+        if "\0" in more:
+            self._log.null_lines += sum("\0" in line for line in more.split("\n"))
         self._lines, self._at = (left + more).split("\n"), 0
         is_whole = len(self._lines) > 1
         if len(self._lines[0]) + is_whole > LINE_LIMIT or (not is_whole and len(left) + len(more) >= LINE_LIMIT):

@@ -20,6 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+WORKLOAD = "families"
+"""Of the runs that measure the networks of a bench."""
+
 
 @dataclass(frozen=True, slots=True)
 class BenchMachine:

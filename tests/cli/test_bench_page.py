@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.bench import WHOLE
+from perfctl.orchestrator.report.page.sections import WHOLE
 from tests.cli.plain_runs import Row, store
 
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from perfctl.orchestrator.analyse.hardware.machines import machine_name
 from perfctl.orchestrator.analyse.predict.fit import computed_ns
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of_plan
-from perfctl.records.bench import BenchMachine, BenchPoint
+from perfctl.records.bench import WORKLOAD, BenchMachine, BenchPoint
 from perfctl.records.paper import Plan
 from perfctl.records.report import LayerTime
 from perfctl.records.run import Run
-
-WORKLOAD = "families"
 
 
 def points_of(runs: Iterable[Run]) -> list[BenchPoint]:

@@ -5,7 +5,7 @@ A ledger, charts and memory for each network would make a page that no browser s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,8 +21,8 @@ from perfctl.orchestrator.report.tables import ROWS_SHOWN, Column, Table, table
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
 
-WHOLE, POINTS = 6, 1000
-"""Networks that have a part of their own (more share one), and rows of the table of points."""
+POINTS = 1000
+"""Rows of the table of points."""
 FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
 LEFT_OUT = (
     "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and commands of each network are not in"
@@ -80,16 +80,6 @@ def as_json(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> dict[
         for point in points
     ]  # fmt: skip
     return {"points": rows, "correlations": [asdict(one) for one in found]}
-
-
-def apart(found: Iterable[Study]) -> tuple[list[Study], list[Study]]:
-    """(studies with a part of their own, networks of a bench that share one)."""
-    own: list[Study] = []
-    bench: list[Study] = []
-    for study in (every := list(found)):
-        of_bench = study.workload == measured.WORKLOAD and {run.profiler for run in study.runs} == {"none"}
-        (bench if of_bench else own).append(study)
-    return (every, []) if len(bench) <= WHOLE else (own, bench)
 
 
 def bench_views(networks: Sequence[Study], first: int) -> Iterator[StudyView]:

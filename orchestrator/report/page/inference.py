@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfctl.orchestrator.analyse.usage.latency import Latency, latencies, least_watched
+from perfctl.orchestrator.analyse.ledger.studies import Study
+from perfctl.orchestrator.analyse.usage.latency import Latency, latencies, latency, least_watched
 from perfctl.orchestrator.report.cells import count, decimal_cell, rate, share_cell, text_cell, time_cell
 from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import Finding
@@ -16,13 +17,18 @@ MUCH_WAITING, LONG_TAIL = 0.2, 1.5
 """Larger values are reported: the share of a step that waits for images, and p95 over the median."""
 
 
+def answered(study: Study) -> bool:
+    """Whether the study is inference over images, with times of its batches."""
+    return not study.foreign and any(latency(run) is not None for run in study.runs)
+
+
 def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
     """Latency, then parts of a step and accuracy; empty where no run is inference over images."""
     found = latencies(runs)
     model, tool = (len({getattr(item, name) for item in found}) > 1 for name in ("model", "profiler"))
     heads = [Column("batch"), *([Column("profiler", style="text")] if tool else [])]
     heads[:0] = [Column("model", style="code")] if model else []
-    latency = [
+    columns = [
         *heads, Column("batches", note="full batches that were timed"),
         Column("images/s", note="of whole steps, waiting for images included"),
         *(Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
@@ -46,7 +52,7 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
             share_cell(*figures["top1"]), share_cell(*figures["top5"]), decimal_cell(*figures["loss"]),
         ])  # fmt: skip
     made_tables = (
-        table("Latency of a batch: copies and computation, images ready", latency, times, tools=False),
+        table("Latency of a batch: copies and computation, images ready", columns, times, tools=False),
         table("Parts of the time of a step, and accuracy", parts, shares, tools=False),
     )
     return tuple(one for one in made_tables if one is not None)

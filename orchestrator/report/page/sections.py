@@ -23,16 +23,16 @@ from perfctl.orchestrator.report.ledger.roofline import roofline_charts, rooflin
 from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
-from perfctl.orchestrator.report.page.bench import apart, bench_views
 from perfctl.orchestrator.report.page.derived import derived_table
 from perfctl.orchestrator.report.page.icicle import icicles
+from perfctl.orchestrator.report.page.inference import answered
 from perfctl.orchestrator.report.page.kernels import switch_table
 from perfctl.orchestrator.report.page.ncu import advice_table, mix_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
 from perfctl.orchestrator.report.page.several import overview
-from perfctl.orchestrator.report.studies.inference_view import answered, inference_view
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Table
+from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run
 
 NUMBERS = (
@@ -42,6 +42,8 @@ NUMBERS = (
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
 """Charts on the first screen; the others are in the batch sweep."""
+WHOLE = 6
+"""Networks of a bench that have a part each; more share one."""
 PRINTED = 40
 """Rows of the matrix on paper, those with the most time."""
 
@@ -55,17 +57,17 @@ def page_view(
     A bench of many networks is one part, with a row for each point instead of a ledger for each network.
     ``begun`` is told of each study: its name, how many are done, how many there are.
     """
-    whole, bench = apart(studies(runs))
+    whole, bench = _apart(studies(runs))
     found = sorted(whole, key=lambda study: study.foreign)
     ranks = _ranks(found)
     drawn, analysed = [], analyse_all(found, peaks)
     for number, one in enumerate(analysed, 1):
         begun(label(one.study), number - 1, len(found))
         drawn.append(_study(one, f"s{number}", ranks.get(number, ())))
-    inference = inference_view(found)
+    inference = _inference([study for study in found if answered(study)])
     if inference is not None:
         drawn = [_details(view, study, found) for view, study in zip(drawn, found, strict=True)]
-    views = (*([inference] if inference else []), *bench_views(bench, len(found) + 1), *_told_apart(drawn))
+    views = (*([inference] if inference else []), *_benches(bench, len(found) + 1), *_told_apart(drawn))
     if title is None and inference is None and not bench and len(found) > 1 and len(parts(found)) == 1:
         models = dict.fromkeys(
             study.runs[0].report.environment.get("option:model") or study.workload for study in found
@@ -79,6 +81,33 @@ def page_view(
     stamp = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at)
     together = overview([(f"s{number}", one) for number, one in enumerate(analysed, 1) if not answered(one.study)])
     return PageView(title, stamp, views, overview=together)
+
+
+def _apart(found: Iterable[Study]) -> tuple[list[Study], list[Study]]:
+    """(studies with a part of their own, networks of a bench that share one)."""
+    own: list[Study] = []
+    bench: list[Study] = []
+    for study in (every := list(found)):
+        of_bench = study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
+        (bench if of_bench else own).append(study)
+    return (every, []) if len(bench) <= WHOLE else (own, bench)
+
+
+def _benches(bench: Sequence[Study], first: int) -> Iterable[StudyView]:
+    """Few pages have one, so what draws it is loaded for these alone; the same holds for inference."""
+    if not bench:
+        return ()
+    from perfctl.orchestrator.report.page.bench import bench_views
+
+    return bench_views(bench, first)
+
+
+def _inference(found: Sequence[Study]) -> StudyView | None:
+    if not found:
+        return None
+    from perfctl.orchestrator.report.studies.inference_view import inference_view
+
+    return inference_view(found)
 
 
 def _details(view: StudyView, study: Study, found: Sequence[Study]) -> StudyView:

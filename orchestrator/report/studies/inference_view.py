@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.usage.inference import ON_CPU, InferencePoint, busy_from, inference_points
-from perfctl.orchestrator.analyse.usage.latency import latency
 from perfctl.orchestrator.report.charts.inference import all_charts
 from perfctl.orchestrator.report.findings import SHOWN
 from perfctl.orchestrator.report.page import about
@@ -22,19 +21,12 @@ SECTIONS = {
 }  # fmt: skip
 
 
-def answered(study: Study) -> bool:
-    """Whether the study is inference over images, with times of its batches."""
-    return not study.foreign and any(latency(run) is not None for run in study.runs)
-
-
-def inference_view(found: Sequence[Study]) -> StudyView | None:
+def inference_view(found: Sequence[Study]) -> StudyView:
     """All models and batch sizes in one part of the page: the answer first, then a chart and a table a quantity.
 
-    None where no study is inference over images.
+    ``found``: studies of inference over images.
     """
-    runs = [run for study in found if answered(study) for run in study.runs]
-    if not runs:
-        return None
+    runs = [run for study in found for run in study.runs]
     points = inference_points(runs)
     busy = busy_from(points)
     charts, tables = all_charts(points), dict(tables_of(points, busy, {}))

@@ -50,6 +50,7 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
         (ROWS[:1], "shares add up to 75.0 %"),
         ([*ROWS, ROWS[1]], "relu: the row stands twice"),
         ([[*ROWS[0][:-1], ""], ROWS[1]], "a row has no name"),
+        ([[*ROWS[0][:-2], "", "7.0,gemm"], ROWS[1]], "gemm: StdDev is empty"),
         ([["25.0", *ROWS[0][1:]], ["75.0", *ROWS[1][1:]]], "the shares of 2 of its 2 rows"),
     ],
 )
@@ -221,3 +222,40 @@ def test_a_kernel_that_ends_before_it_begins_or_begins_before_the_capture_is_sai
     other.mkdir()
     found = damaged(other, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -9 WHERE rowid = 1")
     assert "begins 9 ns before the capture" in contradiction(found)
+
+
+def test_a_total_within_what_its_rounded_mean_leaves_open_is_not_doubted(tmp_path: Path) -> None:
+    """The mean of 52,980 calls is printed as 8432.1, so the total is 446,732,658 ns give or take 2,649."""
+    total = 446_732_658
+    row = ["100.0", str(total), "52980", "8432.1", "8432.0", "100", "90000", "70.7", "gemm"]
+    for off in (-2_600, 0, 2_600):
+        assert stats(tmp_path, [[row[0], str(total + off), *row[2:]]]) == ""
+    assert "52980 calls of 8432.1 each" in stats(tmp_path, [[row[0], str(total + 2_700), *row[2:]]])
+
+
+def test_a_report_that_nsys_does_not_have_is_named(tmp_path: Path) -> None:
+    """A bit in the name of the table: its rows would be no operations, without a word."""
+    table = csv_table(SUM, ROWS)
+    whole, damaged = read(tmp_path, processing("nvtxsum") + table), read(tmp_path, processing("nvtxwum") + table)
+    assert (len(whole.operations), len(damaged.operations)) == (2, 0)
+    assert "'nvtxwum' is no report of nsys that is known, so its figures are kept as summaries" in str(damaged.gaps)
+    assert "no report of nsys" not in str(whole.gaps)
+
+
+def test_a_row_of_ranges_that_stands_in_the_name_of_the_one_before_is_counted(tmp_path: Path) -> None:
+    first, second = (",".join(row) for row in ROWS)
+    table = csv_table(SUM, ROWS).replace(f"{first}\n", first)
+    report = read(tmp_path, processing("nvtx_sum") + table)
+    assert second not in table.splitlines()
+    assert "1 rows of the tables are cut off or broken" in str(gap(report, "operation"))
+    names = [[*ROWS[0][:-1], "step 1 of 4, shape 8 3 224 224"], ROWS[1]]
+    report = read(tmp_path, processing("nvtx_sum") + csv_table(SUM, names))
+    assert len(report.operations) == 2
+    assert "cut off" not in str(report.gaps)
+
+
+def test_a_hole_of_nul_bytes_is_said(tmp_path: Path) -> None:
+    text = "step 1\n" * 100 + processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    assert "NUL" not in str(read(tmp_path, text).gaps)
+    report = read(tmp_path, text.replace("relu", "re\0u"))
+    assert "1 line holds NUL bytes" in str(gap(report, "operation"))

@@ -28,6 +28,7 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
     [
         ((ADD.replace("ms,2,", "ms,3,"), COPY), "add(float*): 3 calls of 1.5000ms each, but 3.0000ms in all"),
         ((ADD.replace("3.0000ms", "3.1000ms"), COPY), "2 calls of 1.5000ms each, but 3.1000ms in all"),
+        ((ADD, COPY.replace("1.0000ms,1,", "1.0001ms,1,")), "1 calls of 1.0000ms each, but 1.0001ms in all"),
         ((ADD.replace("1.0000ms", "1.6000ms"), COPY), "Min 1.6000ms is more than Avg 1.5000ms"),
         ((ADD.replace("2.0000ms", "1.4000ms"), COPY), "Avg 1.5000ms is more than Max 1.4000ms"),
         ((ADD.replace("1.5000ms", "1e40ms"), COPY), "add(float*): Avg states no number"),
