@@ -103,7 +103,9 @@ def _left_out(blocks: Sequence[Block], labels: Collection[str], figures: Mapping
         lost += [line for line in lines if line not in mine]
     if lost:
         yield f"the line '{lost[0]}' is missing" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "")
-    yield from (f"the line '{label}' states no number" for label in _TOGETHER if figures.get(label, 0) is None)
+    for label in _TOGETHER:
+        if (figure := figures.get(label, 0)) is None or not isfinite(figure):
+            yield f"the line '{label}' states no number"
 
 
 def _iterations(figures: Mapping[str, float | None]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Where a report of ncu contradicts itself: IDs of launches that are missing or come twice, metrics that one launch lacks
 or states twice, grids that are not those of the metrics.
 
-Which metrics each launch has is kept as the bytes of their numbers, each different text of bytes once: the launches of a
-kernel have the same metrics in the same order, so a file of millions of cells has a few."""
+Which metrics each launch has is kept as the bytes of their numbers, each different text of bytes once, and so is each
+series of them: the launches of a kernel have the same metrics in the same order, so a file of millions of cells has a few."""
 
 from __future__ import annotations
 
@@ -25,18 +25,27 @@ class Shapes:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._of: list[tuple[int, int]] = []
+        self._series: dict[tuple[int, int], int] = {}
+        """(number of a series, -1 of an empty one; shape that follows) -> number of both together."""
+        self._of: dict[int, int] = {}
+        """Launch -> number of its series."""
 
     def add(self, launch: int, keys: array[int]) -> None:
         """The metrics that follow are of this launch, which may come again."""
-        self._of.append((launch, self._numbers.setdefault(keys.tobytes(), len(self._numbers))))
+        shape = self._numbers.setdefault(keys.tobytes(), len(self._numbers))
+        self._of[launch] = self._series.setdefault((self._of.get(launch, -1), shape), len(self._series))
 
     def by_launch(self) -> tuple[dict[int, tuple[int, ...]], list[array[int]]]:
         """(launch -> numbers of its shapes, the shapes)."""
-        found: defaultdict[int, tuple[int, ...]] = defaultdict(tuple)
-        for launch, shape in self._of:
-            found[launch] += (shape,)
-        return found, [array("I", text) for text in self._numbers]
+        steps = list(self._series)
+        whole: dict[int, tuple[int, ...]] = {}
+        for last in set(self._of.values()):
+            shapes, at = list[int](), last
+            while at >= 0:
+                at, shape = steps[at]
+                shapes.append(shape)
+            whole[last] = tuple(reversed(shapes))
+        return {launch: whole[last] for launch, last in self._of.items()}, [array("I", text) for text in self._numbers]
 
 
 def doubts(

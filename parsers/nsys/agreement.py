@@ -19,8 +19,8 @@ _NAMELESS = re.compile(r"\(name -?\d+ is not in the report\)")
 _LAUNCH = re.compile(
     r"(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
 )
-_COPY = re.compile(r"(?:cuda|cu|hip)Memcpy(?!Batch)\w*\Z")
-"""Of calls that move memory; the others of their names move several pieces at once."""
+_COPY = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy(?!Batch)|set)\w*\Z")
+"""Of calls that move or set memory; the others of their names move several pieces at once."""
 _MOST_NAMES = 500
 
 
@@ -67,5 +67,5 @@ def launched_nothing(kernels: Launched, copies: int, calls: Sequence[ApiCall], h
         return
     moved = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _COPY.match(one.name))
     if launches == count and 0 < copies < moved and not has_graphs:
-        reason = f"{moved - copies:,} of {moved:,} calls that copy have no copy in the report"
+        reason = f"{moved - copies:,} of {moved:,} calls that copy or set memory have no such operation in the report"
         yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")

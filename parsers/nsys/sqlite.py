@@ -210,7 +210,7 @@ def parse(path: Path) -> Report:
         kernels, copies = work.launched[KERNEL], {table: work.launched[table].around for table in (MEMCPY, MEMSET)}
         operators = _operators(ranges, kernels)
         api_calls = calls.api_calls(database, work.api, ranges)
-        copied = len(copies[MEMCPY].innermost)
+        copied = sum(len(found.innermost) for found in copies.values())
         lost = agreement.launched_nothing(kernels, copied, api_calls, database.filled(GRAPH))
         doubts = agreement.doubts(database, kernels, api_calls)
         return Report(

@@ -186,6 +186,7 @@ All other kernels,30,300,3
         ("Time (ns),100", "Time (ns),200", "3 iterations of 33.3 ns each, but 200 ns in all"),
         ("Name(s),A GPU", "Name(s),A GPU, A GPU", "1 GPUs, but 2 names of GPUs"),
         ("IO Duration %,5.0", "IO Duration %,5.0x", "the line 'io duration %' states no number"),
+        ("Total Iterations,9", "Total Iterations,1e400", "the line 'total iterations' states no number"),
         ("Other Duration %", "Othez Duration %", "the line 'other duration %' is missing"),
         (SUMMARY[SUMMARY.index("All Ops") :], "", "the line 'all ops' is missing, and 1 more"),
         (SUMMARY[SUMMARY.index("Tensor Core") :], "", "the line 'total iterations' is missing"),

@@ -199,8 +199,11 @@ def test_copies_that_are_missing_at_the_end_have_calls_without_copies(tmp_path: 
         connection.execute(names.format("cudaMemcpyAsync_v3020", "> 4"))
     assert "calls that copy" not in str(parse(path).gaps)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE StringIds SET value = 'cudaMemsetAsync_v3020' WHERE id = 9001")
+    assert "calls that copy" not in str(parse(path).gaps), "copies and settings of memory are counted together"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE rowid > 3")
-    assert "1 of 4 calls that copy have no copy in the report" in gap(parse(path), "copy")
+    assert "1 of 4 calls that copy or set memory have no such operation in the report" in gap(parse(path), "copy")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > 3")
     assert "calls that copy" not in str(parse(path).gaps), (
