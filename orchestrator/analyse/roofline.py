@@ -294,8 +294,16 @@ class Roofline:
         rows = (point for works in self.works for point in works.rows)
         return {(point.traffic.batch, point.traffic.layer, point.traffic.direction): point for point in rows}
 
+    @cached_property
+    def above_kernels(self) -> tuple[RooflinePoint, ...]:
+        """The points of steps and rows; those of kernels, which are many, are not made for them."""
+        return tuple(
+            point for works in self.works for some in (map(self._placed, works.step()), works.rows) for point in some
+        )
+
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
-        return tuple(point for point in self.points if point.traffic.level == level)
+        points = self.points if level == "kernel" else self.above_kernels
+        return tuple(point for point in points if point.traffic.level == level)
 
     @property
     def levels(self) -> tuple[str, ...]:

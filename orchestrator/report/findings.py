@@ -260,7 +260,7 @@ def _waits(found: Analysis) -> Iterator[Finding]:
 
 
 def _refused(found: Analysis) -> Iterator[Finding]:
-    over = [point for point in found.roofline.points if point.over == "peak" and point.traffic.level != "kernel"]
+    over = [point for point in found.roofline.above_kernels if point.over == "peak"]
     if over:
         more = f" The same in {len(over) - 1} more rows." if len(over) > 1 else ""
         yield Finding(f"{over[0].traffic.name} is refused: {over[0].refused}.{more}", "roofline", warning=True)

@@ -72,31 +72,38 @@ def launch_parts(
 
 def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, CountedWork]:
     """key -> work per step of the launches with that key, from the parts of each."""
-    figures: dict[K, dict[str, list[Figure]]] = {}
+    grouped: dict[K, list[Parts]] = defaultdict(list)
     for key, parts in launches:
-        mine = figures.get(key)
-        if mine is None:
-            mine = figures[key] = defaultdict(list)
-        for name, figure in parts:
-            mine[name].append(figure)
+        grouped[key].append(parts)
     known: dict[tuple[int, ...], Figure] = {}
 
     def total(found: Sequence[Figure]) -> Figure:
-        """Most paths of a kernel have one and the same figure; ``figures`` keeps all of them alive."""
+        """Most paths of a kernel have one and the same figure; ``grouped`` keeps all of them alive."""
         same = tuple(map(id, found))
         if (figure := known.get(same)) is None:
             figure = known[same] = total_of(found, divide_by=steps)
         return figure
 
-    work = {}
-    for key, by_path in figures.items():
-        count = len(by_path["total"])
-        paths = {path: total(found) for path, found in by_path.items()}
+    def of(group: Sequence[Parts]) -> CountedWork:
+        figures: dict[str, list[Figure]] = defaultdict(list)
+        for parts in group:
+            for name, figure in parts:
+                figures[name].append(figure)
+        paths = {path: total(found) for path, found in figures.items()}
         caches = {level: paths.pop(level) for level in CACHES}
-        work[key] = CountedWork(
-            total=paths.pop("total"), dram=paths.pop("dram"), paths=paths, launches=count / steps,
+        return CountedWork(
+            total=paths.pop("total"), dram=paths.pop("dram"), paths=paths, launches=len(group) / steps,
             caches={level: figure for level, figure in caches.items() if figure.value is not None},
         )  # fmt: skip
+
+    made: dict[tuple[int, ...], CountedWork] = {}
+    """Launches that have all in common have one object of parts, so many groups are the same."""
+    work = {}
+    for key, group in grouped.items():
+        same = tuple(map(id, group))
+        if (one := made.get(same)) is None:
+            one = made[same] = of(group)
+        work[key] = one
     return work
 
 

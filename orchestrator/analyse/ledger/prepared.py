@@ -135,7 +135,7 @@ class PreparedRun:
         found = []
         for kernel, _ in self.launches:
             counted, read = flops.get(kernel.launch), values.get(kernel.launch, _NO_VALUES)
-            same = kernel.name, id(counted), id(read)
+            same = kernel.name if counted else "", id(counted), id(read)
             if (parts := known.get(same)) is None:
                 parts = known[same] = launch_parts(
                     kernel, counted, read, capability=capability, precision=self.precision

@@ -33,6 +33,11 @@ CAST_TODO = (
 )
 
 
+@lru_cache(maxsize=8192)
+def _is_cast(kernel: str) -> bool:
+    return _CASTS.search(kernel) is not None
+
+
 def cast_storm(found: Timeline) -> RunVerdict | None:
     """Casts between float types: by the types and shapes of aten::copy_ where they were recorded, else by kernel names.
 
@@ -42,7 +47,7 @@ def cast_storm(found: Timeline) -> RunVerdict | None:
     steps = {piece.step for piece in found.pieces}
     mine = [call for call in calls if call.dtypes is not None and call.step in steps]
     casts = [cast for call in mine if (cast := read_cast(call)) is not None]
-    kernels = [kernel for piece in found.pieces for kernel in piece.kernels if _CASTS.search(kernel.name)]
+    kernels = [kernel for piece in found.pieces for kernel in piece.kernels if _is_cast(kernel.name)]
     by_name, by_call = sum(kernel.duration_ns or 0 for kernel in kernels), sum(cast.took for cast in casts)
     took, often = (by_call, len(casts)) if by_call > by_name else (by_name, len(kernels))
     share = took / found.kernel_ns
