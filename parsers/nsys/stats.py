@@ -333,6 +333,8 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
         is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
         report = rows.api_report(start.report, {row.text("Name") for row in read}) if is_of_calls else start.report
         found.tables[number] = (start._replace(report=report), kept)
+        if not read:
+            found.contradictions.append(f"{report}: a header without rows, of which nsys prints none")
         found.contradictions += stats_agreement.contradictions(report, read)
         for row in read:
             if rows.is_broken(row):

@@ -47,6 +47,7 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
         (changed(MEDIAN, "250.0"), "gemm: Med 250.0 is more than Max 200"),
         (changed(LEAST, "160"), "gemm: Min 160 is more than Med 150.0"),
         (changed(SHARE, "15.0"), "shares add up to 40.0 %, not 100 %"),
+        ([], "cuda_gpu_kern_sum: a header without rows"),
         (ROWS[:1], "shares add up to 75.0 %"),
         ([*ROWS, ROWS[1]], "relu: the row stands twice"),
         ([[*ROWS[0][:-1], ""], ROWS[1]], "a row has no name"),
