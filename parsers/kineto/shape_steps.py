@@ -142,7 +142,7 @@ def _step(
 ) -> ServedStep | str:  # fmt: skip
     """The step, or why it is not known."""
     if not looked and not products:
-        return "no product has shapes"
+        return "no product with a weight has shapes, so its tokens are not known"
     shape = looked or max(products, key=lambda shape: (len(shape), products[shape]))
     told = keys.most_common(1)
     keyed, pairs = told[0][0] if len(keys) == 1 else (None, None)
