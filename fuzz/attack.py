@@ -93,6 +93,8 @@ class Outcome:
     launches: int = 0
     rhythm: bool = False
     """Readings follow each other evenly, and there are enough to know."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Table -> number of its rows."""
     sums: str = ""
     """Digest of the calls and times of all operations together, by category."""
     words: tuple[str, ...] = ()
@@ -169,6 +171,7 @@ def _ingested(report: Path, folder: Path) -> Outcome:
         return Outcome(words=tuple(words), failed=True, broken="; ".join(unexpected))
     rows: dict[str, str] = {}
     figures: dict[str, str] = {}
+    counts: dict[str, int] = {}
     with closing(sqlite3.connect(store)) as connection:
         connection.text_factory = bytes
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
@@ -183,6 +186,7 @@ def _ingested(report: Path, folder: Path) -> Outcome:
                 said = [row for row in found_rows if table == "gap" or row[columns.index("source")] in OF_PERFCTL]
                 words += map(repr, said)
                 found_rows = [row for row in found_rows if row not in said]
+            counts[table] = len(found_rows)
             for part, of_part in _parts(table, found_rows, columns):
                 rows[part] = _digest(sorted(map(repr, of_part)))
                 figures[part] = _digest(
@@ -201,6 +205,7 @@ def _ingested(report: Path, folder: Path) -> Outcome:
         _text(form),
         launches,
         _is_even(times),
+        counts,
         sums,
         tuple(sorted(words)),
         bool(found.failed),
@@ -311,9 +316,11 @@ class Attack:
             numbers = _changed(found.figures, whole.figures)
             lost, places = lost_lines(data, mutant)
             adds_up = found.sums == whole.sums
-            why = excuse(
-                Change(whole.form, kind, changed, numbers, lost, places, whole.rhythm, whole.launches, adds_up)
+            kept = [table for table, count in whole.counts.items() if found.counts.get(table) == count]
+            change = Change(
+                whole.form, kind, changed, numbers, lost, places, whole.rhythm, whole.launches, adds_up, kept
             )
+            why = excuse(change)
             self.silent[whole.form, kind, why or _COULD_TELL] += 1
             verdict = "silent, cannot be told" if why else "silent, could be told"
         self.counts[verdict] += 1

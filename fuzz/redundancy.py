@@ -51,6 +51,8 @@ class Change(NamedTuple):
     """Kernels of the report."""
     adds_up: bool
     """All operations together have the calls and times that they had."""
+    kept: Collection[str]
+    """Tables with as many rows as before."""
 
 
 class Rule(NamedTuple):
@@ -72,6 +74,10 @@ class Rule(NamedTuple):
     """Only reports of one launch, which has no other to be compared with."""
     regrouped: bool = False
     """Only where all operations together have the calls and times that they had."""
+    kept: frozenset[str] = frozenset()
+    """Only where these tables have as many rows as before: figures in them changed, none was lost."""
+    together: frozenset[str] = frozenset()
+    """Only where all of these tables differ: what would contradict the loss was lost with it."""
     unless: str = ""
     """Regular expression: lost lines that the format states twice."""
 
@@ -84,6 +90,8 @@ class Rule(NamedTuple):
             and not (self.uneven and change.even)
             and not (self.single and change.launches > 1)
             and not (self.regrouped and not change.adds_up)
+            and self.kept.issubset(change.kept)
+            and self.together.issubset(change.tables)
             and (self.tables == ANY or self.tables.issuperset(change.tables))
             and (self.figures == ANY or self.figures.issuperset(change.figures))
             and not (self.unless and any(re.match(self.unless.encode(), line) for line in change.lost))
@@ -108,6 +116,7 @@ _SUMS = _SPREAD | frozenset(
 )
 _FACTS = _of("environment device run_device run")
 
+_IN_EVENTS = _of("api_call op_instance stack op_signature sample operation range")
 _NUMBERED = r'"?\w+_(?:[1-9]|\d\d)"?,.*(?:fprop|bprop)'
 """Rows of ops of PyTorch: CONV2D_1, CONV2D_2."""
 _IN_SUMS = (
@@ -152,20 +161,32 @@ RULES = (
     Rule("nsys SQLite", VALUES, ANY, _ONCE),
     Rule("nsys SQLite", ("rows missing",), _of("thread environment device run run_device range api_call kernel_name"),
          "names of threads and strings are not numbered"),
+    Rule("nsys SQLite", ("rows missing",), _of("range api_call kernel_launch kernel_layer kernel_part copy op_instance") | _FACTS,
+         "the last ranges: rows are numbered, but how many there are is said nowhere", kept=_of("kernel_launch copy")),
     Rule("ncu", VALUES, ANY, _ONCE),
     Rule("ncu CSV, summary", VALUES, _of("summary") | _SUMS, _ONCE),
     Rule("ncu CSV", ROWS, _of("metric metric_value kernel_launch advice summary") | _SUMS, _ALONE, single=True),
     Rule("ncu console", ROWS, ANY, "console text does not number launches or lines"),
     Rule("Kineto", VALUES, ANY, _ONCE),
-    Rule("Kineto", ROWS, _of("api_call op_instance stack op_signature sample operation range") | _FACTS,
+    Rule("Kineto", ROWS, _IN_EVENTS | _FACTS,
          "parts of an event, or calls of Python and of CUDA: counting their numbers, too, would take over 2 % of the reading"),
+    Rule("Kineto", ROWS, _of("copy kernel_launch") | _IN_EVENTS | _FACTS, "a figure of an event stands once",
+         kept=_of("copy kernel_launch")),
+    Rule("Kineto", ROWS, _of("copy") | _IN_EVENTS | _FACTS, "a copy that was lost with its call: copies are not numbered",
+         together=_of("copy api_call")),
     Rule("rocprofv3", VALUES, ANY, _ONCE),
     Rule("rocprofv3 CSV", ("line missing", "lines missing"), _of("operation range"), _SHARED),
     Rule("rocprof-compute", VALUES, ANY, _ONCE),
     Rule("rocprof-compute", ROWS, ANY, "numbers begin with 0 or 1", place=START),
     Rule("rocprofv3", ROWS, ANY, "numbers may begin anywhere: programs launch before the recording", place=START),
-    Rule("DLProf summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums", unless=_IN_SUMS),
-    Rule("DLProf CSV: summary", (*ROWS, *VALUES), ANY, "a line that stands outside of the sums", unless=_IN_SUMS),
+    *(
+        rule for form in ("DLProf summary", "DLProf CSV: summary") for rule in (
+            Rule(form, (*ROWS, *VALUES), ANY, "a line that stands outside of the sums", unless=_IN_SUMS),
+            Rule(form, VALUES, ANY, "all iterations are only known to be at least the aggregated ones",
+                 kept=_of("summary"), unless=_IN_SUMS.replace("|total it", "")),
+            Rule(form, VALUES, ANY, _NAME, figures=frozenset()),
+        )
+    ),
     Rule("DLProf CSV: detail", ("line missing", "lines missing"), ANY, "rows without numbers, as of TensorFlow", unless=_NUMBERED),
     Rule("DLProf CSV: detail", VALUES, ANY, _ONCE),
     *(

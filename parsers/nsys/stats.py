@@ -125,6 +125,11 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         tables = f"{unclosed} of {unclosed + found.trouble.closed} tables end"
         reason = f"{tables} without the blank line that nsys prints below each: rows may be missing there"
         yield Gap("operation", "unreadable", reason)
+    if len(found.trouble.folders) > 1:
+        reason = (
+            f"nsys names reports in {len(found.trouble.folders)} folders: what stood between two such lines may be lost"
+        )
+        yield Gap("operation", "ambiguous", reason)
     if found.trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 

@@ -377,6 +377,8 @@ class Trouble:
     """(line, report) wherever nsys names a report, whether a table follows or not."""
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(number of a step, how many there are), where nsys runs a report."""
+    folders: dict[str, None] = field(default_factory=dict)
+    """Where nsys says that its reports are."""
     recordings: list[int] = field(default_factory=list)
     """Lines at which nsys says that what follows is of another recording."""
 
@@ -542,6 +544,8 @@ class _Scan:
             if self._input not in (None, stem := Path(match[1]).stem):
                 self._new_recording()
             self._input, self._unit = stem, ""
+            if folder := match[2].rpartition("/")[0]:
+                self._trouble.folders[folder] = None
             yield from self._announce(new_name(match[2]))
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):

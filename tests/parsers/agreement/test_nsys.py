@@ -263,3 +263,14 @@ def test_a_hole_of_nul_bytes_is_said(tmp_path: Path) -> None:
     assert "NUL" not in str(read(tmp_path, text).gaps)
     report = read(tmp_path, text.replace("relu", "re\0u"))
     assert "1 line holds NUL bytes" in str(gap(report, "operation"))
+
+
+def test_reports_in_two_folders_are_said(tmp_path: Path) -> None:
+    """A hole from the path of one announcement to that of the next takes the table between them."""
+    first, second = (
+        f"Processing [report.sqlite] with [/opt/nsys/reports/{name}.py]...\n{csv_table(SUM, ROWS)}\n"
+        for name in ("cuda_gpu_kern_sum", "cuda_api_sum")
+    )
+    assert "folders" not in str(read(tmp_path, first + second).gaps)
+    glued = second.replace("/reports/", "/reports/cuda_gpu_me2/host/reports/")
+    assert "nsys names reports in 2 folders" in str(read(tmp_path, first + glued).gaps)
