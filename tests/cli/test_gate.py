@@ -112,3 +112,40 @@ def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
 def test_the_baseline_holds_one_line_a_place(baseline: Path) -> None:
     held = json.loads(baseline.read_text())["entries"][0]["places"]
     assert sum(line.startswith("    {") for line in baseline.read_text().splitlines()) == len(held)
+
+
+NET = """
+import torch
+
+def factory():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, {side}))
+"""
+
+
+def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """3 x 3 weights become 5 x 5; the baseline finds the file beside itself, wherever the gate is called."""
+    call = request.getfixturevalue("perfctl")
+    (tmp_path / "net.py").write_text(NET.format(side=3))
+    monkeypatch.chdir(tmp_path)
+    asked = "perfctl-gate.json --update --model net.py:factory --input 3x8x8 --batches 2 --mode infer".split()
+    assert call("gate", *asked).code == 0
+    kept = json.loads((tmp_path / "perfctl-gate.json").read_text())
+    assert [entry["subject"]["model"] for entry in kept["entries"]] == ["net.py:factory"]
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert call("gate", "../perfctl-gate.json").code == 0
+    (tmp_path / "net.py").write_text(NET.format(side=5))
+    found = call("gate", "../perfctl-gate.json")
+    assert found.code == 3
+    flops = [2 * 2 * 4 * (8 - side + 1) ** 2 * 3 * side**2 for side in (3, 5)]
+    assert flops == [15552, 19200]
+    assert "15,552" in found.out or "15.6" in found.out, found.out
+
+
+def test_no_stages_are_refused(request: pytest.FixtureRequest) -> None:
+    call = request.getfixturevalue("perfctl")
+    found = call("gate", "--triton", "k.py:k", "--target", "sm_80", "--signature", "x=*fp32", "--num-stages", "0")
+    assert found.code == 2
+    assert "must be 1 or more, got 0" in found.err

@@ -60,9 +60,12 @@ def kernel_asked(given: Mapping[str, Any], folder: Path) -> KernelAsked:
     warps = int(given.get("warps", WARPS))
     if warps not in (1, 2, 4, 8, 16, 32):
         raise UsageError(f"`warps` must be 1, 2, 4, 8, 16 or 32, got {warps}")
+    stages = given.get("stages")
+    if stages is not None and not (isinstance(stages, int) and stages > 0):
+        raise UsageError(f"`stages` must be 1 or more, got {stages}")
     return KernelAsked(
         str(folder / place), kernel, targets, _pairs(given.get("signature", "")),
-        tuple((name, str(value)) for name, value in dict(given.get("constants", {})).items()), warps, given.get("stages"),
+        tuple((name, str(value)) for name, value in dict(given.get("constants", {})).items()), warps, stages,
     )  # fmt: skip
 
 

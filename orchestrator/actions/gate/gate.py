@@ -137,12 +137,17 @@ def _why(measured: Measured) -> str | None:
     return next((f"{what}: {why}" for what, why in measured.unknown.items()), None)
 
 
+_IN_FILES = ("triton", "model")
+"""Subjects that may be named "file.py:name"."""
+
+
 def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Its path as the baseline, in ``folder``, can keep it."""
     kept = dict(given)
-    for kind in ("runs", "code", "triton"):
-        place, colon, rest = str(kept.get(kind, "")).rpartition(":") if kind == "triton" else (kept.get(kind), "", "")
-        if place and Path(place).exists():
+    for kind in ("runs", "code", "triton", "model"):
+        in_file = kind in _IN_FILES
+        place, colon, rest = str(kept.get(kind, "")).rpartition(":") if in_file else (kept.get(kind), "", "")
+        if place and Path(place).exists() and (not in_file or place.endswith(".py")):
             path, home = Path(place).resolve(), folder.resolve()
             kept[kind] = f"{path.relative_to(home) if path.is_relative_to(home) else path}{colon}{rest}"
     return kept
@@ -179,6 +184,9 @@ def _of_model(given: Mapping[str, Any], folder: Path, messages: Messages, _: str
 
     facts: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     batches, compiled = facts.pop("batches", (1,)), facts.pop("compile", False)
+    place, colon, factory = str(facts.get("model", "")).rpartition(":")
+    if place.endswith(".py") and (folder / place).exists():
+        facts["model"] = f"{folder / place}{colon}{factory}"
     try:
         request = Request(**facts)
     except TypeError as error:
