@@ -129,7 +129,18 @@ def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
     call = request.getfixturevalue("perfctl")
     (tmp_path / "net.py").write_text(NET.format(side=3))
     monkeypatch.chdir(tmp_path)
-    asked = "perfctl-gate.json --update --model net.py:factory --input 3x8x8 --batches 2 --mode infer".split()
+    asked = [
+        "perfctl-gate.json",
+        "--update",
+        "--model",
+        "net.py:factory",
+        "--input",
+        "3x8x8",
+        "--batches",
+        "2",
+        "--mode",
+        "infer",
+    ]
     assert call("gate", *asked).code == 0
     kept = json.loads((tmp_path / "perfctl-gate.json").read_text())
     assert [entry["subject"]["model"] for entry in kept["entries"]] == ["net.py:factory"]
