@@ -23,8 +23,8 @@ END, START, SMALL, TABLES, ROUNDED = "end", "start", "small", "tables", "rounded
 """Where the lines stood that are missing, or that they differ within what rounding leaves open."""
 _SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
 """At the beginning of a row of ``nsys stats``."""
-_NVPROF_SUM = re.compile(rb"(.*\d%\s+)([\d.]+)([num]?s)(\s+)(\d+)(\s+)([\d.]+)([num]?s)(\s.*)")
-"""A row of nvprof's text: share, time, calls, average, the rest."""
+_NVPROF_SUM = re.compile(rb"(.*\d%[\s,]+)([\d.]+)([num]?s)([\s,]+)(\d+)([\s,]+)([\d.]+)([num]?s)([\s,].*)")
+"""A row of nvprof, as text or with units in the cells of its CSV: share, time, calls, average, the rest."""
 _NSYS_SUM = re.compile(rb"(\s*\d{1,3}\.\d[,\s]\s*)([\d,]+?)([,\s]\s*)(\d+)([,\s]\s*)(\d+\.\d+)([,\s].*)")
 """A row of nsys stats: share, time in whole ns, calls, average, the rest."""
 _SECONDS = {b"ns": 1e-9, b"us": 1e-6, b"ms": 1e-3, b"s": 1.0}
@@ -151,7 +151,7 @@ RULES = (
     Rule("rocprof-compute sums", VALUES, _of("summary") | _SUMS, _SUMMED),
     Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("nvprof summary", VALUES, _SPREAD, _SUMMED),
-    Rule("nvprof summary", VALUES, _of("summary") | _SUMS, "a time within what its rounded mean leaves open", place=ROUNDED),
+    Rule("nvprof summary", VALUES, _of("summary") | _SUMS | {"summary Time"}, "a time within what its rounded mean leaves open", place=ROUNDED),
     Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof JSON", VALUES, _of("copy kernel_launch operation") | _FACTS, "sizes, grids and numbers of devices stand once"),
     Rule("rocprof database", VALUES, _of("copy kernel_launch kernel_name operation") | _FACTS, "sizes, grids and names stand once"),

@@ -93,6 +93,8 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self.tables: list[str] = []
         self.unread = 0
+        self.cut_message = ""
+        """The file's last line, where it is a message without a line end."""
         self.unknown: dict[str, None] = {}
         """Headers of tables."""
         self.again: int | None = None
@@ -131,6 +133,7 @@ class Lines:
             at = _ANYWHERE.search(line)
             line = line[at.start() :] if at else line
             if tool := _TOOL_LINE.match(line):
+                self.cut_message = "" if self._text.ends_whole else line.strip()
                 self._process = tool["process"] or ""
                 self._begin_run(tool["text"] or tool["said"] or "")
                 self._tool_line(tool["text"] or tool["said"] or "")
@@ -566,5 +569,8 @@ def _gaps(source: Lines, trace: Trace) -> Iterator[Gap]:
     if trace.kernels:
         reason = "nvprof's trace has no ranges, so no kernel can be assigned to a layer"
         yield Gap("kernel.layer", "not_available", reason)
+    if source.cut_message:
+        reason = f"the last line, '{source.cut_message[:60]}', has no line end: what stood below it may be cut off"
+        yield Gap("nvprof row", "unreadable", reason)
     if source.unread:
         yield Gap("nvprof row", "unreadable", f"{source.unread} lines inside tables could not be read")

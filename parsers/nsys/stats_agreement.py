@@ -16,6 +16,9 @@ _OF_WHOLE_TABLE = 100.0
 _SHARE_DECIMALS = 0.05
 """A share is printed with one decimal."""
 _HALF, _WHOLE = 0.501, 1.01
+_OF_FUNCTIONS = ("cuda_api_sum", "osrt_sum")
+_CHANCE = 3
+"""Calls from which two rows do not have the same total, mean, least, largest and deviation by chance."""
 _HALF_SHARE = 0.0501
 """How far it is from the true one at most."""
 
@@ -23,6 +26,7 @@ _HALF_SHARE = 0.0501
 def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
     """Yield one text for each figure of a table of sums that does not agree with the others of its row or table."""
     seen: set[tuple[str, ...]] = set()
+    same: dict[tuple[str, ...], str] = {}
     figures = [label for label in (read[0].shape.at if read else ()) if label not in TEXTS]
     stated = [label for label in figures if any(row.text(label) for row in read)]
     totals, shares = list[float](), list[float]()
@@ -31,8 +35,15 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         cells = tuple(row.row)
         if not row.text(*NAMES) and not report.startswith("nvtx"):
             yield f"{report}: a row has no name"
+        if report in _OF_FUNCTIONS and "," in row.text(*NAMES):
+            yield f"{name}: it is no name of a function, so a row has lost its beginning"
         if cells in seen:
             yield f"{name}: the row stands twice"
+        elif (row.number(*COUNTS) or 0) >= _CHANCE and row.number("StdDev"):
+            figures_of = tuple(row.text(label) for label in figures)
+            other = same.setdefault(figures_of, name)
+            if other != name:
+                yield f"{name}: all of its figures are those of {other.partition(': ')[2]}"
         seen.add(cells)
         yield from (f"{name}: {label} is empty" for label in stated if not row.text(label))
         yield from _of_row(name, row)

@@ -274,3 +274,17 @@ def test_reports_in_two_folders_are_said(tmp_path: Path) -> None:
     assert "folders" not in str(read(tmp_path, first + second).gaps)
     glued = second.replace("/reports/", "/reports/cuda_gpu_me2/host/reports/")
     assert "nsys names reports in 2 folders" in str(read(tmp_path, first + glued).gaps)
+
+
+def test_two_names_with_the_same_figures_are_said(tmp_path: Path) -> None:
+    """A row that was copied with half of its name; 4 calls do not have the same five times by chance."""
+    copied = [*ROWS[1][:-1], "re"]
+    assert "re: all of its figures are those of relu" in stats(tmp_path, [*ROWS, copied])
+    often = ["0.0", "10", "2", "5.0", "5.0", "5", "5", "0.0"]
+    assert "all of its figures" not in stats(tmp_path, [*ROWS, [*often, "a"], [*often, "b"]])
+
+
+def test_a_name_of_a_function_with_a_comma_is_a_row_that_lost_its_beginning(tmp_path: Path) -> None:
+    text = processing("osrt_sum") + csv_table(SUM, [[*ROWS[0][:-1], "poll"], [*ROWS[1][:-1], "l.0,1585.0,getc"]])
+    assert "l.0,1585.0,getc: it is no name of a function" in contradiction(read(tmp_path, text))
+    assert "no name of a function" not in stats(tmp_path, [[*ROWS[0][:-1], "gemm<1, 2>"], ROWS[1]])

@@ -94,3 +94,12 @@ def test_transfers_of_unified_memory_have_the_sizes_that_their_number_implies(
 ) -> None:
     assert of_unified_memory(tmp_path, old, old) == ""
     assert text in of_unified_memory(tmp_path, old, new)
+
+
+def test_a_message_without_a_line_end_is_the_end_of_a_file_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "nvprof.txt"
+    begun = f"==7== NVPROF is profiling process 7, command: a\n==7== Profiling result:\n{HEADER}{ADD}\n{COPY}\n"
+    for end, is_cut in (("==7== Unified Memory profiling result:\n", False), ("==7== Unif", True)):
+        path.write_text(begun + end)
+        said = [gap.reason for gap in parsers.parse(path).gaps if "no line end" in gap.reason]
+        assert said == (["the last line, '==7== Unif', has no line end: what stood below it may be cut off"] * is_cut)
