@@ -39,13 +39,14 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
             yield f"{name}: it is no name of a function, so a row has lost its beginning"
         if cells in seen:
             yield f"{name}: the row stands twice"
-        elif (row.number(*COUNTS) or 0) >= _CHANCE and row.number("StdDev"):
+        elif (row.number(*COUNTS) or 0) >= _CHANCE and row.number("StdDev") and _is_of_whole_ns(row):
             figures_of = tuple(row.text(label) for label in figures)
             other = same.setdefault(figures_of, name)
             if other != name:
                 yield f"{name}: all of its figures are those of {other.partition(': ')[2]}"
         seen.add(cells)
-        yield from (f"{name}: {label} is empty" for label in stated if not row.text(label))
+        empty = [label for label in stated if not row.text(label)]
+        yield from (f"{name}: {label} is empty" for label in empty if label != "StdDev" or row.number(*COUNTS) != 1)
         yield from _of_row(name, row)
         share, total = row.number("Time"), row.number("Total Time")
         if share is not None and total is not None:
@@ -55,10 +56,15 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))
 
 
+def _is_of_whole_ns(row: Cells) -> bool:
+    """Sizes are the same where memory is copied to and fro, and times that are rounded to milliseconds where they are short."""
+    return row.text("Total Time").isdecimal() and _scale(row, "Total Time") == 1.0
+
+
 def _of_row(name: str, row: Cells) -> Iterator[str]:
     calls, total, average = row.number(*COUNTS), row.number(*_TOTALS), row.number("Avg")
     if calls is not None and total is not None and average is not None:
-        is_sum = row.text(*_TOTALS).isdecimal() and _scale(row, *_TOTALS) == 1.0  # of whole ns: nothing is rounded
+        is_sum = row.text(*_TOTALS).isdecimal() and _scale(row, *_TOTALS) == 1.0  # nothing is rounded
         slack = (0.0 if is_sum else _rounded(row, *_TOTALS)) + _rounded(row, "Avg") * max(1.0, float(calls))
         if abs(float(total) - float(average) * float(calls)) > slack:
             yield f"{name}: {_of(row, *COUNTS)} calls of {_of(row, 'Avg')} each, but {_of(row, *_TOTALS)} in all"

@@ -280,6 +280,12 @@ def test_two_names_with_the_same_figures_are_said(tmp_path: Path) -> None:
     """A row that was copied with half of its name; 4 calls do not have the same five times by chance."""
     copied = [*ROWS[1][:-1], "re"]
     assert "re: all of its figures are those of relu" in stats(tmp_path, [*ROWS, copied])
+    sizes = ["Total (MB)", "Count", "Avg (MB)", "Med (MB)", "Min (MB)", "Max (MB)", "StdDev (MB)", "Operation"]
+    there_and_back = [
+        ["6.000", "3", "2.000", "2.000", "1.000", "3.000", "1.000", f"[CUDA memcpy {way}]"] for way in ("HtoD", "DtoH")
+    ]
+    report = read(tmp_path, processing("cuda_gpu_mem_size_sum") + csv_table(sizes, there_and_back))
+    assert contradiction(report) == "", "memory that is copied to and fro has the same sizes"
     often = ["0.0", "10", "2", "5.0", "5.0", "5", "5", "0.0"]
     assert "all of its figures" not in stats(tmp_path, [*ROWS, [*often, "a"], [*often, "b"]])
 
