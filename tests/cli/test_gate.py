@@ -118,14 +118,15 @@ NET = """
 import torch
 
 def factory():
-    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, {side}))
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, kernel_size={side}))
 """
 
 
 def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """3 x 3 weights become 5 x 5; the baseline finds the file beside itself, wherever the gate is called."""
+    """3 x 3 weights become 5 x 5; the baseline finds the file beside itself, wherever the gate is called. The texts have different
+    lengths, by which Python tells files of one second apart."""
     call = request.getfixturevalue("perfctl")
     (tmp_path / "net.py").write_text(NET.format(side=3))
     monkeypatch.chdir(tmp_path)
@@ -147,7 +148,7 @@ def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
     (elsewhere := tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(elsewhere)
     assert call("gate", "../perfctl-gate.json").code == 0
-    (tmp_path / "net.py").write_text(NET.format(side=5))
+    (tmp_path / "net.py").write_text(NET.format(side="(5, 5)"))
     found = call("gate", "../perfctl-gate.json")
     assert found.code == 3
     flops = [2 * 2 * 4 * (8 - side + 1) ** 2 * 3 * side**2 for side in (3, 5)]
