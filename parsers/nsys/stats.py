@@ -115,7 +115,7 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         reason = "a table does not name its nsys report, so its figures are kept as summaries"
         yield Gap("operation", "not_available", reason)
     for report in dict.fromkeys(start.report for start, _ in found.tables if start.report not in REPORTS):
-        reason = f"'{report}' is no report of nsys that is known, so its figures are kept as summaries"
+        reason = f"nsys has no report '{report}' that perfctl knows, so its figures are kept as summaries"
         yield Gap("operation", "not_available", reason)
     if broken := found.trouble.rows + found.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
@@ -126,9 +126,8 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         reason = f"{tables} without the blank line that nsys prints below each: rows may be missing there"
         yield Gap("operation", "unreadable", reason)
     if len(found.trouble.folders) > 1:
-        reason = (
-            f"nsys names reports in {len(found.trouble.folders)} folders: what stood between two such lines may be lost"
-        )
+        folders = len(found.trouble.folders)
+        reason = f"its reports lie in {folders} folders, and nsys uses one: a part of the file may be lost"
         yield Gap("operation", "ambiguous", reason)
     if found.trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
@@ -339,7 +338,7 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
         report = rows.api_report(start.report, {row.text("Name") for row in read}) if is_of_calls else start.report
         found.tables[number] = (start._replace(report=report), kept)
         if not read:
-            found.contradictions.append(f"{report}: a header without rows, of which nsys prints none")
+            found.contradictions.append(f"{report}: a header stands without rows, which nsys never prints")
         found.contradictions += stats_agreement.contradictions(report, read)
         for row in read:
             if rows.is_broken(row):

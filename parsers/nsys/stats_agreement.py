@@ -36,14 +36,14 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         if not row.text(*NAMES) and not report.startswith("nvtx"):
             yield f"{report}: a row has no name"
         if report in _OF_FUNCTIONS and "," in row.text(*NAMES):
-            yield f"{name}: it is no name of a function, so a row has lost its beginning"
+            yield f"{name}: this is not the name of a function: the row has lost its beginning"
         if cells in seen:
             yield f"{name}: the row stands twice"
         elif (row.number(*COUNTS) or 0) >= _CHANCE and row.number("StdDev") and _is_of_whole_ns(row):
             figures_of = tuple(row.text(label) for label in figures)
             other = same.setdefault(figures_of, name)
             if other != name:
-                yield f"{name}: all of its figures are those of {other.partition(': ')[2]}"
+                yield f"{name}: its figures are exactly those of {other.partition(': ')[2]}"
         seen.add(cells)
         empty = [label for label in stated if not row.text(label)]
         yield from (f"{name}: {label} is empty" for label in empty if label != "StdDev" or row.number(*COUNTS) != 1)
