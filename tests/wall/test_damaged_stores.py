@@ -168,3 +168,26 @@ def test_a_named_pipe_is_refused_and_never_waited_for(perfctl: Callable[..., Any
     assert said.code in (1, 2, 4), said.err
     assert "pipe.db: this is a named pipe" in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    "damage, said_of_it",
+    [
+        ("UPDATE layer_call SET macs = 'many' WHERE run_id = 1", "layer_call.macs is 'many'"),
+        ("UPDATE layer_call SET formula = x'00ff' WHERE run_id = 1", "layer_call.formula is b'\\x00\\xff'"),
+        ("UPDATE layer_call SET elementwise_flops = 9e999 WHERE run_id = 1", "layer_call.elementwise_flops is inf"),
+        ("UPDATE run SET exit_code = 'bad' WHERE id = 1", "run.exit_code is 'bad'"),
+        ("UPDATE gap SET reason = x'00' WHERE run_id = 1", "gap.reason is b'\\x00'"),
+    ],
+)
+def test_a_value_that_no_command_fails_on_is_found_where_the_run_is_read(
+    perfctl: Callable[..., Any], replayed: Path, damage: str, said_of_it: str
+) -> None:
+    shutil.copy(replayed, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute(damage)
+        store.commit()
+    for words in (("show", "1"), ("ledger",), ("report", "--out", "p.html")):
+        said = perfctl(*words, "--store", "s.db")
+        assert said.code == 4, (words, said.err)
+        assert "run 1" in said.err and said_of_it in said.err, (words, said.err)

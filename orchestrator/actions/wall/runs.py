@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from perfctl.orchestrator.actions.wall.unexpected import BadRows, alone, whole
-from perfctl.orchestrator.actions.wall.wrong_rows import REMEDY, wrong_rows
+from perfctl.orchestrator.actions.wall.wrong_rows import REMEDY, wrong_rows, wrong_types
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.store import database, read
@@ -19,12 +19,26 @@ R = TypeVar("R")
 
 def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """Whole runs, in the order asked for, without those whose rows make no sense. Raises StoreError when one is not there."""
-    return _each(connection, ids, lambda run_id: read.load(connection, [run_id]))
+    return _each(connection, ids, lambda run_id: _whole(connection, run_id))
+
+
+def _whole(connection: sqlite3.Connection, run_id: int) -> Run:
+    (run,) = read.load(connection, [run_id])
+    _check_numbers(run)
+    if (wrong := wrong_types(run)) is not None:
+        raise BadRows(wrong)
+    return run
 
 
 def outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """These runs with their devices and nothing else of their reports. Raises what :func:`loaded` raises."""
-    return _each(connection, ids, lambda run_id: [read.outline(connection, run_id)])
+    return _each(connection, ids, lambda run_id: _outline(connection, run_id))
+
+
+def _outline(connection: sqlite3.Connection, run_id: int) -> Run:
+    run = read.outline(connection, run_id)
+    _check_numbers(run)
+    return run
 
 
 def studies_of(
@@ -55,15 +69,12 @@ def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
             held, until = [], at + 1
 
 
-def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], list[Run]]) -> list[Run]:
+def _each(connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], Run]) -> list[Run]:
     store = Path(connection.execute("PRAGMA database_list").fetchone()[2]).name
     found: list[Run] = []
     for run_id in ids:
         with alone(f"{store}: run {run_id}"):
-            runs = _as_text(connection, lambda: read_one(run_id))  # noqa: B023 - called at once
-            for run in runs:
-                _check_numbers(run)
-            found += runs
+            found.append(_as_text(connection, lambda: read_one(run_id)))  # noqa: B023 - called at once
     return found
 
 
@@ -97,8 +108,7 @@ def _as_text(connection: sqlite3.Connection, reading: Callable[[], R]) -> R:
 def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
     """One run. Raises StoreError where it is not there, PartlyDone where its rows make no sense."""
     with alone(f"run {run_id}", _nothing_left):
-        (found,) = _as_text(connection, lambda: read.load(connection, [run_id]))
-    return found
+        return _as_text(connection, lambda: _whole(connection, run_id))
 
 
 def _nothing_left(said: str) -> NoReturn:

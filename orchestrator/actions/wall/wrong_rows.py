@@ -1,13 +1,14 @@
 """Which rows of a run cannot be what perfctl wrote: values of another type, NULL where there has to be one, numbers out of range.
 
-perfctl checks values where it writes them; another program may have written to the store, or its disk may have failed. Rows are
-looked at once a command has failed on them, so stores that are as they should be cost nothing.
+perfctl checks values where it writes them; another program may have written to the store, or its disk may have failed. Types are
+looked at whenever a run is read, a column at a time; each value by itself once a command has failed on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
@@ -31,6 +32,15 @@ _CHECKED = {"kernel": "kernel_launch", "counter": "metric_value"}
 def wrong_rows(run: Run) -> str | None:
     """What is wrong with the run's rows, and what to do, ready to follow its name; None where nothing is found."""
     return _said(_wrong(run))
+
+
+def wrong_types(run: Run) -> str | None:
+    """The same, but only for texts and bytes where numbers have to be, bytes where texts have to be, and infinite numbers.
+
+    A text is no count, yet it can be shown as one, or taken for an unknown one, without any command failing on it.
+    """
+    tables: list[Sequence[Any]] = [[run], run.layer_calls, *(getattr(run.report, name) for name in _NAMES)]
+    return None if all(map(_types_fit, tables)) else wrong_rows(run)
 
 
 def wrong_columns(row: Mapping[str, Any]) -> str | None:
@@ -80,23 +90,55 @@ def _of_table(table: str, rows: Iterable[Any]) -> Iterator[tuple[str, object]]:
                 yield f"{table}.{name}", value
 
 
-def _judges(record: type[Any], table: str) -> tuple[tuple[str, Callable[[object], bool]], ...]:
-    """(field, whether a value can be its own), of fields that hold a text or a number."""
+def _types_fit(rows: Sequence[Any]) -> bool:
+    """Whether each column has values of its own types alone, apart from NULL; a list has rows of one type."""
+    if not rows:
+        return True
+    kinds = _kinds(type(rows[0]))
+    columns = zip(*rows, strict=True) if isinstance(rows[0], tuple) else zip(*map(_values(kinds), rows), strict=True)
+    return all(_column_fits(column, found) for column, found in zip(columns, kinds.values(), strict=True) if found)
+
+
+def _values(names: Iterable[str]) -> Callable[[object], tuple[Any, ...]]:
+    return lambda row: tuple(getattr(row, name) for name in names)
+
+
+def _column_fits(column: Sequence[Any], kinds: frozenset[type[Any]]) -> bool:
+    there = set(map(type, column)) - {NoneType}
+    if kinds == {str}:
+        return there <= {str}
+    is_finite = float not in there or all(map(isfinite, filter(None, column)))
+    return is_finite and there <= kinds | {int, float}
+
+
+@cache
+def _kinds(record: type[Any]) -> dict[str, frozenset[type[Any]]]:
+    """Field -> types of its texts and numbers; none of a field that holds something else."""
     names = [one.name for one in fields(record)] if is_dataclass(record) else list(record._fields)
     hints = get_type_hints(record)
-    found = []
+    found = {}
     for name in names:
-        hint = hints[name]
-        kinds = set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
-        if kinds <= {int, float, str, NoneType}:
-            found.append((name, _judge(kinds, POSSIBLE.get(table, {}).get(name))))
-    return tuple(found)
+        kinds = frozenset(get_args(hints[name]) if isinstance(hints[name], UnionType) else {hints[name]})
+        found[name] = kinds - {NoneType} if kinds <= {int, float, str, NoneType} else frozenset()
+    return found
 
 
-def _judge(kinds: set[type[Any]], between: tuple[float, float] | None) -> Callable[[object], bool]:
+def _judges(record: type[Any], table: str) -> tuple[tuple[str, Callable[[object], bool]], ...]:
+    """(field, whether a value can be its own), of fields that hold a text or a number."""
+    hints, between = get_type_hints(record), POSSIBLE.get(table, {})
+    return tuple(
+        (name, _judge(kinds, is_optional=NoneType in get_args(hints[name]), between=between.get(name)))
+        for name, kinds in _kinds(record).items()
+        if kinds
+    )
+
+
+def _judge(
+    kinds: frozenset[type[Any]], *, is_optional: bool, between: tuple[float, float] | None
+) -> Callable[[object], bool]:
     def is_right(value: object) -> bool:
         if value is None:
-            return NoneType in kinds
+            return is_optional
         if isinstance(value, str):
             return str in kinds
         if not isinstance(value, (int, float)) or not kinds & {int, float}:
