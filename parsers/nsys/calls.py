@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NEVER
-from perfctl.parsers.nsys.ranges import MARK, RangeTable
-from perfctl.parsers.nsys.tables import OSRT, SYNC, Strings
+from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, blanked
+from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, Strings, opened
 from perfctl.parsers.text.sqlite import Database
-from perfctl.records.report import ApiCall
+from perfctl.records.bulk import Columns
+from perfctl.records.report import WAITS, ApiCall, OpCall
 
 if TYPE_CHECKING:
     from perfctl.parsers.attribution import Flags, Integers
@@ -107,6 +112,60 @@ def _sums(database: Database, table: str, name: str, kind: str | None = None, on
             length, known = length[rows], known[rows]
         sums.add(number, length, known)
     return sums
+
+
+def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall] | tuple[()]:
+    """Each call that waits for the GPU, in the order of the table, with the measured step in which its process began it.
+
+    Records are made while they are read, from a connection of their own.
+    """
+    if not database.has(RUNTIME, "nameId", "start", "end") or not database.has(STRINGS, "id", "value"):
+        return ()
+    alike = database.connection.execute(f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'")
+    cut = {number: _VERSION.sub("", str(text)) for number, text in alike if isinstance(number, int)}
+    names = {number: name for number, name in cut.items() if name in WAITS}
+    return Columns(OpCall, partial(_waits, path, names, _Steps(ranges))) if names else ()
+
+
+def _waits(path: Path, names: dict[int, str], steps: _Steps) -> Iterator[Sequence[Sequence[Any]]]:
+    import numpy as np
+
+    wanted = list(names)
+    columns = ("nameId", "start", "end", "globalTid")
+    with opened(path) as database:
+        for name, start, end, thread in database.numbers(RUNTIME, *columns, few=("globalTid",)):
+            known = start.where_known() & end.where_known() & (end.values >= start.values)
+            rows = np.flatnonzero(known & np.isin(name.or_else(-1), wanted))
+            if not len(rows):
+                continue
+            begins, threads = start.values[rows], thread.or_else(-1)[rows]
+            nothing = [None] * len(rows)
+            yield (
+                [names[number] for number in name.values[rows].tolist()],
+                begins.tolist(), (end.values[rows] - begins).tolist(), *(nothing,) * 5,
+                [steps.at(*place) for place in zip(threads.tolist(), begins.tolist(), strict=True)],
+                blanked(threads & ~PROCESS_BITS, threads == -1), nothing,
+            )  # fmt: skip
+
+
+class _Steps:
+    """Finds the measured step of a moment, by the ranges of a process that name steps."""
+
+    def __init__(self, ranges: RangeTable) -> None:
+        self.of: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        numbers = [ranges.labels[name].step for name in ranges.name.tolist()]
+        spans = ranges.spans
+        for row, step in enumerate(numbers):
+            if step is not None:
+                self.of[int(spans.process[row])].append((int(spans.start[row]), int(spans.end[row]), step))
+        for known in self.of.values():
+            known.sort()
+
+    def at(self, thread: int, moment: int) -> int | None:
+        """Of a thread as nsys numbers it, its process included; None outside of all steps."""
+        known = self.of.get(thread & PROCESS_BITS, [])
+        place = bisect_right(known, (moment, NEVER, 0)) - 1
+        return known[place][2] if place >= 0 and moment < known[place][1] else None
 
 
 def _named(domain: str, sums: Sums, strings: Strings) -> list[ApiCall]:

@@ -228,6 +228,7 @@ def parse(path: Path) -> Report:
             api_calls=api_calls,
             threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
             ops=operators.ops,
+            op_calls=calls.waits(path, database, ranges),
             gaps=(
                 *damage,
                 *device_gaps,

@@ -20,7 +20,7 @@ def put(connection: sqlite3.Connection, workload: str | None, batch: int | None,
     """One whole run on the same device, as far as ``facts`` say nothing else."""
     known = {"profiler": "nsys", "status": "ok", "mode": "train", "precision": "fp32", **facts}
     run = RunFacts(origin="synthetic", workload=workload, batch_size=batch, **known)
-    report = Report(tool="nsys", path=Path("made-up"), form="made up", devices=(Device(0, "gpu", "Synthetic GPU"),))
+    report = Report(tool="nsys", path=Path("made-up"), form="made up", devices=(Device("Synthetic GPU", "gpu"),))
     sweep = SweepFacts(f"sweep of {workload}", "sweep", None, None)
     return write_run(
         connection, sweep, run, None if run.status == "failed" else report, family=lambda name: None

@@ -168,6 +168,8 @@ SWITCH = "algorithm switch"
 _NO_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 WORTH = 1.1
 """A ratio nearer to 1 than this makes no headline."""
+MINOR = 0.01
+"""Share of the time below which a gap costs next to nothing, however large its ratio is."""
 
 
 class Headline(NamedTuple):
@@ -178,13 +180,16 @@ class Headline(NamedTuple):
 
 
 def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
-    """What is wrong with the sweep, then the three largest gaps with the rules that explain them, then what changes."""
+    """What is wrong with the sweep, then the three largest gaps with the rules that explain them, then what changes.
+
+    Of the gaps, those of layers that take less than MINOR of the time come last.
+    """
     sweep = [Headline(item.sentence, None, (item.rule,)) for item in judgement.sweep if item.rule != SWITCH]
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         if _gap(row) > log(WORTH) and (not row.counted.lower_bound or (row.ratio is not None and row.ratio > 1)):
             groups[row.name].append(row)
-    ranked = sorted(groups.values(), key=lambda rows: -max(map(_gap, rows)))
+    ranked = sorted(groups.values(), key=lambda rows: (_is_minor(rows), -max(map(_gap, rows))))
     known = {item.rule for item in judgement.sweep}
     gaps = []
     for rows in ranked:
@@ -200,6 +205,12 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     more = f" {others} more {'rows change their' if others > 1 else 'row changes its'} algorithm." if others else ""
     first = [Headline(f"{item.sentence}{more}", None, (item.rule,)) for item in switches[:1]]
     return (*sweep, *gaps[:GAPS], *first, *_without_number(judgement))
+
+
+def _is_minor(rows: Iterable[LedgerRow]) -> bool:
+    """Whether no row is known to take as much of the time as MINOR; such gaps come after all others."""
+    shares = [row.share for row in rows if row.share is not None]
+    return bool(shares) and max(shares) < MINOR
 
 
 def _gap(row: LedgerRow) -> float:

@@ -47,6 +47,21 @@ def test_a_bare_synchronisation_costs_the_time_from_the_last_kernels_end_to_the_
     assert "synchronize() and the like out of the step" in found.todo and "pinned" not in found.todo
 
 
+@pytest.mark.parametrize(
+    "kind, named, advice",
+    [("DtoH", "cudaStreamSynchronize after a copy to the host", "read it a step later"),
+     ("HtoD", "cudaStreamSynchronize after a copy from the host", "pin_memory=True")],
+)  # fmt: skip
+def test_a_stream_that_ended_with_a_copy_is_named_after_it(kind: str, named: str, advice: str) -> None:
+    copies = (Copy(kind, 8, 105 * US, 5 * US, None, 0, 7),)
+    found = said(call("cudaStreamSynchronize", 20, 112), copies=copies)
+    assert found is not None
+    assert found.share == pytest.approx((300 - 110) / 400), "from the end of the copy to the next kernel"
+    assert f"{named}, 1 time" in found.sentence and advice in found.todo
+    whole = said(call("cudaDeviceSynchronize", 20, 112), copies=copies)
+    assert whole is not None and "after a copy" not in whole.sentence, "it waits for everything"
+
+
 def test_two_waits_before_one_kernel_lose_its_gap_once() -> None:
     copies = (Copy("HtoD", 8, 150 * US, 10 * US, None, 0, 7),)
     found = said(call("cudaDeviceSynchronize", 20, 110), call("cudaDeviceSynchronize", 140, 170), copies=copies)

@@ -126,3 +126,30 @@ def test_of_ranges_with_the_same_ends_the_later_row_is_the_inner_one(tmp_path: P
     found = [(r.name, r.parent, r.depth) for r in report.ranges]
     assert found == [("outer", None, 0), ("middle", 0, 1), ("inner", 1, 2)]
     assert [k.range_number for k in report.kernels] == [2]
+
+
+def test_calls_that_wait_for_the_gpu_are_kept_one_by_one_with_their_step(tmp_path: Path) -> None:
+    builder = NsysBuilder()
+    builder.range("perfctl:step:0", 100, 200)
+    builder.range("perfctl:step:1", 200, 300)
+    columns = "start end eventClass globalTid correlationId nameId returnValue callchainId"
+    made = [
+        ("cudaDeviceSynchronize_v3020", 50, 90, 7), ("cudaStreamSynchronize_v3020", 120, 150, 7),
+        ("cudaLaunchKernel_v7000", 160, 170, 7), ("cuCtxSynchronize", 199, 230, 7), ("cudaEventSynchronize", 250, 260, 8),
+        ("cudaDeviceSynchronizeNot_v3020", 270, 280, 7),
+    ]  # fmt: skip
+    for number, (name, start, end, pid) in enumerate(made):
+        builder.row(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", columns, start=start, end=end, globalTid=global_tid(pid, 5),
+            correlationId=number, nameId=builder.string(name),
+        )  # fmt: skip
+    calls = [
+        (call.name, call.start_ns, call.duration_ns, call.step, call.thread)
+        for call in read(builder, tmp_path).op_calls
+    ]
+    assert calls == [
+        ("cudaDeviceSynchronize", 50, 40, None, 5),
+        ("cudaStreamSynchronize", 120, 30, 0, 5),
+        ("cuCtxSynchronize", 199, 31, 0, 5),  # it began in step 0
+        ("cudaEventSynchronize", 250, 10, None, 5),  # of another process, which has no steps
+    ]

@@ -34,6 +34,13 @@ SYNC_TODO = (
 )
 
 
+_OF_STREAMS = ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")
+_AFTER: dict[str | None, tuple[str, str]] = {
+    "DtoH": (" after a copy to the host", TODO), "HtoD": (" after a copy from the host", PAGEABLE_TODO)
+}  # fmt: skip
+"""Kind of the copy that a stream ended with when the host had waited for it -> what follows the call's name, what to do."""
+
+
 class Sync(NamedTuple):
     """One call that waited for the GPU; times in ns."""
 
@@ -76,7 +83,13 @@ def host_sync(found: Timeline) -> RunVerdict | None:
         if (frame := users_frame(syncs[place].call.stack)) is not None:
             frames[frame] += ns
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(names.most_common(2)))
-    return RunVerdict("host sync", f"{text}.{_where(frames)}", share, "the time of the steps", f"{'. '.join(todos)}.")
+    return RunVerdict(
+        "host sync",
+        f"{text}.{_where(frames, found.run.report.tool)}",
+        share,
+        "the time of the steps",
+        f"{'. '.join(todos)}.",
+    )
 
 
 def _lost(found: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
@@ -93,8 +106,10 @@ def _lost(found: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
     return {place: ns for place, ns in gaps.items() if ns <= LONGEST_NS}
 
 
-def _where(lost: Mapping[str, int]) -> str:
-    """ " Most of it is at train.py(12): step."; says so where the trace has no stacks."""
+def _where(lost: Mapping[str, int], tool: str) -> str:
+    """ " Most of it is at train.py(12): step."; says so where the report has no stacks."""
+    if not lost and tool == "nsys":
+        return " nsys reports have no stacks that say where."
     if not lost:
         return " The trace has no Python stacks (with_stack=True) that say where."
     return f" Most of it is at {max(lost, key=lambda frame: lost[frame])}."
@@ -128,6 +143,7 @@ def _syncs(found: Timeline) -> Iterable[Sync]:
     for place, call in around.items():
         yield Sync(call, SAID[call.name], TODO, end_of(copies[place]))
     ends = sorted([*(end_of(one) for piece in found.pieces for one in piece.kernels), *map(end_of, found.copies)])
+    of_copies = {end_of(copy): copy.kind for copy in found.copies}
     told = {id(call) for call in around.values()}
     enclosing = _Enclosing(operators)
     for call in calls:
@@ -136,7 +152,9 @@ def _syncs(found: Timeline) -> Iterable[Sync]:
             continue  # the GPU had done all before: nothing to wait for
         outer = enclosing.of(call)
         if outer is None:
-            yield Sync(call, call.name, SYNC_TODO, ends[place])
+            kind = of_copies.get(ends[place]) if call.name in _OF_STREAMS else None
+            what, todo = _AFTER.get(kind, ("", SYNC_TODO))
+            yield Sync(call, call.name + what, todo, ends[place])
         elif id(outer) not in told:
             what, todo = (PAGEABLE, PAGEABLE_TODO) if outer.name == "aten::copy_" else (SAID[outer.name], TODO)
             yield Sync(outer, what, todo, ends[place])
