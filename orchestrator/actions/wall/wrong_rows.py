@@ -94,7 +94,7 @@ def _types_fit(rows: Sequence[Any]) -> bool:
     """Whether each column has values of its own types alone, apart from NULL; a list has rows of one type."""
     if not rows:
         return True
-    record: type[object] = type(rows[0])
+    record: Any = type(rows[0])
     kinds = _kinds(record)
     columns = zip(*rows, strict=True) if isinstance(rows[0], tuple) else zip(*map(_values(kinds), rows), strict=True)
     return all(_column_fits(column, found) for column, found in zip(columns, kinds.values(), strict=True) if found)
@@ -113,7 +113,7 @@ def _column_fits(column: Sequence[Any], kinds: frozenset[type[Any]]) -> bool:
 
 
 @cache
-def _kinds(record: type[object]) -> dict[str, frozenset[type[Any]]]:
+def _kinds(record: Any) -> dict[str, frozenset[type[Any]]]:
     """Field -> types of its texts and numbers; none of a field that holds something else."""
     names = [one.name for one in fields(record)] if is_dataclass(record) else list(getattr(record, "_fields", ()))
     hints = get_type_hints(record)
@@ -124,7 +124,7 @@ def _kinds(record: type[object]) -> dict[str, frozenset[type[Any]]]:
     return found
 
 
-def _judges(record: type[object], table: str) -> tuple[tuple[str, Callable[[object], bool]], ...]:
+def _judges(record: Any, table: str) -> tuple[tuple[str, Callable[[object], bool]], ...]:
     """(field, whether a value can be its own), of fields that hold a text or a number."""
     hints, between = get_type_hints(record), POSSIBLE.get(table, {})
     return tuple(
