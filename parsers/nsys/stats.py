@@ -129,6 +129,10 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         folders = len(found.trouble.folders)
         reason = f"its reports lie in {folders} folders, and nsys uses one: a part of the file may be lost"
         yield Gap("operation", "ambiguous", reason)
+    if found.trouble.processed and (alone := [*found.trouble.titled.keys() - found.trouble.processed.keys()]):
+        names = ", ".join(sorted(alone))
+        reason = f"no line 'Processing ...' stands before {names}, as before other reports: lines there may be lost"
+        yield Gap("operation", "ambiguous", reason)
     if found.trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 

@@ -377,6 +377,9 @@ class Trouble:
     """(line, report) wherever nsys names a report, whether a table follows or not."""
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(number of a step, how many there are), where nsys runs a report."""
+    processed: dict[str, None] = field(default_factory=dict)
+    """Reports that nsys says it runs, in a line "Processing [...] with [...]"; likewise ``titled``, in titles of tables."""
+    titled: dict[str, None] = field(default_factory=dict)
     folders: dict[str, None] = field(default_factory=dict)
     """Where nsys says that its reports are."""
     recordings: list[int] = field(default_factory=list)
@@ -547,6 +550,7 @@ class _Scan:
             if folder := match[2].rpartition("/")[0]:
                 self._trouble.folders[folder] = None
             yield from self._announce(new_name(match[2]))
+            self._trouble.processed[new_name(match[2])] = None
             yield Note("input", self._report, match[1])
             if version := _VERSION.search(match[2]):
                 yield Note("version", None, version[1])
@@ -554,6 +558,7 @@ class _Scan:
             self._trouble.steps.append((int(match["step"]), int(match["steps"])))
             yield from self._announce(new_name(match["report"]))
         elif match := _NAMED.fullmatch(piece):
+            self._trouble.titled[new_name(match[1])] = None
             yield from self._announce(new_name(match[1]))
         elif match := _SKIPPED.match(piece):
             contains = _CONTAINS.match(match[1])

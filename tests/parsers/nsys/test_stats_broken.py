@@ -205,3 +205,14 @@ def test_what_is_written_in_a_dialect_is_read_back(
         for name, _, _, average in rows:
             whole, rest = divmod(average, 10)
             assert averages[f"{report}:{name}:Avg"] == (average / 10 if rest else whole)
+
+
+def test_a_titled_table_without_the_line_that_others_have_says_that_lines_may_be_lost(tmp_path: Path) -> None:
+    path = tmp_path / "stats.txt"
+    table = column_table(SUM, ROWS)
+    parts = [processing("cuda_api_sum"), titled("CUDA API Summary", "cuda_api_sum") + table,
+             processing("cuda_gpu_kern_sum"), titled("CUDA GPU Kernel Summary", "cuda_gpu_kern_sum") + table]  # fmt: skip
+    lost = "no line 'Processing ...' stands before cuda_gpu_kern_sum"
+    for kept, is_said in ((parts, False), ([*parts[:2], parts[3]], True), ([parts[1], parts[3]], False)):
+        path.write_text("".join(kept))
+        assert any(lost in gap.reason for gap in stats.parse(path).gaps) is is_said
