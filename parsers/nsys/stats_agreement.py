@@ -4,6 +4,7 @@ the table. Where these contradict each other the file was damaged, edited or cut
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from perfctl.parsers.nsys.stats_columns import COUNTS, NAMES, TEXTS
 from perfctl.parsers.nsys.stats_rows import Cells
@@ -17,6 +18,8 @@ _SHARE_DECIMALS = 0.05
 """A share is printed with one decimal."""
 _HALF, _WHOLE = 0.501, 1.01
 _OF_FUNCTIONS = ("cuda_api_sum", "osrt_sum")
+_BY_TOTAL = (*_OF_FUNCTIONS, "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "nvtx_sum")
+"""Reports whose rows nsys sorts by their total, the largest first."""
 _CHANCE = 3
 """Calls from which two rows do not have the same total, mean, least, largest and deviation by chance."""
 _HALF_SHARE = 0.0501
@@ -52,8 +55,18 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         if share is not None and total is not None:
             shares.append(float(share))
             totals.append(float(total))
+    if report in _BY_TOTAL:
+        yield from _in_order(report, read)
     if shares and len(shares) == len(read):
         yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))
+
+
+def _in_order(report: str, read: Sequence[Cells]) -> Iterator[str]:
+    totals = [(row.number("Total Time"), row) for row in read]
+    for (above, _), (total, row) in pairwise(totals):
+        if above is not None and total is not None and total > above:
+            name = f"{report}: {row.text(*NAMES)[:80]}"
+            yield f"{name}: it took longer than the row above it, but nsys puts the longest first: rows are missing or were moved"
 
 
 def _is_of_whole_ns(row: Cells) -> bool:

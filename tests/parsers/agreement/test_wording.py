@@ -46,6 +46,16 @@ def test_a_late_reading_is_no_missing_one_and_an_uneven_log_has_no_rhythm() -> N
     assert interrupted([0, SECOND, 9 * SECOND]) == (), "three readings have no rhythm"
 
 
+def test_a_shorter_pause_stands_out_where_nearly_all_intervals_are_the_same() -> None:
+    times = [second * 1000 for second in range(40)]
+    late = [*times[:20], *(time + 500 for time in times[20:])]
+    assert texts(interrupted([at * SECOND // 1000 for at in late])).startswith(
+        "1 reading is missing between 19.0 s and 20.5 s"
+    )
+    unsteady = [at + (at % 2000) // 10 for at in late]  # every other reading a tenth later
+    assert interrupted([at * SECOND // 1000 for at in unsteady]) == ()
+
+
 def test_readings_that_go_back_or_stand_twice_are_said() -> None:
     even = [second * SECOND for second in range(10)]
     assert "go back 1 times, first at reading 4 of 10" in texts(interrupted([*even[:2], even[3], even[2], *even[4:]]))

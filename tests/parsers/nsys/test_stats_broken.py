@@ -216,3 +216,14 @@ def test_a_titled_table_without_the_line_that_others_have_says_that_lines_may_be
     for kept, is_said in ((parts, False), ([*parts[:2], parts[3]], True), ([parts[1], parts[3]], False)):
         path.write_text("".join(kept))
         assert any(lost in gap.reason for gap in stats.parse(path).gaps) is is_said
+
+
+def test_a_row_that_took_longer_than_the_one_above_it_is_not_where_nsys_puts_it(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    down = sorted(ROWS, key=lambda row: -int(row[1]))
+    said = {}
+    for name, rows in {"down": down, "up": [*down[1:], down[0]]}.items():
+        path.write_text(processing("cuda_api_sum") + csv_table(SUM, rows))
+        said[name] = " ".join(one.text for one in stats.parse(path).diagnostics)
+    first = down[0][-1]
+    assert f"{first}: it took longer than the row above it" in said["up"] and "longer than" not in said["down"]
