@@ -1,8 +1,8 @@
 """Where torch.compile breaks a step into graphs, and which kernels Inductor makes of them: without data, and without a compiler.
 
 Tensors are fake ones on the CPU. Dynamo and AOTAutograd capture the graphs as they do for a GPU; Inductor lowers, fuses and
-writes the code of its CPU backend, which is then neither compiled nor run: fusion for a GPU differs. Optimizer and loss are
-not compiled. Imports torch.
+writes the code of its CPU backend, which is then neither compiled nor run: fusion for a GPU differs, and so do the operators that
+autocast casts. Optimizer and loss are not compiled. Imports torch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def compiled_step(
     source: Source, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], *, train: bool, precision: str
 ) -> CompiledStep:
     """One step of a model that was built on meta; ``shapes`` include the batch. Raises nothing for what the model does."""
-    if PRECISIONS[precision].autocast is not None:
+    if precision == "fp8":  # PyTorch itself has no such autocast
         return CompiledStep(None, (), str(torch.__version__), f"torch.compile is not followed in {precision}", True)
     found = _attempt(source, shapes, dtypes, train, precision, lowered=True)
     if found.graphs is None and not found.broke:  # Inductor failed: the breaks alone
@@ -58,7 +58,8 @@ def _attempt(
     counters.clear()
     graphs: list[CompiledGraph] = []
     problem, broke = None, False
-    weights = PRECISIONS[precision].weights
+    cast, weights = PRECISIONS[precision].autocast, PRECISIONS[precision].weights
+    around = nullcontext() if cast is None else torch.autocast("cpu", dtype=getattr(torch, cast))
     try:
         model = without_data(source.model).train(train)
         with _settled(), FakeTensorMode(allow_non_fake_inputs=True):
@@ -70,7 +71,7 @@ def _attempt(
             ]
             inputs = cast_inputs(tuple(given), weights)
             step = torch.compile(model, backend=_backend(graphs, lowered))
-            with nullcontext() if train else torch.no_grad():
+            with around, nullcontext() if train else torch.no_grad():
                 output = step(*inputs)
             if train:
                 ends = [end for end in tensors_in(output) if end.requires_grad]

@@ -64,3 +64,21 @@ def test_operations_of_one_chain_become_one_kernel_and_two_where_a_graph_breaks_
     assert [one.kernels for one in broken.graphs] == [1, 1]
     assert sum(times for _, times in broken.breaks) == 1
     assert made("a look").broke
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_under_autocast_the_casts_are_operations_of_the_graph() -> None:
+    torch = pytest.importorskip("torch")
+    from perfctl.workloads.compiling.inductor import compiled_step
+    from perfctl.workloads.models.find import Source
+
+    def made(precision: str) -> CompiledStep:
+        model = torch.nn.Linear(WIDTH, WIDTH)
+        return compiled_step(Source(model, "net.py"), [(BATCH, WIDTH)], ["float32"], train=False, precision=precision)
+
+    (plain,) = made("fp32").graphs or ()
+    for precision in ("bf16", "fp16"):
+        (cast,) = made(precision).graphs or ()
+        assert cast.operations == plain.operations + 3, "of the input, the weight and the bias"
+        assert cast.library_calls == plain.library_calls == 1
+    assert made("fp8").problem == "torch.compile is not followed in fp8"
