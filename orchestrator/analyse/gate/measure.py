@@ -31,8 +31,15 @@ def of_model(estimates: Mapping[int, Estimate], compiled: Mapping[int, CompiledS
             whole["memory_peak"] = found.memory.rounded_peak
         for op in found.ops:
             _add(places, Place(batch=batch, direction=op.direction), "operations", op.calls)
+            if found.memory_trace is not None:
+                places[Place(batch=batch, direction=op.direction)].setdefault("copied_bytes", 0)
         casts = found.casts
         whole["cast_bytes"] = casts.read_bytes + casts.write_bytes
+        for made in found.memory_trace.allocations if found.memory_trace is not None else ():
+            if made.op == "aten.clone":
+                for layer in ("", made.layer or "(model)"):
+                    place = Place(batch=batch, layer=layer, direction=made.direction)
+                    _add(places, place, "copied_bytes", made.bytes)
         for call in found.calls:
             if fused_only(call):
                 continue

@@ -47,6 +47,7 @@ KINDS: Mapping[str, Kind] = {
     "bytes": Kind("bytes", "tensors that operations read and write, by formula"),
     "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
     "cast_bytes": Kind("bytes", "read and written by copies from one floating-point type to another"),
+    "copied_bytes": Kind("bytes", "tensors that clone makes, also where contiguous or reshape call it"),
     "memory_peak": Kind("bytes", "largest sum of the tensors that are alive, as the allocator rounds them"),
     "graph_breaks": Kind("", "where torch.compile stops one graph and begins another, as Dynamo counts them"),
     "compiled_operations": Kind("", "operations of Inductor's graphs, before it fuses them"),
@@ -74,7 +75,7 @@ KINDS: Mapping[str, Kind] = {
 TIME, SETUP = "time", "setup"
 NAMING = (
     SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "local_instructions", "registers", "shared_bytes", "instructions",
-    "cast_bytes", "flops", "compiled_kernels", "library_calls", "compiled_operations", "launches", "kernels", "counted_flops",
+    "cast_bytes", "copied_bytes", "flops", "compiled_kernels", "library_calls", "compiled_operations", "launches", "kernels", "counted_flops",
     "derived_flops", "operations", "elementwise_flops", "bytes", "dram_bytes", "parameters", "memory_peak", "allocated", TIME,
 )  # fmt: skip
 """Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""

@@ -1,0 +1,36 @@
+"""Copies of whole tensors, which are no operation on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.estimate import Request
+from perfctl.orchestrator.actions.gate.gate import gate, model, update
+from perfctl.orchestrator.analyse.gate.records import WORSE
+
+pytest.importorskip("torch")
+BATCH, WIDTH = 4, 8
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear({width}, {width}), nn.Linear({width}, {width})
+
+    def forward(self, value):
+        return self.second(self.first(value){more})
+"""
+
+
+def test_a_clone_is_worse_by_the_bytes_of_its_tensor(tmp_path: Path) -> None:
+    file, baseline = tmp_path / "net.py", tmp_path / "gate.json"
+    file.write_text(NET.format(width=WIDTH, more=""))
+    update(baseline, [model(Request("net.py:Net", (str(WIDTH),), memory=True), [BATCH], "net")])
+    assert not any(outcome.of(WORSE) for outcome in gate(baseline))
+    file.write_text(NET.format(width=WIDTH, more=".clone()"))
+    worse = {(row.place.layer, row.place.direction, row.quantity): (row.before, row.after)
+             for outcome in gate(baseline) for row in outcome.of(WORSE)}  # fmt: skip
+    assert worse["", "forward", "copied_bytes"] == (0, BATCH * WIDTH * 4)
