@@ -76,7 +76,10 @@ def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
         raise ReportError(file, TOOL, f"its tree is deeper than {_DEEPEST} scopes", _REMEDY)
     frame, metrics = node.get("frame"), node.get("metrics")
     name = str(frame.get("name", "")) if isinstance(frame, dict) else ""
-    children = [child for child in node.get("children") or () if isinstance(child, dict)]
+    below = node.get("children") or []
+    if not isinstance(below, list):
+        raise ReportError(file, TOOL, f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, no list", _REMEDY)
+    children = [child for child in below if isinstance(child, dict)]
     found: Json = metrics if isinstance(metrics, dict) else {}
     here = above if not above and name == "ROOT" else (*above, name)
     is_kernel = not children and _number(found, TIME) is not None and name != "ROOT"

@@ -3,6 +3,7 @@ the table. Where these contradict each other the file was damaged, edited or cut
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -20,6 +21,8 @@ _HALF, _WHOLE = 0.501, 1.01
 _OF_FUNCTIONS = ("cuda_api_sum", "osrt_sum")
 _BY_TOTAL = (*_OF_FUNCTIONS, "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "nvtx_sum")
 """Reports whose rows nsys sorts by their total, the largest first."""
+_OF_CUDA = re.compile(r"cu(?:da)?[A-Z]")
+_BRACKETS = ("()", "[]", "{}")
 _CHANCE = 3
 """Calls from which two rows do not have the same total, mean, least, largest and deviation by chance."""
 _HALF_SHARE = 0.0501
@@ -38,8 +41,7 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         cells = tuple(row.row)
         if not row.text(*NAMES) and not report.startswith("nvtx"):
             yield f"{report}: a row has no name"
-        if report in _OF_FUNCTIONS and "," in row.text(*NAMES):
-            yield f"{name}: this is not the name of a function: the row has lost its beginning"
+        yield from _of_name(report, name, row.text(*NAMES))
         if cells in seen:
             yield f"{name}: the row stands twice"
         elif (row.number(*COUNTS) or 0) >= _CHANCE and row.number("StdDev") and _is_of_whole_ns(row):
@@ -56,9 +58,25 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
             shares.append(float(share))
             totals.append(float(total))
     if report in _BY_TOTAL:
+        if "Avg" not in figures and {"Min", "Max"} <= set(figures):
+            yield f"{report}: it has a column Min and Max, but none with the average"
         yield from _in_order(report, read)
     if shares and len(shares) == len(read):
         yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))
+
+
+def _of_name(report: str, name: str, text: str) -> Iterator[str]:
+    if report in _OF_FUNCTIONS and "," in text:
+        yield f"{name}: this is not the name of a function: the row has lost its beginning"
+    if report == "osrt_sum" and _OF_CUDA.match(text):
+        yield f"{name}: this is no function of the operating system: rows before it, or the title of their table, are missing"
+    is_clipped = "\u2026" in text or text.endswith("...")
+    if (
+        report == "cuda_gpu_kern_sum"
+        and not is_clipped
+        and any(text.count(one) != text.count(two) for one, two in _BRACKETS)
+    ):
+        yield f"{name}: a bracket in its name has no other one: a part of the name is missing, and perhaps rows"
 
 
 def _in_order(report: str, read: Sequence[Cells]) -> Iterator[str]:

@@ -105,3 +105,11 @@ def test_the_real_profile_agrees_with_its_leaves(shared: Path) -> None:
     assert (calls.total(), times.total()) == (18, 91711)
     (gpu,) = report.devices
     assert (gpu.sm_count, gpu.compute_capability) == (devices["CUDA"]["0"]["num_sms"], "9.0")
+
+
+@pytest.mark.parametrize("children", [-1, "none", {"frame": {}}])
+def test_children_that_are_no_list_are_refused_with_their_node(tmp_path: Path, children: object) -> None:
+    path = tmp_path / "p.hatchet"
+    path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": children}]))
+    with pytest.raises(ReportError, match="the children of 'ROOT' are .* no list"):
+        parsers.parse(path)

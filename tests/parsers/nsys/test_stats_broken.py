@@ -229,3 +229,21 @@ def test_a_row_that_took_longer_than_the_one_above_it_is_not_where_nsys_puts_it(
         path.write_text(processing("cuda_api_sum") + csv_table(SUM, rows))
         said[name] = " ".join(one.text for one in stats.parse(path).diagnostics)
     assert "cudaFree: it took longer than the row above it" in said["up"] and "longer than" not in said["down"]
+
+
+@pytest.mark.parametrize(
+    "report, name, columns, said",
+    [("osrt_sum", "cuInit", SUM, "this is no function of the operating system"),
+     ("osrt_sum", "cuserid", SUM, None),
+     ("cuda_gpu_kern_sum", "void gemm<float, (int)128>(const float *, int, int, int*)", SUM, None),
+     ("cuda_gpu_kern_sum", "void gemm(Op)0, int const*>, unsigned int, int*)", SUM, "a bracket in its name has no other one"),
+     ("cuda_gpu_kern_sum", "void gemm(Op)0, int const*>, unsigned int, int*...", SUM, None),
+     ("osrt_sum", "poll", [column.replace("Avg", "AAvg") for column in SUM], "none with the average")],
+)  # fmt: skip
+def test_what_a_table_of_this_report_cannot_hold_is_said(
+    tmp_path: Path, report: str, name: str, columns: list[str], said: str | None
+) -> None:
+    path = tmp_path / "stats.csv"
+    path.write_text(processing(report) + csv_table(columns, [["100.0", "5", "1", "5", "5", "5", "5", "0.0", name]]))
+    told = " ".join(one.text for one in stats.parse(path).diagnostics)
+    assert said in told if said else "contradict" not in told
