@@ -111,5 +111,5 @@ def test_the_real_profile_agrees_with_its_leaves(shared: Path) -> None:
 def test_children_that_are_no_list_are_refused_with_their_node(tmp_path: Path, children: object) -> None:
     path = tmp_path / "p.hatchet"
     path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": children}]))
-    with pytest.raises(ReportError, match="the children of 'ROOT' are .* no list"):
+    with pytest.raises(ReportError, match=r"the children of 'ROOT' are .* no list"):
         parsers.parse(path)
