@@ -22,7 +22,7 @@ _OF_FUNCTIONS = ("cuda_api_sum", "osrt_sum")
 _BY_TOTAL = (*_OF_FUNCTIONS, "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "nvtx_sum")
 """Reports whose rows nsys sorts by their total, the largest first."""
 _OF_CUDA = re.compile(r"cu(?:da)?[A-Z]")
-_BRACKETS = ("()", "[]", "{}")
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 _CHANCE = 3
 """Calls from which two rows do not have the same total, mean, least, largest and deviation by chance."""
 _HALF_SHARE = 0.0501
