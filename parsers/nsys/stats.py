@@ -129,6 +129,9 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         folders = len(found.trouble.folders)
         reason = f"its reports lie in {folders} folders, and nsys uses one: a part of the file may be lost"
         yield Gap("operation", "ambiguous", reason)
+    if untitled := found.trouble.untitled:
+        what = "1 table has" if untitled == 1 else f"{untitled} tables have"
+        yield Gap("operation", "ambiguous", f"{what} no line with a name, as others have: lines before may be lost")
     if found.trouble.processed and (alone := [*found.trouble.titled.keys() - found.trouble.processed.keys()]):
         names = ", ".join(sorted(alone))
         reason = f"no line 'Processing ...' stands before {names}, as before other reports: lines there may be lost"

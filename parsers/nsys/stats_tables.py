@@ -380,6 +380,8 @@ class Trouble:
     processed: dict[str, None] = field(default_factory=dict)
     """Reports that nsys says it runs, in a line "Processing [...] with [...]"; likewise ``titled``, in titles of tables."""
     titled: dict[str, None] = field(default_factory=dict)
+    untitled: int = 0
+    """Tables that no line names, though lines name others."""
     folders: dict[str, None] = field(default_factory=dict)
     """Where nsys says that its reports are."""
     recordings: list[int] = field(default_factory=list)
@@ -514,6 +516,7 @@ class _Scan:
             return None
         report, at = self._report or guess(columns, self._file_name), self._begun_at()
         if self._table is None:
+            self._trouble.untitled += self._report is None and bool(self._trouble.announced)
             self._table = table
             table.know(columns, report)
             self._report, self._unit = None, ""

@@ -165,13 +165,16 @@ class ChromeTimes:
         self._wrong: list[str] = []
         self._arrows: set[object] = set()
         self._operations = 0
+        self._timed = self._untimed = 0
 
     def event(self, event: Mapping[str, Any], arguments: Mapping[str, Any], operation: bool) -> None:
         """``operation``: of a GPU, at which an arrow ends."""
         self._operations += operation
         begin, end = whole(arguments.get("BeginNs")), whole(arguments.get("EndNs"))
         if begin is None or end is None:
+            self._untimed += 1
             return
+        self._timed += 1
         name = str(event.get("name"))[:80]
         stated = whole(event.get("ts")), whole(event.get("dur")), whole(arguments.get("DurationNs"))
         known = (
@@ -195,4 +198,7 @@ class ChromeTimes:
             self._wrong.append(
                 f"{len(self._arrows)} arrows end at operations of GPUs, of which there are {self._operations}"
             )
+        if self._timed and self._untimed:
+            events = "1 event has" if self._untimed == 1 else f"{self._untimed} events have"
+            self._wrong.append(f"{events} no BeginNs and EndNs, as the other {self._timed} have")
         return contradictions(self._wrong)
