@@ -261,7 +261,7 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _model("wider head", "flops"),
     _model("layers run twice", "flops"),
     _model("cast", "cast_bytes"),
-    _model("copy", "operations"),
+    _model("copy", "copied_bytes"),
     _model("activation", "operations"),
     _model("batch", "setup"),
     _run(GPU, "a launch more", _doubled, "launches"),

@@ -12,6 +12,8 @@ from perfctl.orchestrator.analyse.memory.estimate import Estimate
 from perfctl.records.compiled import CompiledStep
 
 Found = dict[Place, dict[str, Value]]
+_PASSES = ("forward", "backward")
+"""Directions whose copies are held: an optimizer copies each gradient once, to begin its state with."""
 
 
 def of_model(estimates: Mapping[int, Estimate], compiled: Mapping[int, CompiledStep] | None = None) -> Measured:
@@ -31,12 +33,12 @@ def of_model(estimates: Mapping[int, Estimate], compiled: Mapping[int, CompiledS
             whole["memory_peak"] = found.memory.rounded_peak
         for op in found.ops:
             _add(places, Place(batch=batch, direction=op.direction), "operations", op.calls)
-            if found.memory_trace is not None:
+            if found.memory_trace is not None and op.direction in _PASSES:
                 places[Place(batch=batch, direction=op.direction)].setdefault("copied_bytes", 0)
         casts = found.casts
         whole["cast_bytes"] = casts.read_bytes + casts.write_bytes
         for made in found.memory_trace.allocations if found.memory_trace is not None else ():
-            if made.op == "aten.clone":
+            if made.op == "aten.clone" and made.direction in _PASSES:
                 for layer in ("", made.layer or "(model)"):
                     place = Place(batch=batch, layer=layer, direction=made.direction)
                     _add(places, place, "copied_bytes", made.bytes)

@@ -75,9 +75,9 @@ KINDS: Mapping[str, Kind] = {
 TIME, SETUP = "time", "setup"
 NAMING = (
     SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "local_instructions", "registers", "shared_bytes",
-    "instructions", "cast_bytes", "copied_bytes", "flops", "compiled_kernels", "library_calls", "compiled_operations",
-    "launches", "kernels", "counted_flops", "derived_flops", "operations", "elementwise_flops", "bytes", "dram_bytes",
-    "parameters", "memory_peak", "allocated", TIME,
+    "instructions", "cast_bytes", "flops", "compiled_kernels", "library_calls", "compiled_operations",
+    "launches", "kernels", "counted_flops", "derived_flops", "operations", "elementwise_flops", "copied_bytes", "bytes",
+    "dram_bytes", "parameters", "memory_peak", "allocated", TIME,
 )  # fmt: skip
 """Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""
 Value = int | float | str | Mapping[str, float] | tuple[float, ...]
