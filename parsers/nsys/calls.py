@@ -152,12 +152,14 @@ class _Steps:
     """Finds the measured step of a moment, by the ranges of a process that name steps."""
 
     def __init__(self, ranges: RangeTable) -> None:
+        import numpy as np
+
         self.of: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        numbers = [ranges.labels[name].step for name in ranges.name.tolist()]
-        spans = ranges.spans
-        for row, step in enumerate(numbers):
-            if step is not None:
-                self.of[int(spans.process[row])].append((int(spans.start[row]), int(spans.end[row]), step))
+        steps = {name: label.step for name, label in enumerate(ranges.labels) if label.step is not None}
+        rows, spans = np.flatnonzero(np.isin(ranges.name, list(steps))), ranges.spans
+        columns = (spans.process, spans.start, spans.end, ranges.name)
+        for process, start, end, name in zip(*(column[rows].tolist() for column in columns), strict=True):
+            self.of[process].append((start, end, steps[name]))
         for known in self.of.values():
             known.sort()
 

@@ -22,7 +22,6 @@ _OF_FUNCTIONS = ("cuda_api_sum", "osrt_sum")
 _BY_TOTAL = (*_OF_FUNCTIONS, "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "nvtx_sum")
 """Reports whose rows nsys sorts by their total, the largest first."""
 _OF_CUDA = re.compile(r"cu(?:da)?[A-Z]")
-_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 _CHANCE = 3
 """Calls from which two rows do not have the same total, mean, least, largest and deviation by chance."""
 _HALF_SHARE = 0.0501
@@ -71,11 +70,7 @@ def _of_name(report: str, name: str, text: str) -> Iterator[str]:
     if report == "osrt_sum" and _OF_CUDA.match(text):
         yield f"{name}: this is no function of the operating system: rows before it, or the title of their table, are missing"
     is_clipped = "\u2026" in text or text.endswith("...")
-    if (
-        report == "cuda_gpu_kern_sum"
-        and not is_clipped
-        and any(text.count(one) != text.count(two) for one, two in _BRACKETS)
-    ):
+    if report == "cuda_gpu_kern_sum" and not is_clipped and text.count("(") != text.count(")"):
         yield f"{name}: a bracket in its name has no other one: a part of the name is missing, and perhaps rows"
 
 
