@@ -58,7 +58,7 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
             totals.append(float(total))
     if report in _BY_TOTAL:
         if "Avg" not in figures and {"Min", "Max"} <= set(figures):
-            yield f"{report}: it has a column Min and Max, but none with the average"
+            yield f"{report}: it has columns Min and Max, but none with the average"
         yield from _in_order(report, read)
     if shares and len(shares) == len(read):
         yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))

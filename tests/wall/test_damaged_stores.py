@@ -24,12 +24,17 @@ COMMANDS = (
 )  # fmt: skip
 
 
+def spoil(whole: Path, damage: str) -> None:
+    """A copy of the store, s.db, in which the damage was done."""
+    shutil.copy(whole, "s.db")
+    with closing(sqlite3.connect("s.db")) as store:
+        store.execute(damage)
+        store.commit()
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_every_reading_command_names_the_run_or_copes(perfctl: Callable[..., Any], replayed: Path, damage: str) -> None:
-    shutil.copy(replayed, "s.db")
-    with closing(sqlite3.connect("s.db")) as store:
-        store.execute(DAMAGE[damage])
-        store.commit()
+    spoil(replayed, DAMAGE[damage])
     for words in COMMANDS:
         said = perfctl(*words, "--store", "s.db")
         assert "Traceback" not in said.err, words
@@ -57,10 +62,7 @@ def test_every_reading_command_names_the_run_or_copes(perfctl: Callable[..., Any
 def test_what_is_wrong_with_a_run_is_named_by_its_column(
     perfctl: Callable[..., Any], replayed: Path, damage: str, said_of_it: str
 ) -> None:
-    shutil.copy(replayed, "s.db")
-    with closing(sqlite3.connect("s.db")) as store:
-        store.execute(damage)
-        store.commit()
+    spoil(replayed, damage)
     said = perfctl("show", "1", "--store", "s.db")
     assert said.code == 4
     assert said_of_it in said.err and "did not expect" not in said.err
@@ -183,10 +185,7 @@ def test_a_named_pipe_is_refused_and_never_waited_for(perfctl: Callable[..., Any
 def test_a_value_that_no_command_fails_on_is_found_where_the_run_is_read(
     perfctl: Callable[..., Any], replayed: Path, damage: str, said_of_it: str
 ) -> None:
-    shutil.copy(replayed, "s.db")
-    with closing(sqlite3.connect("s.db")) as store:
-        store.execute(damage)
-        store.commit()
+    spoil(replayed, damage)
     for words in (("show", "1"), ("ledger",), ("report", "--out", "p.html")):
         said = perfctl(*words, "--store", "s.db")
         assert said.code == 4, (words, said.err)
