@@ -88,7 +88,7 @@ def test_of_a_table_no_more_is_read_than_it_has() -> None:
     assert words.weight_bytes == 4 * WORDS * WIDTH
 
 
-@pytest.mark.parametrize("name", ["plain", "windowed", "wrapped"])
+@pytest.mark.parametrize("name", ["plain", "windowed", "wrapped", "Named"])
 def test_every_real_step_counts_what_torch_counts(name: str) -> None:
     found, model = estimated(name), built(name)().eval()
     counts, cache = [], None
@@ -198,7 +198,7 @@ def test_a_request_that_makes_no_sense_is_refused(more: dict[str, Any], said: st
 def test_a_model_that_keeps_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="NoCache gives no past_key_values back"):
         estimate_generation(Request(f"{FILE}:NoCache", prompt=4, generate=2))
-    with pytest.raises(UsageError, match="mnist_cnn: its forward takes no past_key_values"):
+    with pytest.raises(UsageError, match="mnist_cnn: its forward takes none of past_key_values, cache, cache_params"):
         estimate_generation(Request("mnist_cnn", prompt=4))
 
 

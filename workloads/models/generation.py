@@ -1,7 +1,8 @@
 """Models that write one token after the other, and how to call them: with a prompt, then with a cache of keys and values.
 
-A model of transformers takes its class with a head for generation; of any other, the forward takes ``past_key_values`` (or
-``cache_params``) and gives it back: as an attribute or a key of that name, or second in a tuple. Imports no torch at the top.
+A model of transformers takes its class with a head for generation; of any other, the forward takes ``past_key_values``,
+``cache`` or ``cache_params`` and gives it back: as an attribute or a key of that name, or second in a tuple. Imports no torch
+at the top.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from perfctl.workloads.models.find import ModelError, find
 if TYPE_CHECKING:
     import torch
 
-CACHES = ("past_key_values", "cache_params")
-"""Parameters of a forward that take the cache."""
+CACHES = ("past_key_values", "cache", "cache_params")
+"""Parameters of a forward that take the cache. ``cache``: that of transformers 5.24 and newer, and of own models."""
 HEADS = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForImageTextToText")
 """Lists of transformers, in the order in which a class is looked for."""
 
@@ -97,8 +98,8 @@ def find_generator(reference: str, device: str = "meta", own: Sequence[str] = ()
     cache = next((word for word in CACHES if word in takes), None)
     first = next((word for word in takes if word not in CACHES), None)
     if cache is None or first is None:
-        remedy = "Give a language model: hf:llama, or a factory of a model whose forward takes past_key_values"
-        raise ModelError(f"{reference}: its forward takes no past_key_values", remedy)
+        remedy = "Give a language model: hf:llama, or a factory of a model whose forward takes past_key_values or cache"
+        raise ModelError(f"{reference}: its forward takes none of {', '.join(CACHES)}", remedy)
     _call_with_names(source.model)
     notes = tuple(note for note in source.notes if not note.startswith("inputs: "))
     return Generator(

@@ -106,6 +106,13 @@ def wrapped():
     return Language(wrap=Cache)
 
 
+class Named(Language):
+    """Calls its cache what transformers calls it since 5.24."""
+
+    def forward(self, tokens, cache=None, logits_to_keep=0):
+        return super().forward(tokens, cache, logits_to_keep)
+
+
 class NoCache(nn.Module):
     """Takes a cache and gives none."""
 

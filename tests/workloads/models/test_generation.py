@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from perfctl.orchestrator.actions.estimate import Request, estimate_model
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.analyse.generation import Generation
-from perfctl.workloads.models import libraries
+from perfctl.workloads.models import generation, libraries
 from perfctl.workloads.tracing.generation import cache_tensors
 
 pytestmark = [
@@ -61,11 +62,12 @@ def test_every_real_step_counts_what_torch_counts(kind: str) -> None:
         config, attn_implementation="eager", **experts
     ).eval()  # real routing, a loop over experts
     counts, cache = [], None
+    word = next(word for word in generation.CACHES if word in inspect.signature(made.forward).parameters)
     with torch.no_grad():
         for tokens in (PROMPT, *[1] * STEPS):
             ids = torch.randint(0, 100, (BATCH, tokens), generator=torch.Generator().manual_seed(tokens))
             with FlopCounterMode(display=False) as counter:
-                cache = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1).past_key_values
+                cache = getattr(model(ids, use_cache=True, logits_to_keep=1, **{word: cache}), word)
             counts.append(counter.get_total_flops())
     assert 2 * macs(found, "prefill") == counts[0]
     assert 2 * macs(found, "decode, first step") == counts[1]
