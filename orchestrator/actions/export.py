@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.tables import DEFAULT, rows_of_store
+from perfctl.orchestrator.actions.tables import DEFAULT, parts_of_ledger
 from perfctl.orchestrator.actions.wall.runs import only_run, shown
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database, query, read
@@ -86,7 +86,9 @@ def export(
             if rows >= files_tables.SHEET_ROWS:
                 problem = f"{name} has {rows:,} rows, an Excel sheet holds {files_tables.SHEET_ROWS - 1:,}"
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
-        found = [_table(connection, name, chosen) for name in wanted]
+    made = {LEDGER: files_tables.ledger_table(parts_of_ledger(store, chosen))} if LEDGER in wanted else {}
+    with database.reading(store) as connection:
+        found = [made.get(name) or _table(connection, name, chosen) for name in wanted]
         with replacing(target, force=force, folder=folder) as partial:
             _write(partial, form, found, alone=alone, raw=raw)
     return Exported(target, form, wanted)
@@ -119,13 +121,8 @@ def _runs(connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int
 
 
 def _table(connection: sqlite3.Connection, name: str, runs: list[int] | None) -> Table:
-    from perfctl.orchestrator.report.files.tables import Column, Table, ledger_table
-    from perfctl.parsers import no_collection
+    from perfctl.orchestrator.report.files.tables import Column, Table
 
-    if name == LEDGER:
-        with no_collection():
-            ids = runs if runs is not None else read.run_ids(connection, latest_of_each=True)
-            return ledger_table(rows_of_store(connection, ids))
     columns = (Column(one.name, kind, one.meaning, one.unit, one.null) for one, kind in query.columns_of(name))
     return Table(name, tuple(columns), query.table_rows(connection, name, runs))
 

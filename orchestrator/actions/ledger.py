@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
-from perfctl.orchestrator.actions.wall.runs import analysed, analysed_each, outlines, studies_of
+from perfctl.orchestrator.actions.wall.runs import analysed, each_study, outlines
 from perfctl.orchestrator.analyse.analysis import analyse_all
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.usage.served import PHASES
@@ -34,6 +34,7 @@ def ledger(
     phase: str | None = None,
     peaks: str = "published",
     messages: Messages = SILENT,
+    plain: bool = False,
     made: Callable[[list[Analysis]], R],
 ) -> Iterator[R]:
     """What ``made`` makes of the analyses of a study of the newest runs and of those beside it in a sweep, with the rows that
@@ -41,7 +42,8 @@ def ledger(
     be analysed or shown is said and left out.
 
     ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``phase``: prefill, decode or mixed, which a run
-    must have; ``peaks``: published or measured. Analyses have no short kernel names. Raises StoreError without a store,
+    must have; ``peaks``: published or measured; ``plain``: JSON can hold what ``made`` gives, so that several processes may make
+    it, and tuples in it may come as lists. Analyses have no short kernel names. Raises StoreError without a store,
     PerfctlError where no run has layers on paper, UsageError where no row is left: before anything is given.
     """
     if phase is not None:
@@ -49,25 +51,24 @@ def ledger(
         return
     seen = _Seen()
     held: list[R] = []  # until there are rows
-    with database.reading(store) as connection, no_collection():
+    with database.reading(store) as connection:
         known = outlines(connection, read.run_ids(connection, latest_of_each=True))
-        top = roofs(peaks, store, known, messages)
+    top = roofs(peaks, store, known, messages)
 
-        def work(some: Sequence[Run]) -> tuple[_Seen, R]:
-            found = list(analyse_all((one for one in studies(some) if one.on_paper), top, {}))
-            asked = [_part(one, layer, batch) for one in found]
-            names = (
-                () if _has_rows(asked) else tuple(dict.fromkeys(row.place for one in found for row in one.ledger.rows))
-            )
-            return _Seen(bool(found), _has_rows(found, rest=True), _has_rows(asked), names), made(asked)
+    def work(some: Sequence[Run]) -> tuple[_Seen, R]:
+        found = list(analyse_all((one for one in studies(some) if one.on_paper), top, {}))
+        asked = [_part(one, layer, batch) for one in found]
+        names = () if _has_rows(asked) else tuple(dict.fromkeys(row.place for one in found for row in one.ledger.rows))
+        return _Seen(bool(found), _has_rows(found, rest=True), _has_rows(asked), names), made(asked)
 
-        for mine, part in analysed_each(studies_of(connection, known, beside=True), work):
-            names = tuple(dict.fromkeys((*seen.layers, *mine.layers)))
-            seen = _Seen(seen.studies or mine.studies, seen.rows or mine.rows, seen.asked or mine.asked, names)
-            held.append(part)
-            if seen.asked:
-                yield from held
-                held.clear()
+    for told, part in each_study(store, known, work, beside=True, plain=plain):
+        mine = _Seen(*told)
+        names = tuple(dict.fromkeys((*seen.layers, *mine.layers)))
+        seen = _Seen(seen.studies or mine.studies, seen.rows or mine.rows, seen.asked or mine.asked, names)
+        held.append(part)
+        if seen.asked:
+            yield from held
+            held.clear()
     if not seen.asked:
         raise _nothing(store, seen, layer)
 

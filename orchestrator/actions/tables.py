@@ -6,7 +6,6 @@ Columns and units are those of docs/schema.md. What is not known is missing (``p
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from perfctl.orchestrator.report.files.tables import Lines
     from perfctl.records.run import Run
 
 DEFAULT = Path("perfctl.db")
@@ -42,31 +42,31 @@ def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
 
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """The rows of ``perfctl ledger --json``."""
-    from perfctl.orchestrator.actions.wall.runs import analysed
+    from perfctl.orchestrator.actions.wall.runs import analysed, analysed_each
     from perfctl.orchestrator.analyse.ledger.studies import studies
 
-    return _rows(study.runs for study in analysed(list(runs), lambda some: list(studies(some))))
+    found = analysed(list(runs), lambda some: list(studies(some)))
+    for rows in analysed_each((study.runs for study in found), _rows):
+        yield from rows
 
 
-def rows_of_store(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """The same of these runs of a store, of which those of one study are held at a time."""
-    from perfctl.orchestrator.actions.wall.runs import outlines, studies_of
+def parts_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[Lines]:
+    """The same rows of these runs of a store, or of the newest of each kind, put aside study by study."""
+    from perfctl.orchestrator.actions.wall.runs import each_study, outlines
+    from perfctl.orchestrator.report.files.tables import ledger_lines
+    from perfctl.orchestrator.store import database, read
 
-    return _rows(studies_of(connection, outlines(connection, ids)))
+    with database.reading(store) as connection:
+        known = outlines(connection, read.run_ids(connection, latest_of_each=True) if ids is None else ids)
+    return each_study(store, known, lambda some: ledger_lines(_rows(some)), plain=True)
 
 
-def _rows(groups: Iterable[Sequence[Run]]) -> Iterator[dict[str, Any]]:
-    """``groups``: the runs of each study."""
-    from perfctl.orchestrator.actions.wall.runs import analysed_each
+def _rows(some: Sequence[Run]) -> list[dict[str, Any]]:
     from perfctl.orchestrator.analyse.analysis import analyse
     from perfctl.orchestrator.analyse.ledger.studies import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
-    def work(some: Sequence[Run]) -> list[dict[str, Any]]:
-        return list(ledger_rows([analyse(one, names={}) for one in studies(some)]))  # rows have kernels' whole names
-
-    for rows in analysed_each(groups, work):
-        yield from rows
+    return list(ledger_rows([analyse(one, names={}) for one in studies(some)]))  # rows have kernels' whole names
 
 
 def ledger(store: Path | str | Iterable[Run] = DEFAULT) -> pd.DataFrame:

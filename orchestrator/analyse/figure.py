@@ -50,19 +50,33 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     all_figures = list(figures)
     if not all_figures:
         return _unknown("not_collected", "no launch was profiled", 0)
+    if len(all_figures) == 1:
+        return _divided(all_figures[0], divide_by)
     known = [figure for figure in all_figures if figure.value is not None]
     of_launches = sum([figure.of_launches for figure in all_figures])
     if not known:
         return _unknown(all_figures[0].state, all_figures[0].reason or "not collected", of_launches)
     total = sum([figure.value for figure in known if figure.value is not None])
-    whole = isinstance(total, int) and total % divide_by == 0  # counts are exact beyond 2**53
     states = {one.state for one in known}
     state = "estimated" if "estimated" in states else "derived" if "derived" in states else "counted"
     telling = [figure for figure in known if figure.state == state]
     reasons = dict.fromkeys(figure.reason for figure in telling if figure.reason)
     rules = dict.fromkeys(part for figure in known if figure.rule for part in figure.rule.split("; "))
     return Figure(
-        total // divide_by if whole else total / divide_by, state,
+        _per(total, divide_by), state,
         "; ".join(reasons) or None, sum(figure.launches for figure in known), of_launches,
         tuple(dict.fromkeys(part for figure in known for part in figure.missing)), "; ".join(rules) or None,
     )  # fmt: skip
+
+
+def _divided(figure: Figure, by: int) -> Figure:
+    if figure.value is None:
+        return _unknown(figure.state, figure.reason or "not collected", figure.of_launches)
+    return Figure(
+        _per(figure.value, by), figure.state, figure.reason, figure.launches, figure.of_launches, figure.missing, figure.rule
+    )  # fmt: skip
+
+
+def _per(total: float, count: int) -> float:
+    """Counts are exact beyond 2**53, where they can be."""
+    return total // count if isinstance(total, int) and total % count == 0 else total / count

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -41,14 +42,17 @@ def _sent(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _console(*, error: bool = False) -> Console:
+def _console(*, error: bool = False, lasting: bool = False) -> Console:
+    """``lasting``: it keeps the width and colours that it has now."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
     columns = os.environ.get("COLUMNS", "")
     asked = int(columns) if columns.isdecimal() and int(columns) >= 20 else PLAIN_WIDTH
     width = None if stream.isatty() else asked
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    made = partial(Console, file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    found = made(width=width)
+    return made(width=found.width, force_terminal=found.is_terminal) if lasting else found
 
 
 def result(text: str) -> None:
@@ -61,6 +65,24 @@ def show(renderable: RenderableType) -> None:
     _console().print(renderable)
 
 
+def printer() -> Callable[[Iterable[RenderableType]], str]:
+    """Makes of tables and texts what ``show`` prints of them here, also in a child, whose output is another one; for ``printed``."""
+    console = _console(lasting=True)
+
+    def text(parts: Iterable[RenderableType]) -> str:
+        with console.capture() as caught:
+            for part in parts:
+                console.print(part)
+        return caught.get()
+
+    return text
+
+
+def printed(text: str) -> None:
+    """What a ``printer`` made."""
+    sys.stdout.write(text)
+
+
 def command_line() -> str:
     """What the user typed, ready to paste."""
     import shlex
@@ -70,14 +92,63 @@ def command_line() -> str:
 
 def as_json(value: Any, schema: str | None = None) -> None:
     """The command's result for programs. ``schema``: its name in ``actions.schemas``, which an object states first."""
-    import json
-
     from perfctl.orchestrator.actions.schemas import name_of
 
     if schema is not None and isinstance(value, dict):
         value = {"schema": name_of(schema), **value}
+    print(json_text(value))
 
-    print(_sent(json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL)))
+
+def json_text(value: Any) -> str:
+    """A value as ``as_json`` prints it."""
+    import json
+
+    return _sent(json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_JSON_CONTROL))
+
+
+class JsonLists:
+    """An object of lists that is printed at the end of a block as ``as_json`` prints it, and nothing where the block fails. What
+    does not fit into SPOOLED bytes waits in temporary files."""
+
+    def __init__(self, schema: str, names: Sequence[str]) -> None:
+        self._schema, self._names = schema, names
+        self._begun: set[str] = set()
+
+    def __enter__(self) -> Self:
+        from tempfile import SpooledTemporaryFile
+
+        self._files = {name: SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8") for name in self._names}  # noqa: SIM115
+        return self
+
+    def add(self, texts: Mapping[str, Iterable[str]]) -> None:
+        """List -> more of its values, each made by ``json_text``."""
+        for name, more in texts.items():
+            file = self._files[name]
+            for text in more:
+                file.write(f"{',' if name in self._begun else ''}\n  " + text.replace("\n", "\n  "))
+                self._begun.add(name)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        from shutil import copyfileobj
+
+        from perfctl.orchestrator.actions.schemas import name_of
+
+        with ExitStack() as stack:
+            for file in self._files.values():
+                stack.enter_context(file)
+            if kind is not None:
+                return
+            sys.stdout.write(f'{{\n "schema": {json_text(name_of(self._schema))}')
+            for name, file in self._files.items():
+                sys.stdout.write(f",\n {json_text(name)}: [")
+                file.seek(0)
+                copyfileobj(file, sys.stdout)
+                sys.stdout.write("\n ]" if name in self._begun else "]")
+            sys.stdout.write("\n}\n")
+
+
+SPOOLED = 4 << 20
+"""Bytes of each list that are held."""
 
 
 def raw(text: str) -> None:

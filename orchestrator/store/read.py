@@ -48,6 +48,8 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "graph_launches": ("graph_launch", GraphLaunch),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
+_FILLED = f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {table} WHERE run_id = :run)' for table, _ in TABLES.values())}"
+"""Which of these tables have rows of a run: most have none."""
 LONGEST_TEXT = 65_536
 """Characters of a text that are read, as many as perfctl keeps of a text in a report."""
 COUNTED = ("copies", "operations", "samples")
@@ -237,8 +239,9 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
     run_id = row["id"]
     ((base,),) = connection.execute("SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,))
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
-    for name, (table, record) in TABLES.items():
-        rows = _records(connection, record, table, run_id)
+    (filled,) = connection.execute(_FILLED, {"run": run_id})
+    for (name, (table, record)), has_rows in zip(TABLES.items(), filled, strict=True):
+        rows = _records(connection, record, table, run_id) if has_rows else []
         same[name] = rows if name in _LISTS else tuple(rows)
     return records.Report(
         tool=row["profiler"],

@@ -1,7 +1,7 @@
-"""Items worked on by a child process, one after another; this process hears of each and says it.
+"""Items worked on by child processes; this process hears of each and says it. What goes between them are lines of JSON.
 
-An item that ends the child (out of memory, a crash of a library) has cost itself: another child goes on behind it. What goes
-between the two are lines of JSON.
+With one child (``each``), an item that ends it (out of memory, a crash of a library) has cost itself: another child goes on
+behind it. Several (``spread``) share the items.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 from perfctl.orchestrator.actions.wall import memory
 from perfctl.orchestrator.actions.wall.child import Ended, Send, forked, is_possible
 from perfctl.orchestrator.actions.wall.unexpected import alone
-from perfctl.orchestrator.errors import PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
+from perfctl.orchestrator.errors import Lost, PerfctlError, StoreError, StoreNote, ToolMissing, UsageError
 from perfctl.records.errors import ReportError
 
 T = TypeVar("T")
+R = TypeVar("R")
 Tell = Callable[..., None]
 """Called in the child with a name and what JSON can hold."""
 _ERRORS = {kind.__name__: kind for kind in (PerfctlError, UsageError, ToolMissing, StoreError)}
 """What may end the work with a line of its own."""
+_WARNINGS: dict[str, type[UserWarning]] = {kind.__name__: kind for kind in (Lost, StoreNote)}
+"""Warnings that the command line says in a way of their own."""
 
 
 def told_error(error: Exception | None) -> tuple[str, str, str | None] | None:
@@ -62,11 +65,7 @@ def each(
                     match json.loads(line):
                         case ["at", number]:
                             at = number
-                        case ["warn", is_note, text]:
-                            warnings.warn(StoreNote(text) if is_note else UserWarning(text), stacklevel=2)
-                        case ["error", *error]:
-                            raise heard_error(error) or RuntimeError
-                        case [name, *said]:
+                        case [name, *said] if not _heard(name, said):
                             hear(name, *said)
             return
         except Ended as end:
@@ -74,6 +73,51 @@ def each(
                 raise PerfctlError(f"nothing could be read: {end}") from None
             ended(items[at], end)
             first = at + 1
+
+
+def spread(
+    items: Sequence[T], opened: Callable[[], AbstractContextManager[Callable[[T], R]]], processes: int
+) -> Iterator[R]:
+    """What the function that ``opened`` gives makes of each item, in their order: that many children take turns. JSON must be
+    able to hold it, and what it holds otherwise (tuples as lists) is what comes.
+
+    What a child warns of is warned of here. Raises what ends the work, and PerfctlError where a child ended before.
+    """
+
+    @contextmanager
+    def telling(tell: Tell) -> Iterator[Callable[[T], None]]:
+        with opened() as make:
+            yield lambda item: tell("made", make(item))
+
+    try:
+        with ExitStack() as stack:
+            shares = [partial(_work, 0, items[first::processes], telling) for first in range(processes)]
+            children = [stack.enter_context(forked(share, 0)) for share in shares]
+            for number in range(len(items)):
+                yield _made(children[number % processes])
+    except Ended as end:
+        raise PerfctlError(f"not everything could be worked on: {end}", "Try again, or with fewer runs at once") from None
+
+
+def _made(lines: Iterator[str]) -> Any:
+    """What comes next of what a child makes."""
+    for line in lines:
+        match json.loads(line):
+            case ["made", result]:
+                return result
+            case [name, *said]:
+                _heard(name, said)
+    raise Ended(0)
+
+
+def _heard(name: str, said: Sequence[Any]) -> bool:
+    """Whether it was a warning, which is warned of here. Raises the error that it is."""
+    if name == "error":
+        raise heard_error(said) or RuntimeError
+    if name == "warn":
+        kind, text = said
+        warnings.warn(_WARNINGS.get(kind, UserWarning)(text), stacklevel=3)
+    return name == "warn"
 
 
 def answer(name: object, work: Callable[[], Any], limit: int) -> Any:
@@ -116,7 +160,7 @@ def _work(
         send(json.dumps(said))
 
     def warn(message: Warning | str, *_: Any, **__: Any) -> None:
-        tell("warn", isinstance(message, StoreNote), str(message))
+        tell("warn", type(message).__name__, str(message))
 
     warnings.showwarning = warn
     try:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from perfctl.orchestrator.actions.wall.child import is_possible
+from perfctl.orchestrator.actions.wall.items import spread
 from perfctl.orchestrator.actions.wall.unexpected import BadRows, alone, whole
 from perfctl.orchestrator.actions.wall.wrong_rows import REMEDY, wrong_rows, wrong_types
 from perfctl.orchestrator.analyse.ledger.studies import Study, studies
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.store import database, read
+from perfctl.parsers import no_collection
 from perfctl.records.run import Run
 
 R = TypeVar("R")
@@ -41,17 +46,39 @@ def _outline(connection: sqlite3.Connection, run_id: int) -> Run:
     return run
 
 
-def studies_of(
-    connection: sqlite3.Connection, known: Sequence[Run], *, beside: bool = False
-) -> Iterator[tuple[Run, ...]]:
-    """The runs of each study, whole, one study after the other: no more than one is held. Raises what :func:`loaded` raises.
+def each_study(
+    store: Path, known: Sequence[Run], work: Callable[[Sequence[Run]], R], *, beside: bool = False, plain: bool = False
+) -> Iterator[R]:
+    """What ``work`` makes of the runs of each study, whole, one study after the other: a process holds no more than one.
 
     ``known``: their outlines. ``beside``: with the studies of the same sweep, workload and mode, and with those in between.
+    ``plain``: JSON can hold what ``work`` makes, so that several processes share the studies of many runs; tuples may come as
+    lists. Raises what :func:`loaded` and :func:`analysed_each` raise.
     """
     found = analysed(known, lambda some: list(studies(some))) if known else []
-    for group in _beside(found) if beside else ([study] for study in found):
-        ids = [run.id for study in group for run in study.runs]
-        yield tuple(loaded(connection, sorted(ids) if len(group) > 1 else ids))
+    groups = [
+        sorted(ids) if len(group) > 1 else ids
+        for group in (_beside(found) if beside else ([study] for study in found))
+        if (ids := [run.id for study in group for run in study.runs])
+    ]
+
+    @contextmanager
+    def opened() -> Iterator[Callable[[list[int]], _Told]]:
+        with database.reading(store) as connection, no_collection():
+            yield lambda ids: _told(loaded(connection, ids), work)
+
+    processes = min(len(os.sched_getaffinity(0)), MOST, len(groups)) if plain and len(known) >= MANY else 1
+    if processes > 1 and is_possible(store):
+        yield from _left(spread(groups, opened, processes))
+        return
+    with opened() as make:
+        yield from _left(map(make, groups))
+
+
+MANY = 50
+"""Runs from which on a second process takes less time than it costs."""
+MOST = 4
+"""Processes, each of which holds a study."""
 
 
 def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
@@ -130,16 +157,26 @@ def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
 
 def analysed_each(groups: Iterable[Sequence[Run]], work: Callable[[Sequence[Run]], R]) -> Iterator[R]:
     """The same for one group of runs after the other; one of which nothing is left is passed over, if there are others."""
-    nothing: PartlyDone | None = None
-    some = False
-    for runs in groups:
-        try:
-            made = analysed(runs, work) if runs else None
-        except PartlyDone as error:
-            nothing = error
-            continue
+    yield from _left(_told(runs, work) for runs in groups)
+
+
+_Told = Sequence[Any]
+"""What was made of a group of runs, or None; and the message and remedy where nothing was left of it."""
+
+
+def _told(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Told:
+    try:
+        return (analysed(runs, work) if runs else None), None
+    except PartlyDone as error:
+        return None, (error.message, error.remedy)
+
+
+def _left(told: Iterable[_Told]) -> Iterator[Any]:
+    nothing, some = None, False
+    for made, said in told:
+        nothing = said or nothing
         if made is not None:
             some = True
             yield made
     if nothing is not None and not some:
-        raise nothing
+        raise PartlyDone(*nothing)

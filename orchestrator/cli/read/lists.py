@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -99,7 +99,6 @@ def ledger(
     from perfctl.orchestrator.actions import ledger as actions
     from perfctl.orchestrator.actions.wall import runs as wall
     from perfctl.orchestrator.report import terminal
-    from perfctl.orchestrator.report.ledger import rows as export
     from perfctl.orchestrator.report.studies import ranks
 
     form = console.form_of(form, as_json)
@@ -108,12 +107,14 @@ def ledger(
         actions.ledger, store or DEFAULT, layer=layer, batch=sizes, phase=phase, peaks=peaks, messages=console
     )
     whole = layer is None
+    ranked: dict[int, None] = {}
     if as_json:
-        told = list(asked(made=lambda some: (export.ledger_json(some, phase, each=each), _of_ranks(some))))
-        found = {name: [one for part, _ in told for one in part[name]] for name in ("rows", "sweep", "phases")}
-        together = list({run.id: run for _, of_job in told for run in of_job}.values())
-        jobs = wall.analysed(together, ranks.for_json) if together else []
-        console.as_json({**found, "jobs": jobs}, "ledger")
+        with console.JsonLists("ledger", ("rows", "sweep", "phases", "jobs")) as lists:
+            for texts, of_ranks in asked(plain=True, made=lambda some: (_texts(some, phase, each), _of_ranks(some))):
+                ranked |= dict.fromkeys(of_ranks)
+                lists.add(texts)
+            jobs = wall.analysed(_runs(store, ranked), ranks.for_json) if ranked else []
+            lists.add({"jobs": list(map(console.json_text, jobs))})
         return
     if form:
         document = (
@@ -128,22 +129,35 @@ def ledger(
             for part in shown:
                 console.show(part)
         return
-    ranked: dict[int | None, Run] = {}
+    printed = console.printer()
 
-    def made(some: list[Analysis]) -> tuple[list[Any], list[Run]]:
-        return terminal.ledgers(some, whole=whole, each=each), _of_ranks(some)
+    def made(some: list[Analysis]) -> tuple[str, list[int]]:
+        return printed(terminal.ledgers(some, whole=whole, each=each)), _of_ranks(some)
 
-    for shown, of_ranks in asked(made=made):
-        ranked |= {run.id: run for run in of_ranks}
-        for part in shown:
-            console.show(part)
-    for part in wall.analysed(list(ranked.values()), terminal.ranks) if whole and ranked else ():
+    for text, of_ranks in asked(plain=True, made=made):
+        ranked |= dict.fromkeys(of_ranks)
+        console.printed(text)
+    for part in wall.analysed(_runs(store, ranked), terminal.ranks) if whole and ranked else ():
         console.show(part)
 
 
-def _of_ranks(some: list[Analysis]) -> list[Run]:
+def _texts(some: list[Analysis], phase: str | None, each: bool) -> dict[str, list[str]]:
+    from perfctl.orchestrator.report.ledger.rows import ledger_json
+
+    return {name: list(map(console.json_text, rows)) for name, rows in ledger_json(some, phase, each=each).items()}
+
+
+def _of_ranks(some: list[Analysis]) -> list[int]:
     """Runs of jobs with several processes, whose tables stand behind all ledgers."""
-    return [run for one in some for run in one.study.runs if run.report.rank is not None]
+    return [run.id for one in some for run in one.study.runs if run.id is not None and run.report.rank is not None]
+
+
+def _runs(store: Path | None, ids: Iterable[int]) -> list[Run]:
+    from perfctl.orchestrator.actions.wall.runs import loaded
+    from perfctl.orchestrator.store import database
+
+    with database.reading(store or DEFAULT) as connection:
+        return loaded(connection, ids)
 
 
 def query(

@@ -286,8 +286,22 @@ SPOOLED = 16 << 20
 """Bytes of a ledger's rows that are held; more go to a temporary file."""
 
 
-def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
-    """The ledger's rows (see ledger_rows) as a table; lists in them become JSON.
+Lines = tuple[Sequence[str], Sequence[tuple[Sequence[str], Sequence[str]]]]
+"""Rows as JSON, one a text; and which columns they have, each time with the types of the values."""
+
+
+def ledger_lines(rows: Iterable[dict[str, Any]]) -> Lines:
+    """The ledger's rows (see ledger_rows), to be put aside."""
+    texts: list[str] = []
+    seen: dict[tuple[tuple[str, ...], tuple[str, ...]], None] = {}
+    for row in rows:
+        seen[tuple(row), tuple([type(value).__name__ for value in row.values()])] = None
+        texts.append(_AS_JSON(row))
+    return texts, list(seen)
+
+
+def ledger_table(parts: Iterable[Lines]) -> Table:
+    """The ledger's rows as a table; lists in them become JSON.
 
     The columns are known after the last row, so the rows are put aside until then.
     """
@@ -296,14 +310,12 @@ def ledger_table(rows: Iterable[dict[str, Any]]) -> Table:
     from perfctl.orchestrator.report.ledger.rows import column_facts
 
     aside = SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8", errors="surrogatepass")  # noqa: SIM115
-    seen: dict[tuple[tuple[str, ...], tuple[type, ...]], None] = {}
-    for row in rows:
-        seen[tuple(row), tuple(map(type, row.values()))] = None
-        aside.write(_AS_JSON(row) + "\n")
-    kinds: dict[str, set[type]] = {}
-    for heads, types in seen:
-        for name, kind in zip(heads, types, strict=True):
-            kinds.setdefault(name, set()).add(kind)
+    kinds: dict[str, set[str]] = {}
+    for texts, seen in parts:
+        aside.writelines(f"{text}\n" for text in texts)
+        for heads, types in seen:
+            for name, kind in zip(heads, types, strict=True):
+                kinds.setdefault(name, set()).add(kind)
     facts = column_facts()
     names = tuple(kinds or facts)
     columns = []
@@ -321,9 +333,9 @@ def _put_aside(rows: IO[str], names: Sequence[str]) -> Iterator[Sequence[Any]]:
         yield tuple(map(json.loads(line).get, names))
 
 
-def _kind(types: set[type]) -> str:
-    found = types - {type(None)}
+def _kind(types: set[str]) -> str:
+    found = types - {"NoneType"}
     if not found:
         return "TEXT"
-    kinds = (("INTEGER", {int}), ("REAL", {int, float}), ("BOOLEAN", {bool}), ("TEXT", {str}))
+    kinds = (("INTEGER", {"int"}), ("REAL", {"int", "float"}), ("BOOLEAN", {"bool"}), ("TEXT", {"str"}))
     return next((kind for kind, types in kinds if found <= types), "JSON")

@@ -233,3 +233,5 @@ CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what
     confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture; 0..1; NULL: not matched
 );
 CREATE INDEX graph_launch_by_run ON graph_launch(run_id);
+DROP INDEX run_by_sweep;
+CREATE INDEX run_by_sweep ON run(sweep_id, workload, batch_size);
