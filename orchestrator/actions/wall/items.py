@@ -96,7 +96,9 @@ def spread(
             for number in range(len(items)):
                 yield _made(children[number % processes])
     except Ended as end:
-        raise PerfctlError(f"not everything could be worked on: {end}", "Try again, or with fewer runs at once") from None
+        raise PerfctlError(
+            f"not everything could be worked on: {end}", "Try again, or with fewer runs at once"
+        ) from None
 
 
 def _made(lines: Iterator[str]) -> Any:
