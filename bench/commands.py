@@ -2,10 +2,11 @@
 
     python bench/commands.py [--only WORD] [--rounds N] [--runs N] [--against PYTHON]
 
-Each row is printed as soon as it is measured. Times are medians of CPU seconds (user and system, of the process and its
-children), memory is the largest peak. One store holds the recorded sweeps of tests/data/recorded-cpu, another one 2,000 runs that
-``make_sweeps.py`` makes up (400 models, 5 batch sizes, 5 layers, 100 kernels); "first" and "cold" have an empty cache. With
---against, the same command of another interpreter's perfctl runs after each, so that other work on the machine meets both alike.
+Each row is printed as soon as it is measured. Times are medians: CPU seconds (user and system, of the process and its
+children), and seconds until it ended. Memory is the largest peak of one process. One store holds the recorded sweeps of
+tests/data/recorded-cpu, another one 2,000 runs that ``make_sweeps.py`` makes up (400 models, 5 batch sizes, 5 layers, 100
+kernels); "first" and "cold" have an empty cache. With --against, the same command of another interpreter's perfctl runs after
+each, so that other work on the machine meets both alike.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -56,8 +58,11 @@ WORKS = (
     Work("estimate resnet18, again", ("estimate", "torchvision:resnet18"), "", TORCH),
     Work("calculator, all models, cold", ("calculator", "--out", "calculator.html", "--force"), "60 s", clears=True),
     Work("calculator, all models, again", ("calculator", "--out", "calculator.html", "--force"), "2 s"),
-    Work("ledger, many runs", ("ledger",), "10 s, 200 MB", store="many", rounds=1),
-    Work("export, many runs", ("export", "--out", "ledger.csv", "--force"), "10 s, 200 MB", store="many", rounds=1),
+    Work("ledger, many runs", ("ledger",), "10 s waited, 200 MB", store="many", rounds=3),
+    Work("ledger --json, many runs", ("ledger", "--json"), "", store="many", rounds=3),
+    Work(
+        "export, many runs", ("export", "--out", "ledger.csv", "--force"), "10 s waited, 200 MB", store="many", rounds=3
+    ),
     *(
         Work(f"{label}, {turn}", ("predict", *words), reach, TORCH, clears=turn == "first", rounds=1)
         for label, words in {
@@ -75,6 +80,9 @@ class Spent(NamedTuple):
     """What one process took."""
 
     seconds: float
+    """Of CPU time."""
+    waited: float
+    """Seconds until it ended."""
     megabytes: float
 
 
@@ -83,13 +91,15 @@ def run(command: list[str], folder: Path) -> Spent:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["XDG_CACHE_HOME"] = str(folder.parent / "cache")
     with tempfile.TemporaryFile() as said:
+        began = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=said)
         _, status, usage = os.wait4(process.pid, 0)
+        waited = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             said.seek(0)
             sys.exit(f"{' '.join(command)} failed: {said.read().decode(errors='replace').strip()}")
-    return Spent(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Spent(usage.ru_utime + usage.ru_stime, waited, usage.ru_maxrss / 1024)
 
 
 class Side:
@@ -130,7 +140,8 @@ def medians(work: Work, sides: list[Side], rounds: int) -> Iterator[Spent]:
             one = side.once(work)
             found += [one] if number or rounds == 1 else []
     for found in spent:
-        yield Spent(statistics.median(one.seconds for one in found), max(one.megabytes for one in found))
+        seconds, waited = (statistics.median(times) for times in zip(*(one[:2] for one in found), strict=True))
+        yield Spent(seconds, waited, max(one.megabytes for one in found))
 
 
 def main() -> None:
@@ -145,8 +156,8 @@ def main() -> None:
     needed = {work.yardstick for work in works}
     base: dict[str, float] = {}
     more = ("| the other's CPU s | ratio " if asked.against else "") + "|"
-    print(f"| command | CPU s | of its yardstick | peak memory, MB | to be reached {more}")
-    print("|---|---|---|---|---" + ("|---|---|" if asked.against else "|"), flush=True)
+    print(f"| command | CPU s | waited s | of its yardstick | peak memory, MB | to be reached {more}")
+    print("|---|---|---|---|---|---" + ("|---|---|" if asked.against else "|"), flush=True)
     with tempfile.TemporaryDirectory() as name:
         pythons = [sys.executable, *([asked.against] if asked.against else [])]
         sides = [Side(python, Path(name) / str(number), asked.runs) for number, python in enumerate(pythons)]
@@ -155,7 +166,12 @@ def main() -> None:
                 continue
             mine, *other = medians(work, sides, asked.rounds)
             base.setdefault(work.label, mine.seconds)
-            cells = [work.label, f"{mine.seconds:.2f}", f"{mine.seconds / base[work.yardstick]:.2f}x"]
+            cells = [
+                work.label,
+                f"{mine.seconds:.2f}",
+                f"{mine.waited:.2f}",
+                f"{mine.seconds / base[work.yardstick]:.2f}x",
+            ]
             cells += [f"{mine.megabytes:.0f}", work.reach]
             cells += [text for one in other for text in (f"{one.seconds:.2f}", f"{mine.seconds / one.seconds:.2f}")]
             print(f"| {' | '.join(cells)} |", flush=True)

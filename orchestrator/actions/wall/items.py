@@ -96,9 +96,8 @@ def spread(
             for number in range(len(items)):
                 yield _made(children[number % processes])
     except Ended as end:
-        raise PerfctlError(
-            f"not everything could be worked on: {end}", "Try again, or with fewer runs at once"
-        ) from None
+        remedy = "Try again; where memory ran out, while less else is running"
+        raise PerfctlError(f"the work stopped before its end: {end}", remedy) from None
 
 
 def _made(lines: Iterator[str]) -> Any:

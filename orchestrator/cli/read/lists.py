@@ -155,8 +155,9 @@ def _of_ranks(some: list[Analysis]) -> list[int]:
 def _runs(store: Path | None, ids: Iterable[int]) -> list[Run]:
     from perfctl.orchestrator.actions.wall.runs import loaded
     from perfctl.orchestrator.store import database
+    from perfctl.parsers import no_collection
 
-    with database.reading(store or DEFAULT) as connection:
+    with database.reading(store or DEFAULT) as connection, no_collection():
         return loaded(connection, ids)
 
 
