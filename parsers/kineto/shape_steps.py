@@ -73,7 +73,9 @@ def shape_steps(events: Events, nesting: Nesting, launches: Launches) -> ShapeSt
 
 def _without_kernels(events: Events) -> ShapeSteps:
     """A gap for a trace of attention's modules on the host alone; an encoder has such modules, too, so it names no server."""
-    modules = [span.name.removeprefix(MODULE) for span in events.spans if span.is_range and span.name.startswith(MODULE)]
+    modules = [
+        span.name.removeprefix(MODULE) for span in events.spans if span.is_range and span.name.startswith(MODULE)
+    ]
     mine = next((name for name in reversed(modules) if _ATTENDS.search(name)), None)
     if mine is None or any(not span.is_range for span in events.spans):
         return ShapeSteps()

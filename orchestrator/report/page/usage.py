@@ -87,7 +87,11 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         )
     made = listing("Prefill and decode", columns, rows)
     partial = any(step.partial for run in runs for step in run.report.served_steps)
-    return replace(made, notes=(*made.notes, f"Time a token and tokens/s: not known; {PARTIAL}.")) if made and partial else made
+    return (
+        replace(made, notes=(*made.notes, f"Time a token and tokens/s: not known; {PARTIAL}."))
+        if made and partial
+        else made
+    )
 
 
 _PASSES = {
@@ -121,7 +125,9 @@ def _tokens(told: Queries | None) -> Cell:
     if told is None:
         return nothing("no kernel of attention whose name and grid tell, or its calls differ")
     cell = count(told.most if told.rows is None else told.rows)
-    return estimated(cell, "at most: whole tiles" if told.rows is None else "rows of other kernels, within attention's tiles")
+    return estimated(
+        cell, "at most: whole tiles" if told.rows is None else "rows of other kernels, within attention's tiles"
+    )
 
 
 def _said(found: Sequence[PassUse]) -> Iterator[str]:
