@@ -98,7 +98,8 @@ def _facts(run: Run, analysis: Analysis) -> tuple[tuple[str, str], ...]:
     study = analysis.study
     rows = (
         ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", _batch(run)),
-        ("device", about.device_text(study)), ("modules", usage.placed_text(run)), ("phases", usage.phase_text(run)), ("accuracy", _percent(accuracy([run]))),
+        ("device", about.device_text(study)), ("modules", usage.placed_text(run)), ("phases", usage.phase_text(run)),
+        ("accuracy", _percent(accuracy([run]))),
         ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),

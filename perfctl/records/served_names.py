@@ -3,8 +3,8 @@
 The forms, with where they are written:
 
 - vLLM (``gpu_worker.py``): ``execute_context_2(2048)_generation_5(5)``: prompts (their tokens), sequences that decode (theirs).
-- the same with sums of products behind the tokens, as a trace of a B200 has it: ``execute_context_1(888_788544)_generation_0(0)``. Whether
-  they are of tokens and tokens or of tokens and keys is not known (888 x 888 fits both), so they are not read.
+- the same with sums of products behind the tokens, as a trace of a B200 has it: ``execute_context_1(888_788544)_generation_0(0)``.
+  Whether they are of tokens and tokens or of tokens and keys is not known (888 x 888 fits both), so they are not read.
 - vLLM and SGLang with AMD's patch: ``execute_N_context_C(sqA skB sqsqX sqskY)_generation_G(...)`` without the blanks: tokens N,
   C prompts with A tokens over B keys, X and Y the sums of products of tokens and tokens, and of tokens and keys.
 - SGLang (``scheduler.py``): ``step[DECODE bs=32]``, ``step[EXTEND bs=15 toks=15360]``, and other modes of a forward.

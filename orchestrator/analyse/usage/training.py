@@ -1,4 +1,4 @@
-"""Passes of a training trace (forward, backward for the input, for the weights): time, communication, tokens of a call of attention."""
+"""Passes of a training trace (forward, backward for the input, for the weights): time, exchanges, tokens of a call of attention."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN, Column("pass", style="text"), Column("layers"), Column("launches"),
         Column("a kernel runs", base="ns", note="time in which at least one of its kernels ran; passes may overlap"),
-        Column("kernel time", base="ns", note="of its kernels added up, of all recorded steps"), Column("share", note="of the kernel time"),
+        Column("kernel time", base="ns", note="of its kernels added up, of all recorded steps"),
+        Column("share", note="of the kernel time"),
         Column("exchanges", base="ns", note="kernel time in exchanges between GPUs: collectives, dispatch and combine of experts"),
         Column("tokens a call", note="of attention, by its kernel's tile and grid: an estimate"),
     ]  # fmt: skip
@@ -136,13 +137,14 @@ def _said(found: Sequence[PassUse]) -> Iterator[str]:
     for one, how in told:
         rows = f"; {how.kernels:,} other kernels have one block for each of {how.rows:,} rows" if how.rows else ""
         yield (
-            f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with {how.blocks:,} blocks of {how.tile} queries for "
-            f"{how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and {how.heads:,} heads, so {how.least:,} to "
+            f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with {how.blocks:,} blocks of "
+            f"{how.tile} queries for {how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and {how.heads:,} heads, so {how.least:,} to "
             f"{how.most:,} tokens by its name and grid{rows} (~)."
         )
     if not told and any(attends(run) for run in {id(one.run): one.run for one in found}.values()):
         yield (
-            "Tokens: not known; no kernel of attention has a name and a grid that tell its queries, and the trace has no annotation of them."
+            "Tokens: not known; no kernel of attention has a name and a grid that tell its queries, and no annotation of the trace "
+            "says them."
         )
 
 

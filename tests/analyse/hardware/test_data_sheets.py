@@ -145,7 +145,8 @@ CONSUMER = {
     "A10G": {"fp16": 512, "bf16": 512, "tf32": 256},
     "T1200 Laptop": {},
 }
-TENSOR_MHZ = {"H100 PCIe": 1620, "H100 NVL": 1545, "H100 SXM5": 1830, "H800 PCIe": 1620, "H800 SXM5": 1830, "H200 NVL": 1545, "H200 SXM": 1830,
+TENSOR_MHZ = {"H100 PCIe": 1620, "H100 NVL": 1545, "H100 SXM5": 1830, "H800 PCIe": 1620, "H800 SXM5": 1830,
+              "H200 NVL": 1545, "H200 SXM": 1830,
               "GH200 480 GB": 1830, "GH200 144 GB": 1830, "B200": 1860, "B300": 1860}  # fmt: skip
 MEMORIES = {
     4: {"T1200 Laptop"},

@@ -39,7 +39,8 @@ def test_each_server_s_name_says_its_phase_sequences_and_tokens(
     "name",
     [
         "ProfilerStep#3", "step[IDLE bs=0]", "step[DECODE]", "execute_context_0(0)_generation_0(0)", "execute_query",
-        "execute_context_1(2)_generation_3", "execute_context_1(2_)_generation_3(3)", "[Executor] _forward_step", "step[DECODE bs=32] again", "",
+        "execute_context_1(2)_generation_3", "execute_context_1(2_)_generation_3(3)",
+        "[Executor] _forward_step", "step[DECODE bs=32] again", "",
     ],
 )  # fmt: skip
 def test_idle_steps_and_other_names_are_no_steps(name: str) -> None:
