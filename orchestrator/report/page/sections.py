@@ -36,8 +36,8 @@ from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run
 
 NUMBERS = (
-    "charts", "parts", "times", "phases", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
-    "ranges", "api", "ranks", "utilisation", "memory", "summaries",
+    "charts", "parts", "times", "phases", "passes", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline",
+    "operators", "ranges", "api", "ranks", "utilisation", "memory", "summaries",
 )  # fmt: skip
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2

@@ -135,11 +135,11 @@ def _said(found: Sequence[PassUse]) -> Iterator[str]:
     """How the tokens were found, or why they are not known."""
     told = [(one, one.queries) for one in found if one.queries is not None]
     for one, how in told:
+        of = f"{how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and {how.heads:,} heads"
         rows = f"; {how.kernels:,} other kernels have one block for each of {how.rows:,} rows" if how.rows else ""
         yield (
             f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with {how.blocks:,} blocks of "
-            f"{how.tile} queries for {how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and {how.heads:,} heads, so {how.least:,} to "
-            f"{how.most:,} tokens by its name and grid{rows} (~)."
+            f"{how.tile} queries for {of}, so {how.least:,} to {how.most:,} tokens by its name and grid{rows} (~)."
         )
     if not told and any(attends(run) for run in {id(one.run): one.run for one in found}.values()):
         yield (
