@@ -229,7 +229,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
     columns = [
         RUN, Column("device"), Column("energy", "J", note="of the GPU over the measured steps, or over all readings without steps"),
         Column("over", base="ns"), Column("mean power", "W"),
-        Column("sampling error", note="of the energy, as power was read now and then; the sensor's own 5 % is not in it"),
+        Column("error", note="of sampling, in the energy: power was read now and then; the sensor's own 5 % is not in it"),
         Column("J a step", note="mean of all steps, the time between them included"), Column("J a sample"), Column("J a token"),
         Column("J·s a step", note="energy-delay product: joules of a step times its mean time"), Column("from", style="text"),
     ]  # fmt: skip
@@ -251,7 +251,12 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
             run_label(item.run), count(item.device, "the samples do not say"), joules,
             time_cell(item.span_ns, item.reason or "not known"), watts, error, *each, text_cell(source),
         ])  # fmt: skip
-    return listing("Energy", columns, rows, drop_run=False)
+    sources = {row[-1].text for row in rows}
+    if len(sources) == 1:  # below the table, which is wide
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    made = listing("Energy", columns, rows, drop_run=False)
+    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %." if len(sources) == 1 else None
+    return made if made is None or said is None else replace(made, notes=(*made.notes, said))
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
