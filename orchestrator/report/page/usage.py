@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
+from perfctl.orchestrator.analyse.usage.breakdown import COMMUNICATION, breakdown
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.energy import seconds
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
@@ -132,7 +133,10 @@ def _tokens(told: Queries | None) -> Cell:
 
 
 def _said(found: Sequence[PassUse]) -> Iterator[str]:
-    """How the tokens were found, or why they are not known."""
+    """What of the exchanges is exposed; how the tokens were found, or why they are not known."""
+    of_runs = {id(one.run): one.run for one in found if one.collective_ns}
+    for spent in filter(None, map(breakdown, of_runs.values())):
+        yield f"Exchanges that no other kernel hides: {percent(spent.shares[COMMUNICATION])} of the time."
     told = [(one, one.queries) for one in found if one.queries is not None]
     for one, how in told:
         of = f"{how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and {how.heads:,} heads"

@@ -106,6 +106,14 @@ def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens() 
     assert queries([ran("fmha_cutlassF_bf16_aligned", "forward", 0, 10, grid=(BLOCKS, HEADS, 1))]) is None
 
 
+def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
+    kernels = [ran("gemm", "forward", 0, 60), ran(NCCL, "forward", 50, 30), ran("gemm", "grad_input", 80, 20)]
+    made = passes_table([training(kernels, profiler="torch")])
+    assert made is not None and "Exchanges that no other kernel hides: 20.0 % of the time." in made.notes
+    alone = passes_table([training([kernels[0], kernels[2]], profiler="torch")])
+    assert alone is not None and not any("Exchanges" in note for note in alone.notes)
+
+
 def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
     attention = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1))
     gradient = ran("gemm", "grad_input", 20, 10)
