@@ -74,7 +74,8 @@ class PassUse:
 
 
 def passes(run: Run) -> tuple[PassUse, ...]:
-    """The passes in the order of DIRECTIONS; empty without gradients, without times, and for a server's steps."""
+    """The passes in the order of DIRECTIONS; empty without gradients, without times, for a server's steps, and where more of the
+    kernel time, exchanges left out, is of no layer than of one: then nothing says the pass of most kernels."""
     kernels = run.report.kernels
     if not isinstance(kernels, Sequence) or not times_kernels(run) or list(run.report.served_steps):
         return ()
@@ -87,7 +88,9 @@ def passes(run: Run) -> tuple[PassUse, ...]:
         return ()
     total = sum(kernel.duration_ns or 0 for kernel in kernels)
     order = [direction for direction in (*DIRECTIONS, None) if direction in found]
-    return tuple(_of(run, direction, found[direction], total) for direction in order)
+    made = tuple(_of(run, direction, found[direction], total) for direction in order)
+    unsaid = sum(one.kernel_ns - one.collective_ns for one in made if one.direction is None)
+    return made if sum(one.kernel_ns for one in made if one.direction is not None) >= unsaid else ()
 
 
 def _of(run: Run, direction: str | None, kernels: Sequence[Kernel], total: float) -> PassUse:

@@ -98,7 +98,7 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
 _PASSES = {
     "forward": "forward", "grad_input": "backward for the input", "grad_weight": "backward for the weights",
     "grad_bias": "backward for the bias", "backward": "backward", "optimizer": "optimizer", "recompute": "forward again in backward",
-    None: "not known",
+    None: "of no layer",
 }  # fmt: skip
 
 

@@ -70,6 +70,15 @@ def test_inference_a_servers_steps_and_kernels_without_times_have_no_passes() ->
     assert passes(training([forward, backward]))
 
 
+def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_table_unless_the_rest_are_exchanges() -> (
+    None
+):
+    told = [ran("gemm", "forward", 0, 10), ran("gemm", "backward", 10, 10)]
+    assert passes(training([*told, ran("norm", None, 20, 20, None)]))
+    assert not passes(training([*told, ran("norm", None, 20, 21, None)]))
+    assert passes(training([*told, ran(NCCL, None, 20, 900, None)]))
+
+
 @pytest.mark.parametrize(
     ("name", "grid"),
     [
