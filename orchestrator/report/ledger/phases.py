@@ -70,7 +70,11 @@ def _table(phase: PhaseParts) -> Table | None:
     rows = [_row(part, short[part.part]) for part in phase.parts]
     if not rows:
         return None
-    rows.append(_all(phase))
+    columns_of_parts = zip(*rows, strict=True)
+    rows.append([  # a column without values has the reasons of the parts
+        parts[0] if cell.style == "no" and all(part.style == "no" for part in parts) else cell
+        for cell, parts in zip(_all(phase), columns_of_parts, strict=True)
+    ])  # fmt: skip
     made = table(caption(phase), columns, rows, tools=False)
     return None if made is None else replace(made, notes=(*made.notes, *said(phase)))
 
