@@ -74,10 +74,16 @@ class PassUse:
 
 
 def passes(run: Run) -> tuple[PassUse, ...]:
-    """The passes in the order of DIRECTIONS; empty without gradients, without times, for a server's steps, and where more of the
-    kernel time, exchanges left out, is of no layer than of one: then nothing says the pass of most kernels."""
+    """The passes of a report made elsewhere, in the order of DIRECTIONS; empty for perfctl's own runs (the ledger has them by layer),
+    without gradients, without times, for a server's steps, and where more of the kernel time, exchanges left out, is of no layer than
+    of one: then nothing says the pass of most kernels."""
     kernels = run.report.kernels
-    if not isinstance(kernels, Sequence) or not times_kernels(run) or list(run.report.served_steps):
+    if (
+        run.origin != "ingested"
+        or not isinstance(kernels, Sequence)
+        or not times_kernels(run)
+        or list(run.report.served_steps)
+    ):
         return ()
     if run.profiler == "ncu" or any(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels):
         return ()

@@ -112,7 +112,7 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
         Column("exchanges", base="ns", note="kernel time in exchanges between GPUs: collectives, dispatch and combine of experts"),
         Column("tokens a call", note="of attention, by its kernel's tile and grid: an estimate"),
     ]  # fmt: skip
-    found = [one for run in runs if run.origin == "ingested" for one in passes(run)]
+    found = [one for run in runs for one in passes(run)]
     rows = [
         [run_label(one.run), text_cell(_PASSES[one.direction]), one.layers or nothing("no layer is known"), one.launches,
          time_cell(one.running_ns, "not timed"), time_cell(one.kernel_ns, "not timed"), share_cell(one.share),
