@@ -237,7 +237,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("J a step", note="mean of all steps, the time between them included"), Column("J a sample"), Column("J a token"),
         Column("J·s a step", note="energy-delay product: joules of a step times its mean time"), Column("from", style="text"),
     ]  # fmt: skip
-    rows = []
+    rows, sources = [], set[str]()
     for item in (item for run in runs for item in run.energy):
         step = item.step_reason or item.reason or "not known"
         sample = step if item.per_step is None else "samples of a step are not known"
@@ -251,16 +251,16 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         )
         error = nothing(item.reason or "no energy was used") if item.error is None else share_cell(item.error)
         source = f"{item.source}, every {seconds(item.period_ns or 0)}" if item.reason is None else item.reason
+        sources.add("" if item.reason else source)
         rows.append([
             run_label(item.run), count(item.device, "the samples do not say"), joules,
             time_cell(item.span_ns, item.reason or "not known"), watts, error, *each, text_cell(source),
         ])  # fmt: skip
-    sources = {row[-1].text for row in rows}
-    if len(sources) == 1:  # below the table, which is wide
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    made = listing("Energy", columns, rows, drop_run=False)
-    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %." if len(sources) == 1 else None
-    return made if made is None or said is None else replace(made, notes=(*made.notes, said))
+    if len(sources) != 1 or "" in sources:
+        return listing("Energy", columns, rows, drop_run=False)
+    made = listing("Energy", columns[:-1], [row[:-1] for row in rows], drop_run=False)  # below the table, which is wide
+    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %."
+    return None if made is None else replace(made, notes=(*made.notes, said))
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
