@@ -15,9 +15,11 @@ from perfctl.orchestrator.actions.wall.runs import analysed, each_study, outline
 from perfctl.orchestrator.analyse.analysis import analyse_all
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.usage.served import PHASES
+from perfctl.orchestrator.analyse.usage.training import passes
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
+from perfctl.records.ranges import DIRECTIONS
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.analysis import Analysis
@@ -78,11 +80,16 @@ def _of_phase(
 ) -> Iterator[R]:
     """The same of all runs with steps of one phase together: they need no layers on paper."""
     if phase not in PHASES:
-        raise UsageError(f"`phase`: '{phase}' is not known", f"Use {', '.join(PHASES[:-1])} or {PHASES[-1]}")
+        todo = f"Use {', '.join(PHASES[:-1])} or {PHASES[-1]}"
+        passed = phase in DIRECTIONS or phase in ("training", "train")
+        raise UsageError(f"`phase`: '{phase}' is not known", f"{todo}; {_OF_TRAINING}" if passed else todo)
     with no_collection():
         runs = _with_phase(store, newest_runs(store), phase)
         known = roofs(peaks, store, runs, messages)
         yield analysed(runs, lambda some: made(list(analyse_all(studies(some), known))))
+
+
+_OF_TRAINING = "forward and backward are rows of 'perfctl ledger'"
 
 
 def _with_phase(store: Path, runs: Sequence[Run], phase: str) -> list[Run]:
@@ -91,7 +98,8 @@ def _with_phase(store: Path, runs: Sequence[Run], phase: str) -> list[Run]:
     if not found:
         there = sorted({step.phase for run in runs for step in run.report.served_steps})
         why = [gap.reason for run in runs for gap in run.report.gaps if gap.quantity == "served_step"]
-        said = f"; there is {' and '.join(there)}" if there else f": {why[0]}" if why else ""
+        trains = "" if not any(map(passes, runs)) else f": they are of training; {_OF_TRAINING}"
+        said = f"; there is {' and '.join(there)}" if there else f": {why[0]}" if why else trains
         raise UsageError(
             f"`phase`: no run in {store} has steps of {phase}{said}", "docs/serving.md says how steps are recognised"
         )

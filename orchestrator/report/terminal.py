@@ -78,7 +78,7 @@ def run_details(run: Run) -> list[RenderableType]:
     facts = _grid(("", "left"), ("", "left"), heads=False)
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
     shown = [from_view(view, left_out=LEFT_OUT | _OF_RANGES) for view in _views(run, analysis)]
-    phases = [] if (served := usage.phases_table([run])) is None else [from_view(served, left_out=_OF_PHASES)]
+    phases = [from_view(view, left_out=_OF_PHASES) for view in _of_phases_and_passes([run])]
     parts = phases_of(analysis)
     rows = ledger_table(analysis) if analysis.ledger.rows and not has_repeats(parts) else []
     return [facts, *_findings(analysis), *phases, *_by_part(parts), *rows, *shown]
@@ -89,7 +89,7 @@ def run_document(run: Run) -> list[Part]:
     analysis = analyse(studies([run])[0])
     about_run = Part(f"Run {run.id}", (), ("", ""), _facts(run, analysis), (False, False))
     views = [of_view(view) for view in _views(run, analysis)]
-    phases = [] if (served := usage.phases_table([run])) is None else [of_view(served)]
+    phases = list(map(of_view, _of_phases_and_passes([run])))
     phases += map(of_view, phase_tables(phases_of(analysis)))
     return [about_run, Part("Findings", _said(analysis)), *phases, *ledger_document(analysis), *views]
 
@@ -98,7 +98,8 @@ def _facts(run: Run, analysis: Analysis) -> tuple[tuple[str, str], ...]:
     study = analysis.study
     rows = (
         ("what", heading(study)), ("report", run.report.form), ("profiler", about.tools([run])), ("batch", _batch(run)),
-        ("device", about.device_text(study)), ("modules", usage.placed_text(run)), ("accuracy", _percent(accuracy([run]))),
+        ("device", about.device_text(study)), ("modules", usage.placed_text(run)), ("phases", usage.phase_text(run)),
+        ("accuracy", _percent(accuracy([run]))),
         ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)), ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)), ("artifact", run.artifact),
@@ -211,13 +212,17 @@ def _by_part(parts: Sequence[PhaseParts]) -> list[RenderableType]:
 
 
 def _served(found: Analysis) -> list[RenderableType]:
-    """Prefill and decode of a server's traces."""
-    view = usage.phases_table(found.study.runs)
-    said = [text for run in found.study.runs if (text := usage.placed_text(run)) is not None]
+    """Prefill and decode of a server's traces, forward and backward of training traces, and what is known of their modules."""
+    runs = found.study.runs
+    said = [text for made in (usage.placed_text, usage.phase_text) for run in runs if (text := made(run)) is not None]
     return [
-        *([] if view is None else [from_view(view, left_out=_OF_PHASES)]),
+        *(from_view(view, left_out=_OF_PHASES) for view in _of_phases_and_passes(runs)),
         *(_text(f"{text}.", "dim") for text in said),
     ]
+
+
+def _of_phases_and_passes(runs: Sequence[Run]) -> list[View]:
+    return [view for view in (usage.phases_table(runs), usage.passes_table(runs)) if view is not None]
 
 
 def _parts(found: Analysis) -> list[RenderableType]:
@@ -266,7 +271,7 @@ def ledgers_document(analyses: Sequence[Analysis], *, whole: bool = True) -> lis
     for found in analyses:
         out.append(Part(_title(found).plain, _said(found) if whole else ()))
         out += ledger_document(found)
-        views = (usage.phases_table(found.study.runs), variants_table(found), times_table(found)) if whole else ()
+        views = (*_of_phases_and_passes(found.study.runs), variants_table(found), times_table(found)) if whole else ()
         out += [of_view(view) for view in views if view is not None]
     for talk in talks(run for found in analyses for run in found.study.runs) if whole else ():
         out += [Part("Ranks", tuple(item.text for item in rank_findings(talk))), *map(of_view, ranks_tables(talk))]

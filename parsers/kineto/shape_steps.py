@@ -4,6 +4,9 @@ A step begins with the look-up of its tokens (aten::embedding). Where a trace be
 called twice, all of it is one. What a step is follows from its shapes:
 
 - Look-ups and linear layers of (sequences, tokens of each, ...): one token of each is decode, more are prefill.
+- Where no product with a weight has shapes, either (a trace of attention alone), the tokens are the rows of the tensors of queries and
+  of keys, (tokens, heads, head dimension), that operators in the module of flash-attention's kernel read before its launch. The
+  kernel's name states the head dimension, and its grid has to fit the heads.
 - Where all tokens are in one row of sequences (nano-vLLM, vLLM), the rows of the products are the tokens. The kernels of attention
   then tell: those that read a cache in parts for one token of a sequence (split-KV with one block of queries, paged attention)
   are decode's, those of varying lengths prefill's. In decode each row is then a sequence, if it checks no drafts. A single row is
@@ -26,7 +29,7 @@ from perfctl.parsers.kineto.events import MODULE, Events
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.kineto.records import Launches
 from perfctl.records.report import Gap
-from perfctl.records.serving import FROM_SHAPES, ServedStep
+from perfctl.records.serving import FROM_SHAPES, PART_FROM_SHAPES, ServedStep
 
 _LINEAR = {"aten::mm": 0, "aten::linear": 0, "aten::_scaled_mm": 0, "aten::addmm": 1}
 """Products of a weight -> which argument has a row a token."""
@@ -35,6 +38,8 @@ _CACHE = re.compile(r"kv_?cache|paged|cache_flash|splitkv|flash_?decod|batch_?de
 _DECODES = re.compile(r"paged_attention|flash_?decod|batch_?decode|single_?decode|decode_attention", re.IGNORECASE)
 _SPLIT = re.compile(r"flash_fwd_splitkv_kernel", re.IGNORECASE)
 _PREFILLS = re.compile(r"varlen|batch_?prefill|flash_fwd_kernel(?!_traits)|prefill_with|fmha_fwd", re.IGNORECASE)
+_FLASH = re.compile(r"\bflash_fwd_(splitkv_)?kernel<Flash_fwd_kernel_traits<\(?(?:int\)\(?)?(\d+)")
+"""flash-attention 2: whether it splits the keys, and the head dimension."""
 _ALWAYS = 1 << 62
 
 
@@ -49,8 +54,10 @@ class ShapeSteps(NamedTuple):
 def shape_steps(events: Events, nesting: Nesting, launches: Launches) -> ShapeSteps:
     """The steps; empty where ranges name them already, or where nothing was generated."""
     named = bool(nesting.served) or any(meaning.step is not None for meaning in nesting.meanings.values())
-    if named or not events.kernels or any(is_backward for _, _, is_backward in events.sequences):
+    if named or any(is_backward for _, _, is_backward in events.sequences):
         return ShapeSteps()
+    if not events.kernels:
+        return _without_kernels(events)
     names = {span.name for span in events.spans} | {kernel.name for kernel in events.kernels}
     if not any(map(_ATTENDS.search, names)):
         return ShapeSteps()
@@ -61,6 +68,18 @@ def shape_steps(events: Events, nesting: Nesting, launches: Launches) -> ShapeSt
     if found:
         return ShapeSteps(found)
     text = f"no range names a step and its shapes do not tell prefill from decode: {why}"
+    return ShapeSteps(gap=Gap("served_step", "not_available", text))
+
+
+def _without_kernels(events: Events) -> ShapeSteps:
+    """A gap for a trace of attention's modules on the host alone; an encoder has such modules, too, so it names no server."""
+    modules = [
+        span.name.removeprefix(MODULE) for span in events.spans if span.is_range and span.name.startswith(MODULE)
+    ]
+    mine = next((name for name in reversed(modules) if _ATTENDS.search(name)), None)
+    if mine is None or any(not span.is_range for span in events.spans):
+        return ShapeSteps()
+    text = f"no range names a step, and the trace has neither kernels nor operators with shapes inside its modules ({mine} and others)"
     return ShapeSteps(gap=Gap("served_step", "not_available", text))
 
 
@@ -87,12 +106,16 @@ def _steps(
         if hint and (at := launches.place(event)) is not None:
             hints[bisect_right(limits, at.at) - 1][hint] += 1
     keys = _keys(events, limits)
+    if not begins and not products[0] and (rows := _attended(events, launches)) is not None:
+        products[0][(rows,)] += 1
     found = []
     for number, (begin, end) in enumerate(pairwise(limits)):
         shape = looked[number] if looked else None
         step = _step(number, shape, products[number], hints[number], keys[number])
         if isinstance(step, str):
             return (), step
+        if not begins:
+            step = step._replace(name=step.name.replace(FROM_SHAPES, PART_FROM_SHAPES))
         found.append((begin, end, step))
     return tuple(found), None
 
@@ -129,6 +152,27 @@ def _keys(events: Events, limits: Sequence[int]) -> list[Counter[tuple[int, int]
     return found
 
 
+def _attended(events: Events, launches: Launches) -> int | None:
+    """Tokens of a call of flash-attention: rows of the tensors of queries and of keys before it. None where they do not tell."""
+    told = set()
+    for event in events.kernels:
+        found, at = _FLASH.search(event.name), launches.place(event)
+        if found is None or at is None or len(event.args) < 5 or not isinstance(heads := event.args[4], int):
+            continue
+        seen: dict[int, set[int]] = {}
+        for index, span in enumerate(events.spans):
+            if span.thread == at.thread and span.start < at.at and not span.is_range:
+                for shape in _shapes(events, index)[:1]:
+                    if len(shape) == 3 and shape[2] == int(found[2]):
+                        seen.setdefault(shape[0], set()).add(shape[1])
+        # Queries have as many heads as keys or a multiple. The grid has a block for each head, and where keys are split for each
+        # sequence and head of keys: fewer than all where some sequences are attended to elsewhere.
+        fits = [rows for rows, several in seen.items() if len(several) == 2 and not max(several) % min(several)
+                and (not heads % min(several) and heads <= rows * min(several) if found[1] else heads == max(several))]  # fmt: skip
+        told.update(fits if len(fits) == 1 else [0])
+    return told.pop() if len(told) == 1 and 0 not in told else None
+
+
 def _hint(kernel: str, grid_x: object) -> str | None:
     """Which phase a kernel of attention is of; None for other kernels, and for those of either."""
     if _SPLIT.search(kernel):
@@ -142,7 +186,7 @@ def _step(
 ) -> ServedStep | str:  # fmt: skip
     """The step, or why it is not known."""
     if not looked and not products:
-        return "no product with a weight has shapes, so its tokens are not known"
+        return "no product with a weight has shapes, and the tensors around attention do not tell its tokens"
     shape = looked or max(products, key=lambda shape: (len(shape), products[shape]))
     told = keys.most_common(1)
     keyed, pairs = told[0][0] if len(keys) == 1 else (None, None)

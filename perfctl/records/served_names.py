@@ -3,6 +3,8 @@
 The forms, with where they are written:
 
 - vLLM (``gpu_worker.py``): ``execute_context_2(2048)_generation_5(5)``: prompts (their tokens), sequences that decode (theirs).
+- the same with sums of products behind the tokens, as a trace of a B200 has it: ``execute_context_1(888_788544)_generation_0(0)``.
+  Whether they are of tokens and tokens or of tokens and keys is not known (888 x 888 fits both), so they are not read.
 - vLLM and SGLang with AMD's patch: ``execute_N_context_C(sqA skB sqsqX sqskY)_generation_G(...)`` without the blanks: tokens N,
   C prompts with A tokens over B keys, X and Y the sums of products of tokens and tokens, and of tokens and keys.
 - SGLang (``scheduler.py``): ``step[DECODE bs=32]``, ``step[EXTEND bs=15 toks=15360]``, and other modes of a forward.
@@ -19,7 +21,8 @@ DETAILS = "execution_details.json"
 """List of the traces of captures that vLLM and SGLang write beside the others."""
 
 _N = r"(\d{1,12})"
-_VLLM = re.compile(rf"execute_context_{_N}\({_N}\)_generation_{_N}\({_N}\)\Z")
+_TOKENS = rf"\({_N}(?:_\d{{1,18}})?\)"
+_VLLM = re.compile(rf"execute_context_{_N}{_TOKENS}_generation_{_N}{_TOKENS}\Z")
 _SUMS = rf"\(sq{_N}sk{_N}sqsq{_N}sqsk{_N}\)"
 _AMD = re.compile(rf"execute_{_N}_context_{_N}{_SUMS}_generation_{_N}{_SUMS}\Z")
 _SGLANG = re.compile(rf"step\[([A-Z_]+) bs={_N}(?: toks={_N})?\]\Z")

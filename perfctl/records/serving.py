@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FROM_SHAPES = "from shapes: "
-"""How the name of a step begins that no annotation names: its phase and tokens follow from the shapes of its operators."""
+FROM_SHAPES, PART_FROM_SHAPES = "from shapes: ", "part of a step, from shapes: "
+"""How the name of a step begins that no annotation names: its phase and tokens follow from the shapes of its operators. The
+second where the trace does not show the beginning of the step, the look-up of its tokens: it may be one layer of many."""
 
 
 class ServedStep(NamedTuple):
@@ -18,7 +19,7 @@ class ServedStep(NamedTuple):
     number: int
     """``Step.number``, from 0."""
     name: str
-    """The annotation it was read from; where there is none, FROM_SHAPES and the shape that told."""
+    """The annotation it was read from; where there is none, FROM_SHAPES or PART_FROM_SHAPES and the shape that told."""
     phase: str
     """prefill, decode or mixed."""
     prompts: int | None = None
@@ -36,7 +37,12 @@ class ServedStep(NamedTuple):
     @property
     def from_shapes(self) -> bool:
         """Inferred: no annotation names it."""
-        return self.name.startswith(FROM_SHAPES)
+        return self.name.startswith((FROM_SHAPES, PART_FROM_SHAPES))
+
+    @property
+    def partial(self) -> bool:
+        """The trace may show some of its layers only, so its time is not that of a step."""
+        return self.name.startswith(PART_FROM_SHAPES)
 
 
 class GraphLaunch(NamedTuple):

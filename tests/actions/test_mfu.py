@@ -107,6 +107,7 @@ def test_a_model_without_a_table_of_tokens_is_refused() -> None:
         ("H100", 1979, "1,979 TFLOP/s is the sparse peak of H100 SXM5, twice its dense bf16 peak of 989.4"),
         (None, 1979, "the sparse peak of H100 SXM5"), ("B200", 4500, "the sparse peak of B200"),
         ("H100", 3958, "sparse peak of H100 SXM5, in FP8, four times"), (None, 624, "the sparse peak of A100"),
+        ("RTX A6000", 309.7, "309.7 TFLOP/s is the sparse peak of RTX A6000"), ("H800", 1979, "the sparse peak of H800 SXM5"),
     ],
 )  # fmt: skip
 def test_sparse_peaks_are_refused(device: str | None, peak: float, said: str) -> None:
@@ -117,6 +118,20 @@ def test_sparse_peaks_are_refused(device: str | None, peak: float, said: str) ->
 @pytest.mark.parametrize("peak", [275, 459, 918, 197, 123, 383, 989, 989.5, 1307, 2307])
 def test_dense_peaks_of_other_accelerators_pass(peak: float) -> None:
     assert peak_of(None, "bf16", peak)[0].flops == peak * 1e12
+
+
+def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() -> None:
+    """It printed about 152 % for Llama 3 8B on MI350X, which it did not know, and 20.5 % with the dense 2.3 PFLOP/s."""
+    llama = Dimensions(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, gated=True, vocab=128_256)
+    at_1000 = perfctl.mfu(llama, tokens_per_second=1000, device="MI350X", seq=8192).row("torchtitan").mfu
+    assert at_1000 is not None
+    audited = [perfctl.mfu(llama, tokens_per_second=0.205 / at_1000 * 1000, device="MI350X", seq=8192, reported=printed).reported
+               for printed in ("20.5", "152")]  # fmt: skip
+    right, wrong = ({} if one is None else {match.said: match.value for match in one.matches} for one in audited)
+    assert "torchtitan" in right
+    slip = "torchtitan over 312 TFLOP/s of the A100 (torchtitan on a device that it does not know)"
+    assert wrong[slip] == pytest.approx(1.516, abs=0.001)
+    assert not any(" over " not in said for said in wrong), "no count of FLOPs explains more than 100 %"
 
 
 def test_a_peak_beside_the_tables_is_said() -> None:

@@ -100,7 +100,14 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
     runs = [foreign_run(rank + 1, kernels=kernels, collectives=talks, rank=rank, world_size=2) for rank in (0, 1)]
     jobs = for_json(replace(run, artifact=f"job/{run.id}.json") for run in runs)
     assert jobs[0]["bubbles"]
-    value = {"schema": name_of("ledger"), "rows": [], "sweep": [], "phases": [], "jobs": json.loads(json.dumps(jobs))}
+    value = {
+        "schema": name_of("ledger"),
+        "rows": [],
+        "sweep": [],
+        "phases": [],
+        "passes": [],
+        "jobs": json.loads(json.dumps(jobs)),
+    }
     assert not wrong("ledger", value)
     assert wrong("ledger", value | {"jobs": [jobs[0] | {"surprise": 1}]})
 

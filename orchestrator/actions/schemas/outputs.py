@@ -145,6 +145,7 @@ def _ledger() -> Schema:
         "sweep": array(closed({**about, **fields_of(Verdict)}), "Verdicts about a sweep as a whole."),
         "jobs": array(_job(), "One object a job of several ranks that came in together."),
         "phases": array(_phase_row(), "Of a language model's traces: one object a phase and part of the model."),
+        "passes": array(_pass_row(), "Of traces of training: one object a pass (forward, backward for the input, for the weights)."),
     })  # fmt: skip
 
 
@@ -197,6 +198,21 @@ def _phase_row() -> Schema:
         "ridge_flops_per_byte": said(maybe(NUMBER), "where the device's roofs meet (FLOP/B)"),
         "roof": said(maybe(TEXT), "path of the peak"), "bound": said(maybe(TEXT), "memory or compute"),
         "executed_per_paper": said(maybe(NUMBER), "multiply-adds of whole tiles over those on paper, 1 or more"),
+    })  # fmt: skip
+
+
+def _pass_row() -> Schema:
+    from perfctl.records.ranges import DIRECTIONS
+
+    call = "of one call of attention, by its kernel's tile and grid"
+    return closed({
+        "run": WHOLE, "direction": maybe({"type": "string", "enum": list(DIRECTIONS)}, "nothing says it of these kernels"),
+        "layers": WHOLE, "launches": WHOLE, "kernel_ns": said(NUMBER, "of its kernels added up, of all recorded steps (ns)"),
+        "share": said(NUMBER, "of the kernel time (0..1)"), "running_ns": said(NUMBER, "in which at least one of them ran (ns)"),
+        "exchange_ns": said(NUMBER, "of it in exchanges between GPUs (ns)"), "attention_calls": maybe(WHOLE, "no kernel tells"),
+        "tokens_a_call": maybe(said(WHOLE, f"{call} and by the rows of other kernels: inferred"), "these do not agree"),
+        "tokens_a_call_least": maybe(said(WHOLE, call), "no kernel tells"),
+        "tokens_a_call_most": maybe(said(WHOLE, call), "no kernel tells"),
     })  # fmt: skip
 
 

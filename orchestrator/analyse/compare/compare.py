@@ -12,7 +12,7 @@ from itertools import product
 from perfctl.orchestrator.analyse.compare import records
 from perfctl.orchestrator.analyse.compare.pairing import Opposed, align, common, compared
 from perfctl.orchestrator.analyse.compare.records import Comparison, Key, Observed, Row, Side
-from perfctl.orchestrator.analyse.compare.rows import UNATTRIBUTED, judged, name, observed, rows
+from perfctl.orchestrator.analyse.compare.rows import ENERGIES, UNATTRIBUTED, judged, name, observed, rows
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, parted, with_whole_backward
 from perfctl.orchestrator.analyse.ledger.timing import preference
@@ -20,7 +20,7 @@ from perfctl.orchestrator.analyse.statistics import holm
 from perfctl.records.run import Run
 
 GATE = 0.05
-QUANTITIES = ("time", "throughput", "memory", "flops")
+QUANTITIES = ("time", "throughput", "memory", *ENERGIES, "flops")
 Found = tuple[str, dict[Key, Observed]]
 
 

@@ -68,7 +68,8 @@ class Gpu:
     tensor_mhz: int | None = None
     """Clock of the published tensor figures, if not the boost clock."""
     tensor: Mapping[str, int] | None = None
-    """FLOPs per SM and cycle, if not the architecture's."""
+    """FLOPs per SM and cycle, if not the architecture's; of fp64 likewise."""
+    fp64: int | None = None
     laptop: bool = False
     """True for a laptop part: its clock and power are those of the fastest variant, which makers may lower."""
     l2_bytes_per_cycle: int | None = None
@@ -106,7 +107,11 @@ def candidates(name: str | None) -> tuple[Gpu, ...]:
 
 def sliced(name: str | None) -> bool:
     """True for a slice of a GPU (MIG, vGPU) and for laptop GPUs; not for NVIDIA's Max-Q workstation cards."""
-    return bool(re.search(r"\bmig\b|laptop|mobile|max-q(?! workstation)|\bgrid\b", (name or "").lower()))
+    return of_laptop(name) or bool(re.search(r"\bmig\b|\bgrid\b", (name or "").lower()))
+
+
+def of_laptop(name: str | None) -> bool:
+    return bool(re.search(r"laptop|mobile|max-q(?! workstation)", (name or "").lower()))
 
 
 @lru_cache(maxsize=256)
@@ -120,7 +125,7 @@ def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, fl
     assert chip is not None
     plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
     tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
-    found = {"fp32": chip.fp32 * plain, "fp64": chip.fp64 * plain}
+    found = {"fp32": chip.fp32 * plain, "fp64": (chip.fp64 if gpu.fp64 is None else gpu.fp64) * plain}
     if chip.fp16 is not None:
         found["fp16"] = chip.fp16 * plain
     rates = chip.tensor if gpu.tensor is None else gpu.tensor

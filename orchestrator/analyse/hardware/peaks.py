@@ -106,7 +106,8 @@ def _derived(name: str, device: Device) -> Peaks:
     sliced = gpus.sliced(device.name)
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
         may_be = [gpu.name for gpu in gpus.candidates(device.name)]
-        why = f"{name} is {'a slice of a GPU' if sliced else 'not in the table of devices'}"
+        part = "a laptop GPU, whose clock its maker sets," if gpus.of_laptop(device.name) else "a slice of a GPU,"
+        why = f"{name} is {f'{part} so its peaks are not known' if sliced else 'not in the table of devices'}"
         if device.name is None:
             why = "no record names the GPU"
         if may_be:

@@ -141,9 +141,10 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
 
 
 def _of_tokens(run: Run) -> list[int]:
-    """Of each step of a server; empty where one does not say."""
-    found = [(step.prompt_tokens, step.decode_tokens) for step in run.report.served_steps]
-    if any(prompt is None or decode is None for prompt, decode in found):
+    """Of each step of a server; empty where one does not say, or is shown in part only."""
+    steps = list(run.report.served_steps)
+    found = [(step.prompt_tokens, step.decode_tokens) for step in steps if not step.partial]
+    if len(found) < len(steps) or any(prompt is None or decode is None for prompt, decode in found):
         return []
     return [(prompt or 0) + (decode or 0) for prompt, decode in found]
 

@@ -160,7 +160,7 @@ def _phase(
         blocks = {where[layer].block for layer in layers} - {None}
         flops, bytes_, flops_why, bytes_why = _on_paper(ops)
         if not run.report.ops:
-            flops_why = bytes_why = NO_SHAPES
+            flops_why = bytes_why = NO_PRODUCT if run.report.environment.get("record_shapes") == "1" else NO_SHAPES
         elif not ops and layers & unsure:
             flops_why = bytes_why = EITHER
         estimated = False

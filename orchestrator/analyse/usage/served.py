@@ -33,16 +33,20 @@ class PhaseUse:
     """Of its kernels added up; None where one was not timed."""
     running_ns: float | None
     """Time in which at least one of its kernels ran."""
+    partial: bool = False
+    """The trace may show some layers of its steps only: then there is no time a token and no rate."""
 
     @property
     def token_ns(self) -> float | None:
         """Running time a token."""
-        return self.running_ns / self.tokens if self.running_ns is not None and self.tokens else None
+        if self.partial or self.running_ns is None or not self.tokens:
+            return None
+        return self.running_ns / self.tokens
 
     @property
     def tokens_per_second(self) -> float | None:
         """While its kernels ran: the time in between, when the GPU waited, is left out."""
-        return self.tokens * 1e9 / self.running_ns if self.running_ns and self.tokens else None
+        return None if (each := self.token_ns) is None or not each else 1e9 / each
 
 
 def same_sequences(run: Run) -> int | None:
@@ -74,7 +78,8 @@ def _phase(run: Run, phase: str, steps: Sequence[ServedStep], launched: dict[int
     total = sum(kernel.duration_ns or 0 for kernel in kernels) if timed else None
     running = _running(kernels) if timed else None
     tokens = _sum([of_prompts, of_decodes])
-    yield PhaseUse(run, phase, None, len(steps), sequences, tokens, len(kernels), total, running)
+    partial = any(step.partial for step in steps)
+    yield PhaseUse(run, phase, None, len(steps), sequences, tokens, len(kernels), total, running, partial)
     if phase != "mixed" or not tokens or running is None or total is None:
         return
     split = MixedSteps(run)

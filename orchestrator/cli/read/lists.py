@@ -109,7 +109,7 @@ def ledger(
     whole = layer is None
     ranked: dict[int, None] = {}
     if as_json:
-        with console.JsonLists("ledger", ("rows", "sweep", "phases", "jobs")) as lists:
+        with console.JsonLists("ledger", ("rows", "sweep", "phases", "passes", "jobs")) as lists:
             for texts, of_ranks in asked(plain=True, made=lambda some: (_texts(some, phase, each), _of_ranks(some))):
                 ranked |= dict.fromkeys(of_ranks)
                 lists.add(texts)

@@ -70,7 +70,11 @@ def _table(phase: PhaseParts) -> Table | None:
     rows = [_row(part, short[part.part]) for part in phase.parts]
     if not rows:
         return None
-    rows.append(_all(phase))
+    columns_of_parts = zip(*rows, strict=True)
+    rows.append([  # a column without values has the reasons of the parts
+        parts[0] if cell.style == "no" and all(part.style == "no" for part in parts) else cell
+        for cell, parts in zip(_all(phase), columns_of_parts, strict=True)
+    ])  # fmt: skip
     made = table(caption(phase), columns, rows, tools=False)
     return None if made is None else replace(made, notes=(*made.notes, *said(phase)))
 
@@ -78,6 +82,7 @@ def _table(phase: PhaseParts) -> Table | None:
 def caption(phase: PhaseParts) -> str:
     """ "Decode by part of the model: 1 step, 32 tokens"."""
     steps = "1 step" if phase.steps == 1 else f"{phase.steps:,} steps"
+    steps = f"part of {steps}" if any(step.partial for step in phase.run.report.served_steps) else steps
     tokens = (
         "1 token"
         if phase.tokens == 1
@@ -182,7 +187,7 @@ def _all(phase: PhaseParts) -> list[Any]:
     tokens, total, prompts = phase.tokens, phase.kernel_ns, [part.prompts_ns for part in phase.parts]
     parts = [part for part in phase.parts if part.flops is not None]
     took = sum(part.kernel_ns or 0 for part in parts)
-    where = f"; the parts with FLOPs take {percent(took / total)} of the kernel time" if total else ""
+    where = f"; the parts with FLOPs take {percent(took / total)} of the kernel time" if total and parts else ""
     flops = amount(sum(known) if known else None, "FLOP", "no part has any")
     return [
         text_cell("all"), nothing("of the parts"), count(phase.launches), time_cell(total, NOT_TIMED),

@@ -15,6 +15,7 @@ from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.analyse.usage.energy import why_none
+from perfctl.orchestrator.analyse.usage.training import PassUse, passes
 from perfctl.orchestrator.analyse.verdicts.rule import Verdict
 from perfctl.orchestrator.report.cells import why
 from perfctl.orchestrator.report.ledger.phases import phase_rows, phases_of
@@ -46,7 +47,21 @@ def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[dict[str, Any]]:
 def ledger_json(analyses: Sequence[Analysis], phase: str | None = None, *, each: bool = False) -> dict[str, Any]:
     """What ``perfctl ledger --json`` prints. ``phase``: only this one of a language model's; ``each``: every block by itself."""
     parts = [one for found in analyses for one in phases_of(found, each=each) if phase in (None, one.phase)]
-    return {"rows": list(ledger_rows(analyses)), "sweep": sweep_verdicts(analyses), "phases": phase_rows(parts)}
+    made = [one for found in analyses for run in found.study.runs for one in passes(run)] if phase is None else []
+    return {
+        "rows": list(ledger_rows(analyses)), "sweep": sweep_verdicts(analyses), "phases": phase_rows(parts),
+        "passes": list(map(_pass, made)),
+    }  # fmt: skip
+
+
+def _pass(one: PassUse) -> dict[str, Any]:
+    told = one.queries
+    return {
+        "run": one.run.id, "direction": one.direction, "layers": one.layers, "launches": one.launches, "kernel_ns": one.kernel_ns,
+        "share": one.share, "running_ns": one.running_ns, "exchange_ns": one.collective_ns,
+        "attention_calls": None if told is None else told.calls, "tokens_a_call": None if told is None else told.rows,
+        "tokens_a_call_least": None if told is None else told.least, "tokens_a_call_most": None if told is None else told.most,
+    }  # fmt: skip
 
 
 def energy_rows(prepared: PreparedRun) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run
 
 NUMBERS = (
-    "charts", "parts", "times", "phases", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline", "operators",
-    "ranges", "api", "ranks", "utilisation", "memory", "summaries",
+    "charts", "parts", "times", "phases", "passes", "inference", "ledger", "roofline", "sweep", "switches", "kernels", "timeline",
+    "operators", "ranges", "api", "ranks", "utilisation", "memory", "summaries",
 )  # fmt: skip
 """Sections of numbers, with their origin beside the heading."""
 CHARTS_FIRST = 2
@@ -159,6 +159,7 @@ def _study(found: Analysis, key: str, ranks: tuple[JobTalk, ...] = ()) -> StudyV
     facts = (
         ("what", study.runs[0].report.form if study.foreign else ""),
         ("modules", next(filter(None, map(usage.placed_text, study.runs)), "")),
+        ("phases", next(filter(None, map(usage.phase_text, study.runs)), "")),
         ("device", f"{about.device_text(study) or 'not recorded'}" + (f" ({chip})" if capability else "")),
         ("batch", " ".join(map(str, study.batches)) or _sequences(study)),
         ("tools", about.tools(study.runs)), ("from", about.began(study.runs)),
@@ -192,7 +193,10 @@ def _parts(
     if origin:
         drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
     phases = phases_of(found)
-    by_phase = tuple(_tables("phases", "Prefill and decode", usage.phases_table(some), *phase_tables(phases)))
+    by_phase = (
+        *_tables("phases", "Prefill and decode", usage.phases_table(some), *phase_tables(phases)),
+        *_tables("passes", "Forward and backward", usage.passes_table(some)),
+    )
     entries_view = _ledger(found, said)
     if has_repeats(phases):  # in place of a row for each of hundreds of layers
         yield from by_phase

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import floor
 
 from perfctl.orchestrator.analyse.analysis import short_names
+from perfctl.orchestrator.analyse.usage.breakdown import COMMUNICATION, breakdown
 from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.energy import seconds
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
 from perfctl.orchestrator.analyse.usage.served import inferred, phases, placed
+from perfctl.orchestrator.analyse.usage.training import PassUse, Queries, attends, passes
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
 from perfctl.orchestrator.report.cells import (
     Cell,
@@ -71,23 +74,94 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     rows = []
     for item in (one for run in runs for one in phases(run)):
         tokens = _UNSAID if item.tokens is None else "no kernel was timed"
+        a_token = PARTIAL if item.partial else tokens
         cells = [
             text_cell(item.phase if item.part is None else f"its {item.part}"), count(item.steps),
             count(item.sequences, _UNSAID), count(item.tokens, _UNSAID), count(round(item.launches)),
             time_cell(item.running_ns, tokens), time_cell(item.kernel_ns, tokens),
-            *((time_cell(item.token_ns, tokens), rate(item.tokens_per_second, "tokens/s", tokens))
+            *((time_cell(item.token_ns, a_token), rate(item.tokens_per_second, "tokens/s", a_token))
               if item.part is None else (nothing(_SPLIT), nothing(_SPLIT))),
         ]  # fmt: skip
         known = {0, 1, 2, 3} if item.part else set(range(len(cells)))
         rows.append(
             [run_label(item.run), *(cell if at in known else estimated(cell, BY_WORK) for at, cell in enumerate(cells))]
         )
-    return listing("Prefill and decode", columns, rows)
+    made = listing("Prefill and decode", columns, rows)
+    partial = any(step.partial for run in runs for step in run.report.served_steps)
+    return (
+        replace(made, notes=(*made.notes, f"Time a token and tokens/s: not known; {PARTIAL}."))
+        if made and partial
+        else made
+    )
+
+
+_PASSES = {
+    "forward": "forward", "grad_input": "backward for the input", "grad_weight": "backward for the weights",
+    "grad_bias": "backward for the bias", "backward": "backward", "optimizer": "optimizer", "recompute": "forward again in backward",
+    None: "of no layer",
+}  # fmt: skip
+
+
+def passes_table(runs: Sequence[Run]) -> Table | None:
+    """Forward and backward of training traces that were made elsewhere, with what is communication and the tokens of a call."""
+    columns = [
+        RUN, Column("pass", style="text"), Column("layers"), Column("launches"),
+        Column("a kernel runs", base="ns", note="time in which at least one of its kernels ran; passes may overlap"),
+        Column("kernel time", base="ns", note="of its kernels added up, of all recorded steps"),
+        Column("share", note="of the kernel time"),
+        Column("exchanges", base="ns", note="kernel time in exchanges between GPUs: collectives, dispatch and combine of experts"),
+        Column("tokens a call", note="of attention, by its kernel's tile and grid: an estimate"),
+    ]  # fmt: skip
+    found = [one for run in runs for one in passes(run)]
+    rows = [
+        [run_label(one.run), text_cell(_PASSES[one.direction]), one.layers or nothing("no layer is known"), one.launches,
+         time_cell(one.running_ns, "not timed"), time_cell(one.kernel_ns, "not timed"), share_cell(one.share),
+         time_cell(one.collective_ns, "none") if one.collective_ns else nothing("none"), _tokens(one.queries)]
+        for one in found
+    ]  # fmt: skip
+    made = listing("Forward and backward", columns, rows)
+    return None if made is None else replace(made, notes=(*made.notes, *_said(found)))
+
+
+def _tokens(told: Queries | None) -> Cell:
+    if told is None:
+        return nothing("no kernel of attention whose name and grid tell, or its calls differ")
+    cell = count(told.most if told.rows is None else told.rows)
+    return estimated(
+        cell, "at most: whole tiles" if told.rows is None else "rows of other kernels, within attention's tiles"
+    )
+
+
+def _said(found: Sequence[PassUse]) -> Iterator[str]:
+    """What of the exchanges is exposed; how the tokens were found, or why they are not known."""
+    of_runs = {id(one.run): one.run for one in found if one.collective_ns}
+    for spent in filter(None, map(breakdown, of_runs.values())):
+        yield f"Exchanges that no other kernel hides: {percent(spent.shares[COMMUNICATION])} of the time."
+    told = [(one, one.queries) for one in found if one.queries is not None]
+    for one, how in told:
+        of = f"{how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and {how.heads:,} heads"
+        rows = f"; {how.kernels:,} other kernels have one block for each of {how.rows:,} rows" if how.rows else ""
+        yield (
+            f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with {how.blocks:,} blocks of "
+            f"{how.tile} queries for {of}, so {how.least:,} to {how.most:,} tokens by its name and grid{rows} (~)."
+        )
+    if not told and any(attends(run) for run in {id(one.run): one.run for one in found}.values()):
+        yield (
+            "Tokens: not known; no kernel of attention has a name and a grid that tell its queries, and no annotation of the trace "
+            "says them."
+        )
 
 
 _SPLIT = "most kernels of a mixed step are split by tokens, so a token of either part has about the time of the step's"
 BY_WORK = "the step's share by work: attention by pairs of queries and keys, what runs once a sequence by sequences, else by tokens"
+PARTIAL = "the trace does not show where the step begins, so it may have some of its layers only"
 _UNSAID = "the names of the steps do not say"
+
+
+def phase_text(run: Run) -> str | None:
+    """Why prefill and decode of a model of language are not told apart; None where they are, or where that is no question."""
+    why = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
+    return None if why is None or run.report.served_steps else f"prefill or decode: not known; {why}"
 
 
 def placed_text(run: Run) -> str | None:
@@ -159,11 +233,11 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
     columns = [
         RUN, Column("device"), Column("energy", "J", note="of the GPU over the measured steps, or over all readings without steps"),
         Column("over", base="ns"), Column("mean power", "W"),
-        Column("sampling error", note="of the energy, as power was read now and then; the sensor's own 5 % is not in it"),
+        Column("error", note="of sampling, in the energy: power was read now and then; the sensor's own 5 % is not in it"),
         Column("J a step", note="mean of all steps, the time between them included"), Column("J a sample"), Column("J a token"),
         Column("J·s a step", note="energy-delay product: joules of a step times its mean time"), Column("from", style="text"),
     ]  # fmt: skip
-    rows = []
+    rows, sources = [], set[str]()
     for item in (item for run in runs for item in run.energy):
         step = item.step_reason or item.reason or "not known"
         sample = step if item.per_step is None else "samples of a step are not known"
@@ -177,11 +251,16 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         )
         error = nothing(item.reason or "no energy was used") if item.error is None else share_cell(item.error)
         source = f"{item.source}, every {seconds(item.period_ns or 0)}" if item.reason is None else item.reason
+        sources.add("" if item.reason else source)
         rows.append([
             run_label(item.run), count(item.device, "the samples do not say"), joules,
             time_cell(item.span_ns, item.reason or "not known"), watts, error, *each, text_cell(source),
         ])  # fmt: skip
-    return listing("Energy", columns, rows, drop_run=False)
+    if len(sources) != 1 or "" in sources:
+        return listing("Energy", columns, rows, drop_run=False)
+    made = listing("Energy", columns[:-1], [row[:-1] for row in rows], drop_run=False)  # below the table, which is wide
+    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %."
+    return None if made is None else replace(made, notes=(*made.notes, said))
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:

@@ -31,6 +31,8 @@ def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
         ("NVIDIA A100-SXM4-40GB", {"A100 SXM4 40 GB"}),
         ("H100 HGX (80GB)", {"H100 SXM5"}),
         ("H100 80 GB", {"H100 PCIe", "H100 SXM5"}),
+        ("NVIDIA H800", {"H800 SXM5"}),
+        ("NVIDIA H800 PCIe", {"H800 PCIe"}),
         ("NVIDIA GH200 480GB", {"GH200 480 GB"}),
         ("rtx3090", {"RTX 3090"}),
         ("3090", {"RTX 3090"}),

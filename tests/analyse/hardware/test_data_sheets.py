@@ -60,6 +60,8 @@ CARDS = {
     "H100 PCIe": (14592, 1755, 2039, 350, GEN5, 50),
     "H100 NVL": (16896, 1785, 3938, 400, GEN5, 50),
     "H100 SXM5": (16896, 1980, 3352, 700, nvlink(18, 25), 50),
+    "H800 PCIe": (14592, 1755, 2039, 350, GEN5, 50),
+    "H800 SXM5": (16896, 1980, 3352, 700, nvlink(8, 25), 50),
     "H200 NVL": (16896, 1785, 4800, 600, GEN5, 50),
     "H200 SXM": (16896, 1980, 4800, 700, nvlink(18, 25), 50),
     "GH200 480 GB": (16896, 1980, 4000, None, GEN5, None),
@@ -143,7 +145,8 @@ CONSUMER = {
     "A10G": {"fp16": 512, "bf16": 512, "tf32": 256},
     "T1200 Laptop": {},
 }
-TENSOR_MHZ = {"H100 PCIe": 1620, "H100 NVL": 1545, "H100 SXM5": 1830, "H200 NVL": 1545, "H200 SXM": 1830,
+TENSOR_MHZ = {"H100 PCIe": 1620, "H100 NVL": 1545, "H100 SXM5": 1830, "H800 PCIe": 1620, "H800 SXM5": 1830,
+              "H200 NVL": 1545, "H200 SXM": 1830,
               "GH200 480 GB": 1830, "GH200 144 GB": 1830, "B200": 1860, "B300": 1860}  # fmt: skip
 MEMORIES = {
     4: {"T1200 Laptop"},
@@ -164,7 +167,7 @@ MEMORIES = {
     32: {"V100 SXM2 32 GB", "V100 PCIe 32 GB", "V100S", "RTX 5090", "RTX 5000 Ada"},
     40: {"A100 PCIe 40 GB", "A100 SXM4 40 GB"},
     48: {"A40", "RTX A6000", "L40", "L40S", "RTX 6000 Ada", "Quadro RTX 8000"},
-    80: {"A100 SXM4 80 GB", "A100 PCIe 80 GB", "H100 PCIe", "H100 SXM5"},
+    80: {"A100 SXM4 80 GB", "A100 PCIe 80 GB", "H100 PCIe", "H100 SXM5", "H800 PCIe", "H800 SXM5"},
     94: {"H100 NVL"},
     96: {"GH200 480 GB", "RTX PRO 6000 Blackwell Workstation", "RTX PRO 6000 Blackwell Max-Q Workstation"},
     141: {"H200 NVL", "H200 SXM"},

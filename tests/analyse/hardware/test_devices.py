@@ -57,6 +57,8 @@ PUBLISHED: dict[str, dict[str, float]] = {
     "NVIDIA H100 80GB HBM3": {
         "fp32": 66.9, "fp64": 33.5, "tensor fp16": 989.4, "tensor tf32": 494.7, "tensor fp8": 1978.9, "tensor fp64": 66.9,
     },
+    "NVIDIA H800": {"fp32": 67, "fp64": 1.05, "tensor tf32": 494.5, "tensor bf16": 989.5, "tensor fp8": 1979, "tensor fp64": 1.05},
+    "NVIDIA H800 PCIe": {"fp32": 51, "fp64": 0.8, "tensor tf32": 378, "tensor bf16": 756.5, "tensor fp8": 1513},
     "NVIDIA H200": {"fp32": 67, "fp64": 34, "tensor bf16": 989.5, "tensor fp8": 1979},
     "NVIDIA GH200 480GB": {"fp32": 67, "fp64": 34, "tensor fp16": 990},
     "NVIDIA B200": {"fp32": 75, "tensor bf16": 2250, "tensor fp8": 4500},
@@ -172,6 +174,13 @@ def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() ->
                                   "NVIDIA A100-SXM4-40GB MIG 3g.20gb"])  # fmt: skip
 def test_a_known_an_unknown_and_a_sliced_device_have_no_candidates(name: str | None) -> None:
     assert candidates(name) == ()
+
+
+def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why() -> None:
+    laptop, slice_ = (peaks_of(Device(name, "gpu", 0, "8.9", 58, clock_hz=2_000_000_000))
+                      for name in ("NVIDIA GeForce RTX 4080 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"))  # fmt: skip
+    assert not laptop.known and "is a laptop GPU, whose clock its maker sets" in (laptop.reason or "")
+    assert not slice_.known and "is a slice of a GPU" in (slice_.reason or "")
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.analyse.mfu.audit import Match, Peak, audit
+from perfctl.orchestrator.analyse.mfu.conventions import CONVENTIONS, VARIANTS
 from perfctl.orchestrator.analyse.mfu.decoder import AttentionLayer, Decoder, by_hand
 
 A100, H100 = Peak(312e12, "A100"), Peak(989.4e12, "H100", (("the sparse peak, twice the dense one", 2 * 989.4e12),))
@@ -58,6 +59,17 @@ def test_one_of_two_attention_products_as_in_torchtitan_4366() -> None:
     said = [one.said for one in explained(LLAMA3_8B, 6000, mfu_with(LLAMA3_8B, half), H100)]
     assert "torchtitan, one attention product of two" in said
     assert {"megatron", "maxtext"} <= set(said), "the causal half is the same number, and that is said"
+
+
+def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for_flux_dev() -> None:
+    """Inline in its flux models: 6 x hidden x tokens for each of 19 double and 38 single blocks of 3,072 in 24 heads."""
+    hidden, double, single, tokens = 3072, 19, 38, 4096 + 512
+    flux = model(double + single, hidden, 4 * hidden, 24, 24, 1, tokens)
+    inline = 6 * hidden * tokens * single + 6 * hidden * tokens * double
+    half = next(one for one in VARIANTS if one.key == "torchtitan, one attention product of two").terms(flux)
+    whole = next(one for one in CONVENTIONS if one.key == "torchtitan").terms(flux)
+    assert half is not None and half["attention"] == inline == 4_841_275_392
+    assert whole is not None and whole["attention"] == 2 * inline
 
 
 def test_a_head_depth_of_hidden_by_heads_as_in_torchtitan_1920() -> None:

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.schemas.outputs import schema_of
+from perfctl.orchestrator.analyse.compare.compare import compare
+from perfctl.orchestrator.analyse.compare.records import Side
 from perfctl.orchestrator.analyse.compare.rows import observed, rows
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.orchestrator.analyse.usage.energy import COUNTER, POWER, Energy, energy, integral, why_none
 from perfctl.orchestrator.report.ledger.rows import energy_rows
+from perfctl.orchestrator.report.page.usage import energy_table
 from perfctl.records.report import Device, Gap, Sample, Step
 from perfctl.records.run import Run
-from perfctl.records.serving import ServedStep
+from perfctl.records.serving import PART_FROM_SHAPES, ServedStep
 from tests.analyse import synthetic
 
 MS = 1_000_000
@@ -135,6 +138,11 @@ def test_tokens_of_a_servers_steps() -> None:
     assert unknown.per_token is None and unknown.token_reason
 
 
+def test_steps_of_which_the_trace_shows_a_part_have_no_joules_a_token() -> None:
+    part = ServedStep(0, f"{PART_FROM_SHAPES}8 rows", "decode", prompt_tokens=0, decode_tokens=8)
+    assert only(watched(lambda _: 200.0, served_steps=[part])).per_token is None
+
+
 def test_layers_get_joules_by_their_time() -> None:
     found = only(watched(lambda _: 200.0))
     assert found.shared({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx({"conv1": 200 * 0.01, "fc": 200 * 0.03})
@@ -162,6 +170,23 @@ def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_
     assert (joules.a.median, joules.b.median) == pytest.approx((200 * 0.05, 150 * 0.05))
     assert product.b.median == pytest.approx(150 * 0.05 * 0.05) and joules.change == pytest.approx(-0.25)
     assert joules.verdict == "not judged" and "sampling error" in joules.why
+
+
+def test_compare_has_a_row_of_joules_and_one_of_their_product_with_time() -> None:
+    sides = [Side(name, (watched(lambda _, watts=watts: watts),)) for name, watts in (("a", 200.0), ("b", 150.0))]
+    (pair,) = compare(*sides).pairs
+    changes = {row.key.quantity: row.change for row in pair.rows}
+    assert changes["energy"] == changes["energy-delay product"] == pytest.approx(-0.25)
+
+
+def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes_them() -> None:
+    made = energy_table([PreparedRun(watched(lambda at: 200.0 + at % 100)).usage])
+    assert made is not None
+    assert "From power readings, every 50 ms. Error: of sampling" in " ".join(made.notes)
+    cells = dict(zip((column.label for column in made.columns), made.rows[0], strict=True))
+    assert cells["error"].style != "no"
+    assert "J a token" not in cells, "the steps are no server's"
+    assert {"J a step", "J a sample", "J·s a step"} <= cells.keys()
 
 
 def test_json_says_joules_by_layer_and_why_there_are_none() -> None:

@@ -13,6 +13,7 @@ from perfctl.records.serving import ServedStep
     [
         # (sequences, tokens, keys, pairs)
         ("execute_context_2(2048)_generation_0(0)", "prefill", (2, 2048, None, None), (0, 0, None, None)),
+        ("execute_context_1(888_788544)_generation_0(0)", "prefill", (1, 888, None, None), (0, 0, None, None)),
         ("execute_context_0(0)_generation_5(5)", "decode", (0, 0, None, None), (5, 5, None, None)),
         ("execute_context_1(512)_generation_7(7)", "mixed", (1, 512, None, None), (7, 7, None, None)),
         ("execute_110_context_2(sq100sk140sqsq5000sqsk7000)_generation_10(sq10sk900sqsq10sqsk901)", "mixed",
@@ -38,7 +39,8 @@ def test_each_server_s_name_says_its_phase_sequences_and_tokens(
     "name",
     [
         "ProfilerStep#3", "step[IDLE bs=0]", "step[DECODE]", "execute_context_0(0)_generation_0(0)", "execute_query",
-        "execute_context_1(2)_generation_3", "[Executor] _forward_step", "step[DECODE bs=32] again", "",
+        "execute_context_1(2)_generation_3", "execute_context_1(2_)_generation_3(3)",
+        "[Executor] _forward_step", "step[DECODE bs=32] again", "",
     ],
 )  # fmt: skip
 def test_idle_steps_and_other_names_are_no_steps(name: str) -> None:
