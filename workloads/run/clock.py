@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfctl.records.report import Gap, Step
+from perfctl.records.report import CPU_WAIT, Gap, Step, Summary
 from perfctl.workloads.spec import Options, WorkloadError, writing
 from perfctl.workloads.tracing.versions import range_functions
+
+_TASKS = Path("/proc/self/task")
 
 
 class Clock:
@@ -41,6 +44,36 @@ class Clock:
 
     def between_ns(self, start: Any, end: Any) -> int:
         return int(end - start)
+
+
+class CpuWait:
+    """How much of the time that the threads of this process wanted to run they waited for a core, from here on.
+
+    The Linux scheduler counts both for each thread (/proc/PID/task/TID/schedstat: nanoseconds on a core, and in its queue).
+    Neither a hypervisor's share of the core nor caches that others fill is in it.
+    """
+
+    def __init__(self) -> None:
+        self._before = _turns()
+
+    def summaries(self) -> list[Summary]:
+        """The share, 0..1; none where the system does not count it."""
+        ran = waited = 0
+        for thread, (running, waiting) in _turns().items():
+            before = self._before.get(thread, (0, 0))
+            ran, waited = ran + running - before[0], waited + waiting - before[1]
+        return [Summary(CPU_WAIT, waited / (ran + waited), "ratio")] if ran > 0 else []
+
+
+def _turns() -> dict[str, tuple[int, int]]:
+    """Thread -> nanoseconds that it ran, and that it waited to run."""
+    found = {}
+    with suppress(OSError):
+        for thread in os.listdir(_TASKS):
+            with suppress(OSError, ValueError):  # it ended meanwhile
+                ran, waited, _ = (_TASKS / thread / "schedstat").read_text().split()
+                found[thread] = int(ran), int(waited)
+    return found
 
 
 class EventClock(Clock):
