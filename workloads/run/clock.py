@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfctl.records.report import CPU_WAIT, Gap, Step, Summary
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Gap, Step, Summary
 from perfctl.workloads.spec import Options, WorkloadError, writing
 from perfctl.workloads.tracing.versions import range_functions
 
@@ -47,22 +47,29 @@ class Clock:
 
 
 class CpuWait:
-    """How much of the time that the threads of this process wanted to run they waited for a core, from here on.
+    """From here on: how much of the time that the threads of this process wanted to run they waited for a core, and how busy other
+    processes kept the cores.
 
-    The Linux scheduler counts both for each thread (/proc/PID/task/TID/schedstat: nanoseconds on a core, and in its queue).
-    Neither a hypervisor's share of the core nor caches that others fill is in it.
+    The Linux scheduler counts both: /proc/PID/task/TID/schedstat has nanoseconds on a core and in its queue, /proc/stat the ticks
+    of all cores. Caches that others fill are in neither.
     """
 
     def __init__(self) -> None:
-        self._before = _turns()
+        self._turns, self._cores, self._own_s = _turns(), _cores(), time.process_time()
 
     def summaries(self) -> list[Summary]:
-        """The share, 0..1; none where the system does not count it."""
+        """Shares, 0..1; none where the system does not count them."""
+        own_s, cores, found = time.process_time() - self._own_s, _cores(), []
         ran = waited = 0
         for thread, (running, waiting) in _turns().items():
-            before = self._before.get(thread, (0, 0))
+            before = self._turns.get(thread, (0, 0))
             ran, waited = ran + running - before[0], waited + waiting - before[1]
-        return [Summary(CPU_WAIT, waited / (ran + waited), "ratio")] if ran > 0 else []
+        if ran > 0:
+            found.append(Summary(CPU_WAIT, waited / (ran + waited), "ratio"))
+        if self._cores is not None and cores is not None and (there := cores[1] - self._cores[1]) > 0:
+            others = (cores[0] - self._cores[0] - own_s) / there
+            found.append(Summary(CPU_OTHERS, min(max(others, 0.0), 1.0), "ratio"))
+        return found
 
 
 def _turns() -> dict[str, tuple[int, int]]:
@@ -74,6 +81,17 @@ def _turns() -> dict[str, tuple[int, int]]:
                 ran, waited, _ = (_TASKS / thread / "schedstat").read_text().split()
                 found[thread] = int(ran), int(waited)
     return found
+
+
+def _cores() -> tuple[float, float] | None:
+    """Seconds of all cores since the system began: busy, and in all; None where the system does not say."""
+    with suppress(OSError, ValueError):
+        name, *ticks = Path("/proc/stat").read_text().partition("\n")[0].split()
+        user, nice, system, idle, waiting, *rest = (int(one) / os.sysconf("SC_CLK_TCK") for one in ticks[:8])
+        if name == "cpu":  # what a hypervisor took (the last of the rest) is busy for this system
+            busy = user + nice + system + sum(rest)
+            return busy, busy + idle + waiting
+    return None
 
 
 class EventClock(Clock):

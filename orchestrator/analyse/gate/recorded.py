@@ -5,6 +5,7 @@ Counts are held only where all repeats agree. Where nothing says how many steps 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,16 +18,17 @@ from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.derived.records import Derived
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
-from perfctl.orchestrator.analyse.gate.records import SETUP, TIME, Measured, Place, Value
+from perfctl.orchestrator.analyse.gate.records import KINDS, SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.analyse.ledger.ledger import algorithm
 from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedRun, parted, with_whole_backward
 from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Kernel
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel
 from perfctl.records.run import Run
 
+_TOLERATED = KINDS[TIME].tolerance
 Counts = Iterator[tuple[Place, str, Value]]
 _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed", "warmup")
 """Of a run, not of a study; or drawn anew each time."""
@@ -96,8 +98,31 @@ def _take(
             continue
         places.setdefault(place, {})[quantity] = values[0]
     clocks = [took for item in prepared if (took := _step_time(item)) is not None]
-    if TIME not in places.get(at, {}) and clocks and len(clocks) == len(prepared):
+    if TIME in places.get(at, {}) or not clocks or len(clocks) < len(prepared):
+        return
+    busy = _busy(runs)
+    if busy is not None:
+        unknown[f"{at.name}: {TIME}"] = busy
+    else:
         places.setdefault(at, {})[TIME] = (float(f"{statistics.median(clocks):.5g}"),)
+
+
+def _busy(runs: Sequence[Run]) -> str | None:
+    """Why times on this CPU are those of other programs, too; None where they are not, or nothing says so.
+
+    A step takes 1/(1 - waited) of its time: more than the tolerance of a time would hide what it is to show. Threads that wait for
+    each other's cores alone do so in every session.
+    """
+    shares = {
+        name: [one.value for run in runs for one in run.report.summaries if one.name == name and one.value is not None]
+        for name in (CPU_WAIT, CPU_OTHERS)
+    }
+    waited, others = (statistics.median(found) if found else None for found in shares.values())
+    on_cpu = all(run.device is not None and run.device.kind == "cpu" for run in runs)
+    if not on_cpu or waited is None or waited <= _TOLERATED or (others is not None and others <= _TOLERATED):
+        return None
+    said = "" if others is None else f", and other processes kept {100 * others:.0f} % of the cores busy"
+    return f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that they wanted to run{said}"
 
 
 def _step_time(item: PreparedRun) -> float | None:
@@ -164,8 +189,17 @@ def _kernels(at: Place, item: PreparedRun) -> Counts:
         names = Counter(kernel.name for kernel in kernels)
         yield place, "launches", _count(len(kernels), steps)
         yield place, "kernels", {name: _count(names[name], steps) for name in sorted(names)}
+        threads = [_threads(kernel) for kernel in kernels]
+        if None not in threads:
+            yield place, "threads", _count(sum(one or 0 for one in threads), steps)
         if ways := sorted({said for name in names if (said := algorithm(name)) is not None}):
             yield place, "algorithm", "; ".join(ways)
+
+
+def _threads(kernel: Kernel) -> int | None:
+    """Of all blocks of a launch; None where the report has no grid or no block."""
+    sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z, kernel.block_x, kernel.block_y, kernel.block_z)
+    return None if None in sides else math.prod(side or 0 for side in sides)
 
 
 def _count(whole: float, steps: int) -> float:
@@ -185,6 +219,9 @@ def _executed(at: Place, item: PreparedRun, how: str, unknown: dict[str, str]) -
             elif figure.value is not None:
                 why = "a lower bound" if figure.lower_bound else figure.state
                 unknown[f"{place.name}: {quantity}"] = f"{why}: {figure.reason or 'some launches have no such figure'}"
+            elif quantity != "dram_bytes" or how == "counted":  # nothing derives bytes of DRAM
+                none = "no rule for a kernel of these, or its grid is not of this work" if how == "derived" else figure.reason
+                unknown[f"{place.name}: {quantity}"] = none or figure.state
 
 
 def _exact(figure: Figure, how: str) -> bool:
