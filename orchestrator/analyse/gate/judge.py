@@ -290,7 +290,12 @@ def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, fl
         for place, values in after.places.items()
     }  # fmt: skip
     for place, values in before.places.items():  # a session on a busy machine leaves those before it as they are
-        if TIME in values and f"{place.name}: {TIME}" in after.unknown and place in places and place.study not in blocked:
+        if (
+            TIME in values
+            and f"{place.name}: {TIME}" in after.unknown
+            and place in places
+            and place.study not in blocked
+        ):
             places[place] = {**places[place], TIME: values[TIME]}
     return replace(after, places=places)
 

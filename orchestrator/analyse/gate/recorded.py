@@ -122,7 +122,9 @@ def _busy(runs: Sequence[Run]) -> str | None:
     if not on_cpu or waited is None or waited <= _TOLERATED or (others is not None and others <= _TOLERATED):
         return None
     said = "" if others is None else f", and other processes kept {100 * others:.0f} % of the cores busy"
-    return f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that they wanted to run{said}"
+    return (
+        f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that they wanted to run{said}"
+    )
 
 
 def _step_time(item: PreparedRun) -> float | None:
@@ -220,7 +222,11 @@ def _executed(at: Place, item: PreparedRun, how: str, unknown: dict[str, str]) -
                 why = "a lower bound" if figure.lower_bound else figure.state
                 unknown[f"{place.name}: {quantity}"] = f"{why}: {figure.reason or 'some launches have no such figure'}"
             elif quantity != "dram_bytes" or how == "counted":  # nothing derives bytes of DRAM
-                none = "no rule for a kernel of these, or its grid is not of this work" if how == "derived" else figure.reason
+                none = (
+                    "no rule for a kernel of these, or its grid is not of this work"
+                    if how == "derived"
+                    else figure.reason
+                )
                 unknown[f"{place.name}: {quantity}"] = none or figure.state
 
 
