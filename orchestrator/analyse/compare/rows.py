@@ -156,7 +156,8 @@ def flops(run: PreparedRun) -> dict[Key, Observed]:
     (study,) = studies([run.run])
     entries = ledger(PreparedStudy(study, (run,)))
     found = {(row.layer, row.direction): row.counted for row in entries.rows}
-    found.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
+    if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
+        found.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
     known = {where: figure for where, figure in found.items() if figure.value is not None}
     rows = {Key("layer", "flops", "", *where): _exact(figure) for where, figure in known.items()}
     if known:
