@@ -94,7 +94,7 @@ def test_one_run_each_of_few_steps_is_too_little_and_five_repeats_would_do() -> 
 def test_another_algorithm_is_what_is_behind_the_change() -> None:
     a, b = made("A", QUIET, winograd=True), made("B", scaled(1.0), conv2=1.5)
     _, because, *_ = said(a, b)
-    much = f"+50.0 % time, +{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
+    much = f"+50.0 % time; +{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
     assert because == (
         f"cuDNN changed from Winograd F(2x2,3x3) to implicit GEMM in conv2 (forward, backward): {much}, all of the change of "
         "kernel time."
