@@ -100,6 +100,10 @@ def network() -> nn.Module:
                 torch._dynamo.graph_break()
             if _EDIT.get("print"):
                 print(f"seen {seen.shape}", file=sys.stderr)
+            if _EDIT.get("cast"):
+                seen = seen.to(torch.float64).to(torch.float32)
+            if _EDIT.get("copy"):
+                seen = seen.clone()
             if _EDIT.get("opaque"):
                 seen = torch.ops.perfctl_trials.opaque(seen)
             at = self.into(seen.mean((2, 3)))
