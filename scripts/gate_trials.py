@@ -269,7 +269,7 @@ FP = ("ffma", "fmul", "fadd", "dfma", "dmul", "dadd", "hfma", "hmul", "hadd")
 
 
 @cache
-def _gpu_step(counted: bool) -> Run:
+def gpu_step(counted: bool) -> Run:
     """SYNTHETIC, and no profiler ran: a forward step of linear layers, one cuBLAS kernel each, every number from the dimensions.
 
     counted: with counters, as ncu gives them; else with the peak of the allocator, as nsys or torch do.
@@ -310,7 +310,7 @@ def _gpu_step(counted: bool) -> Run:
 
 def _gpu(name: str, counted: bool, edit: Callable[[Run, random.Random], Run], *names: str) -> Callable[..., Trial]:
     def made(seed: int, dice: random.Random) -> Trial:
-        before = _gpu_step(counted)
+        before = gpu_step(counted)
         after = edit(before, dice)
         return Trial(seed, f"recording: {name}", names, judge("runs", of_runs([before]), of_runs([after]), {}))
 
