@@ -374,7 +374,8 @@ def environment(one: Explained) -> str | None:
     return f"Likely cause: {change}{tail}. {_sentence(likely[0].why)}"
 
 
-_PROPER = {"cudnn": "cuDNN", "cuda": "CUDA"}
+_PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "The driver"}
+"""Facts at the beginning of a sentence."""
 
 
 def _signed(ns: float) -> str:
