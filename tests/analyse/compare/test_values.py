@@ -176,3 +176,15 @@ def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> N
     runs = [{key: Observed((8e9 / took,), HOST)} for took in (200, 400)]
     (row,) = rows(runs, runs)
     assert row.a is not None and row.a.median == pytest.approx(8e9 / 300)
+
+
+def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: ModuleType) -> None:
+    """What is of no layer is nothing there, and not a part that is missing."""
+    run = synthetic.gpu_pair(1, 16)[1]
+    mine = [one for one in run.report.kernels if one.layer is not None]
+    counted = {one.launch for one in mine}
+    kept = [one for one in run.report.counters if one.launch in counted]
+    found = flops(PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept))))
+    whole = found[Key("step", "flops", "counted FLOPs")]
+    assert whole.note is None
+    assert whole.values == (sum(seen.values[0] for key, seen in found.items() if key.level == "layer"),)
