@@ -76,10 +76,10 @@ def _turns() -> dict[str, tuple[int, int]]:
     """Thread -> nanoseconds that it ran, and that it waited to run."""
     found = {}
     with suppress(OSError):
-        for thread in os.listdir(_TASKS):
+        for thread in _TASKS.iterdir():
             with suppress(OSError, ValueError):  # it ended meanwhile
-                ran, waited, _ = (_TASKS / thread / "schedstat").read_text().split()
-                found[thread] = int(ran), int(waited)
+                ran, waited, _ = (thread / "schedstat").read_text().split()
+                found[thread.name] = int(ran), int(waited)
     return found
 
 

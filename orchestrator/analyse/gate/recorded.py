@@ -11,24 +11,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from perfctl.orchestrator.analyse.compare.pairing import FACTS, repeats
+from perfctl.orchestrator.analyse.compare.pairing import FACTS, busy_with_others, repeats
 from perfctl.orchestrator.analyse.compare.records import Key
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.counters.amd import is_amd
 from perfctl.orchestrator.analyse.derived.records import Derived
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
-from perfctl.orchestrator.analyse.gate.records import KINDS, SETUP, TIME, Measured, Place, Value
+from perfctl.orchestrator.analyse.gate.records import SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.analyse.ledger.ledger import algorithm
 from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedRun, parted, with_whole_backward
 from perfctl.orchestrator.analyse.ledger.studies import Study, heading, studies
 from perfctl.orchestrator.analyse.ledger.sweep import memory_figures
 from perfctl.orchestrator.analyse.ledger.timing import preference
 from perfctl.records.paper import OpShape
-from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel
+from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-_TOLERATED = KINDS[TIME].tolerance
 Counts = Iterator[tuple[Place, str, Value]]
 _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed", "warmup")
 """Of a run, not of a study; or drawn anew each time."""
@@ -100,31 +99,11 @@ def _take(
     clocks = [took for item in prepared if (took := _step_time(item)) is not None]
     if TIME in places.get(at, {}) or not clocks or len(clocks) < len(prepared):
         return
-    busy = _busy(runs)
+    busy = busy_with_others(runs)
     if busy is not None:
         unknown[f"{at.name}: {TIME}"] = busy
     else:
         places.setdefault(at, {})[TIME] = (float(f"{statistics.median(clocks):.5g}"),)
-
-
-def _busy(runs: Sequence[Run]) -> str | None:
-    """Why times on this CPU are those of other programs, too; None where they are not, or nothing says so.
-
-    A step takes 1/(1 - waited) of its time: more than the tolerance of a time would hide what it is to show. Threads that wait for
-    each other's cores alone do so in every session.
-    """
-    shares = {
-        name: [one.value for run in runs for one in run.report.summaries if one.name == name and one.value is not None]
-        for name in (CPU_WAIT, CPU_OTHERS)
-    }
-    waited, others = (statistics.median(found) if found else None for found in shares.values())
-    on_cpu = all(run.device is not None and run.device.kind == "cpu" for run in runs)
-    if not on_cpu or waited is None or waited <= _TOLERATED or (others is not None and others <= _TOLERATED):
-        return None
-    said = "" if others is None else f", and other processes kept {100 * others:.0f} % of the cores busy"
-    return (
-        f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that they wanted to run{said}"
-    )
 
 
 def _step_time(item: PreparedRun) -> float | None:

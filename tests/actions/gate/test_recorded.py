@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from perfctl.orchestrator.analyse.gate.judge import judge, with_sessions
 from perfctl.orchestrator.analyse.gate.recorded import of_runs
@@ -29,8 +30,8 @@ def on_cpu(took: int, **shares: float) -> Measured:
 
 def test_counters_of_a_launch_are_held_by_layer_and_of_the_step() -> None:
     held = of_runs([gpu_step(True)]).places
-    executed = [ROWS * out * (2 * inside + 1) for inside, out in zip(MLP, MLP[1:], strict=False)]
-    moved = [4 * (ROWS * inside + inside * out + ROWS * out) for inside, out in zip(MLP, MLP[1:], strict=False)]
+    executed = [ROWS * out * (2 * inside + 1) for inside, out in pairwise(MLP)]
+    moved = [4 * (ROWS * inside + inside * out + ROWS * out) for inside, out in pairwise(MLP)]
     of_layers = [values for place, values in held.items() if place.layer]
     (whole,) = (values for place, values in held.items() if not place.layer and not place.direction)
     assert [values["counted_flops"] for values in of_layers] == executed and whole["counted_flops"] == sum(executed)
