@@ -14,11 +14,14 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.compare import side
@@ -29,13 +32,17 @@ from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessio
 from perfctl.orchestrator.analyse.gate.measure import of_code, of_model
 from perfctl.orchestrator.analyse.gate.recorded import of_runs
 from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, WORSE, Measured, Outcome
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Counter as Metric
+from perfctl.records.report import Device, Kernel, MemoryFigure, Report, Step
+from perfctl.records.run import Run
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from perfctl.orchestrator.analyse.derived.code.records import Static
-    from perfctl.records.report import Kernel
-    from perfctl.records.run import Run
+    from perfctl.records.compiled import CompiledStep
 
 ROOT = Path(__file__).parents[1]
 GPU, CPU = ROOT / "examples/mnist_v100_study", ROOT / "tests/data/recorded-cpu"
@@ -81,15 +88,24 @@ def network() -> nn.Module:
         def __init__(self) -> None:
             super().__init__()
             self.conv = nn.Conv2d(3, width, _EDIT.get("kernel", 3), padding=_EDIT.get("kernel", 3) // 2)
-            self.body = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(2 + _EDIT.get("deeper", 0)))
+            bias = bool(_EDIT.get("bias"))
+            self.body = nn.ModuleList(nn.Linear(hidden, hidden, bias) for _ in range(2 + _EDIT.get("deeper", 0)))
+            if _EDIT.get("opaque"):
+                _register()
             self.into, self.head = nn.Linear(width, hidden), nn.Linear(hidden, 10 + _EDIT.get("classes", 0))
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             seen = torch.relu(self.conv(images))
+            if _EDIT.get("break"):
+                torch._dynamo.graph_break()
+            if _EDIT.get("print"):
+                print(f"seen {seen.shape}", file=sys.stderr)
             if _EDIT.get("cast"):
                 seen = seen.to(torch.float64).to(torch.float32)
             if _EDIT.get("copy"):
                 seen = seen.clone()
+            if _EDIT.get("opaque"):
+                seen = torch.ops.perfctl_trials.opaque(seen)
             at = self.into(seen.mean((2, 3)))
             for _ in range(1 + _EDIT.get("again", 0)):
                 for layer in self.body:
@@ -98,6 +114,18 @@ def network() -> nn.Module:
             return found
 
     return Net()
+
+
+@cache
+def _register() -> None:
+    """An operator that Inductor does not know, so that nothing is fused across it."""
+    import torch
+
+    opaque = torch.library.custom_op(
+        "perfctl_trials::opaque", torch.clone, mutates_args=(), schema="(Tensor value) -> Tensor"
+    )
+    opaque.register_fake(torch.empty_like)
+    opaque.register_autograd(lambda _, gradient: gradient)
 
 
 def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> Measured:
@@ -117,12 +145,35 @@ def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
             "wider layer": {"hidden": given["hidden"] + dice.randint(1, 8)}, "larger kernel": {"kernel": 5},
             "deeper": {"deeper": dice.randint(1, 2)}, "cast": {"cast": True}, "copy": {"copy": True},
             "layers run twice": {"again": 1}, "activation": {"activation": True},
-            "wider head": {"classes": dice.randint(1, 20)}, "batch": {"batch": 8 + dice.randint(1, 8)},
+            "bias": {"bias": True}, "wider head": {"classes": dice.randint(1, 20)}, "batch": {"batch": 8 + dice.randint(1, 8)},
         }  # fmt: skip
         edit = {**given, **edits[name]}
         return Trial(seed, f"model: {name}", names, judge("model", _estimate(**given), _estimate(**edit), {}))
 
     return made
+
+
+def _compiled(name: str, edit: str, *names: str) -> Callable[[int, random.Random], Trial]:
+    """Under torch.compile, in this process: what `--compile` asks a process of its own for."""
+
+    def made(seed: int, dice: random.Random) -> Trial:
+        given = {"width": dice.choice((8, 12, 16)), "hidden": dice.choice((16, 24, 32))}
+        sides = [_step(tuple({**given, **more}.items())) for more in ({}, {edit: True})]
+        return Trial(seed, f"compiled: {name}", names, judge("model", *(of_model({}, {8: one}) for one in sides), {}))
+
+    return made
+
+
+@cache
+def _step(edit: tuple[tuple[str, Any], ...]) -> CompiledStep:
+    from perfctl.workloads.compiling.inductor import compiled_step
+    from perfctl.workloads.models.find import Source
+
+    _EDIT.clear()
+    _EDIT.update(edit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compiled_step(Source(network(), "network"), [(8, 3, 8, 8)], ["float32"], train=True, precision="fp32")
 
 
 # --- recorded reports ---------------------------------------------------------------------------------------------------
@@ -211,6 +262,93 @@ def _run(path: Path, name: str, edit: Callable[[Run, random.Random], Run], *name
     return made
 
 
+ROWS, MLP = 512, (784, 1024, 512, 256)
+"""Rows of a batch, and widths of the linear layers of the step below."""
+TILE = (128, 64)
+FP = ("ffma", "fmul", "fadd", "dfma", "dmul", "dadd", "hfma", "hmul", "hadd")
+
+
+@cache
+def gpu_step(counted: bool) -> Run:
+    """SYNTHETIC, and no profiler ran: a forward step of linear layers, one cuBLAS kernel each, every number from the dimensions.
+
+    counted: with counters, as ncu gives them; else with the peak of the allocator, as nsys or torch do.
+    """
+    ops, kernels, counters, blocks = [], [], [], []
+    for at, (inside, out) in enumerate(pairwise(MLP)):
+        layer, name = f"fc{at + 1}", f"ampere_sgemm_{TILE[0]}x{TILE[1]}_tn"
+        shapes = ((out,), (ROWS, inside), (inside, out))
+        ops.append(
+            OpShape(layer, "Linear", "aten.addmm", "forward", shapes, ((ROWS, out),), ("float32",) * 4, position=at)
+        )
+        blocks.append((out // TILE[0], ROWS // TILE[1], 1))
+        kernels.append(Kernel(
+            at, name, name, layer, "forward", 0, "range", grid_x=blocks[at][0], grid_y=blocks[at][1], grid_z=1,
+            block_x=128, block_y=1, block_z=1, start_ns=1000 * at, duration_ns=900,
+        ))  # fmt: skip
+        executed = {"ffma": ROWS * out * inside, "fmul": ROWS * out}
+        counters += [
+            Metric(at, f"smsp__sass_thread_inst_executed_op_{one}_pred_on.sum", executed.get(one, 0), "inst")
+            for one in FP
+        ]
+        counters += [
+            Metric(at, "sm__inst_executed_pipe_tensor.sum", 0, "inst"),
+            Metric(at, "dram__bytes_read.sum", 4 * (ROWS * inside + inside * out), "byte"),
+            Metric(at, "dram__bytes_write.sum", 4 * ROWS * out, "byte"),
+        ]
+    tool, memory = ("ncu", ()) if counted else ("torch", (MemoryFigure("peak", "allocated", 50_000_000),))
+    report = Report(
+        tool, Path("synthetic"), "synthetic", kernels=kernels, counters=counters if counted else [], ops=tuple(ops),
+        steps=(Step(0, "step", None, 5000),), memory=memory,
+    )  # fmt: skip
+    gpu = Device("NVIDIA A100-SXM4-40GB", "gpu", compute_capability="8.0", sm_count=108)
+    return Run(
+        1, 1, "synthetic", None, None, tool, None, "mlp", ROWS, "infer", "fp32", gpu, "ok", "synthetic", 0, None, None, None,
+        None, None, report,
+    )  # fmt: skip
+
+
+def _gpu(name: str, counted: bool, edit: Callable[[Run, random.Random], Run], *names: str) -> Callable[..., Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        before = gpu_step(counted)
+        after = edit(before, dice)
+        return Trial(seed, f"recording: {name}", names, judge("runs", of_runs([before]), of_runs([after]), {}))
+
+    return made
+
+
+def _counter(part: str, least: float, most: float) -> Callable[[Run, random.Random], Run]:
+    """A counter of one launch, so many times as large."""
+
+    def edit(run: Run, dice: random.Random) -> Run:
+        counters = list(run.report.counters)
+        at = dice.choice([place for place, one in enumerate(counters) if part in one.name])
+        factor = dice.uniform(least, most)
+        counters[at] = counters[at]._replace(value=int((counters[at].value or 0) * factor))
+        return replace(run, report=replace(run.report, counters=counters))
+
+    return edit
+
+
+def _grid(**sides: Sequence[int]) -> Callable[[Run, random.Random], Run]:
+    """The grid of one launch, so many times as large in a direction."""
+
+    def edit(run: Run, dice: random.Random) -> Run:
+        kernels = list(run.report.kernels)
+        at = dice.randrange(len(kernels))
+        times = {side: getattr(kernels[at], side) * dice.choice(factors) for side, factors in sides.items()}
+        kernels[at] = kernels[at]._replace(**times)
+        return _kernels(run, kernels)
+
+    return edit
+
+
+def _more_memory(run: Run, dice: random.Random) -> Run:
+    factor = 1.02 + dice.random()
+    figures = tuple(one._replace(bytes=int(one.bytes * factor)) for one in run.report.memory)
+    return replace(run, report=replace(run.report, memory=figures))
+
+
 def _slower(seed: int, dice: random.Random) -> Trial:
     """Times of known spread: sessions vary by 2 %, and the new one is 1.4 to 2 times as slow."""
     (base, *_), factor = [run for run in _recorded(CPU) if run.profiler == "torch"], 1.4 + 0.6 * dice.random()
@@ -254,6 +392,57 @@ def _code(name: str, field: str, *names: str) -> Callable[[int, random.Random], 
     return made
 
 
+TRITON = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n)
+    tl.store(y + at, EXPRESSION, mask=at < n)
+
+
+@triton.jit
+def product(x, y, z, BLOCK: tl.constexpr, DEPTH: tl.constexpr):
+    rows, sums = tl.arange(0, BLOCK), tl.arange(0, DEPTH)
+    a = tl.load(x + rows[:, None] * DEPTH + sums[None, :])
+    b = tl.load(y + sums[:, None] * BLOCK + rows[None, :])
+    tl.store(z + rows[:, None] * BLOCK + rows[None, :], tl.dot(a, b))
+"""
+
+
+def _triton(name: str, kernel: str, edit: Mapping[str, Any], *names: str) -> Callable[[int, random.Random], Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        arch = dice.choice((80, 90, 100))
+        given = {
+            "block": dice.choice((512, 1024)) if kernel == "scaled" else 64,
+            "expression": "value + 2.0",
+            "warps": 4,
+        }
+        sides = [_cubins(kernel, arch, **{**given, **more}) for more in ({}, edit)]
+        return Trial(seed, f"Triton: {name}", names, judge("code", *map(of_code, sides), {}))
+
+    return made
+
+
+@cache
+def _cubins(kernel: str, arch: int, block: int, expression: str, warps: int) -> tuple[Static, ...]:
+    from perfctl.records.compiled import KernelAsked
+    from perfctl.workloads.compiling import triton_kernel
+
+    signature: tuple[tuple[str, str], ...] = (("x", "*fp32"), ("y", "*fp32"), ("n", "i32:16"))
+    constants: tuple[tuple[str, str], ...] = (("BLOCK", str(block)),)
+    if kernel == "product":
+        signature, constants = (("x", "*fp16"), ("y", "*fp16"), ("z", "*fp32")), (*constants, ("DEPTH", "64"))
+    with TemporaryDirectory(prefix="perfctl-") as made:
+        file = Path(made) / "own.py"
+        file.write_text(TRITON.replace("EXPRESSION", expression), encoding="utf-8")
+        asked = KernelAsked(str(file), kernel, (arch,), signature, constants, warps)
+        return tuple(one for cubin in triton_kernel.compiled(asked, Path(made)) for one in static(cubin, keep=False))
+
+
 CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _model("wider layer", "flops"),
     _model("larger kernel", "flops"),
@@ -281,6 +470,20 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _code("a spill", "stack_bytes", "spill_bytes"),
     _code("more registers", "registers", "registers"),
     _code("more shared memory", "shared_bytes", "shared_bytes"),
+    _model("bias", "parameters"),
+    _compiled("a graph break", "break", "graph_breaks"),
+    _compiled("a print", "print", "graph_breaks"),
+    _compiled("a lost fusion", "opaque", "compiled_kernels"),
+    _gpu("twice the multiply-adds counted", True, _counter("_op_ffma_", 2, 2), "counted_flops"),
+    _gpu("a multiply for each value", True, _counter("_op_fmul_", 1.5, 3), "counted_flops"),
+    _gpu("more traffic of DRAM", True, _counter("dram__bytes_read", 1.5, 4), "dram_bytes"),
+    _gpu("a sum in several parts", False, _grid(grid_z=(2, 4)), "derived_flops"),
+    _gpu("a larger grid", False, _grid(grid_x=(2, 4), grid_y=(1, 2)), "threads"),
+    _gpu("more memory allocated", False, _more_memory, "allocated"),
+    _triton("one more multiply", "scaled", {"expression": "value * 3.0 + value * value"}, "instructions"),
+    _triton("a division", "scaled", {"expression": "value / (value + 1.0)"}, "instructions"),
+    _triton("twice the block", "scaled", {"block": 2048}, "instructions"),
+    _triton("a product of twice the tile on one warp", "product", {"block": 128, "warps": 1}, "spill_bytes"),
 )  # fmt: skip
 
 

@@ -199,6 +199,8 @@ def value(series: Series, number: float) -> str:
     """With its unit."""
     if QUANTITIES[series.what.quantity] == "ns":
         return time(number)
+    if series.what.quantity == "launches":
+        return f"{number:,.5g}"
     return size(number) if series.what.quantity == "memory" else si(number)
 
 

@@ -429,6 +429,9 @@ class Summary(NamedTuple):
     """The value as printed when it is not a number."""
 
 
+CPU_WAIT, CPU_OTHERS = "cpu_wait", "cpu_others"
+"""Summaries, 0..1, of the measured steps: the share of the time that the program's threads wanted to run in which they waited for a
+core, and the share of the machine's cores that other processes kept busy; absent where the system does not count them."""
 SAMPLES_PER_STEP = "samples_per_step"
 """Summary with the mean number of samples of a measured step; absent where a step has one batch."""
 COVERS, WHOLE_CAPTURE = "ledger_covers", "whole capture"

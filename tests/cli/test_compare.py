@@ -58,7 +58,7 @@ def test_an_upgrade_is_compared_and_named_as_the_likely_cause(perfctl: Perfctl, 
     assert said.code == 3
     assert said.json["findings"][0].startswith("The step is 30.0 % slower at batch 16: ")
     assert any(
-        "torch 2.15.0+cu132 in A, 2.99.0 in B is the only version that changed." in text
+        "torch (2.15.0+cu132 in A, 2.99.0 in B) is the only version that changed." in text
         for text in said.json["findings"]
     )
     (pair,) = said.json["pairs"]

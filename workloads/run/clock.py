@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfctl.records.report import Gap, Step
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Gap, Step, Summary
 from perfctl.workloads.spec import Options, WorkloadError, writing
 from perfctl.workloads.tracing.versions import range_functions
+
+_TASKS = Path("/proc/self/task")
 
 
 class Clock:
@@ -41,6 +44,54 @@ class Clock:
 
     def between_ns(self, start: Any, end: Any) -> int:
         return int(end - start)
+
+
+class CpuWait:
+    """From here on: how much of the time that the threads of this process wanted to run they waited for a core, and how busy other
+    processes kept the cores.
+
+    The Linux scheduler counts both: /proc/PID/task/TID/schedstat has nanoseconds on a core and in its queue, /proc/stat the ticks
+    of all cores. Caches that others fill are in neither.
+    """
+
+    def __init__(self) -> None:
+        self._turns, self._cores, self._own_s = _turns(), _cores(), time.process_time()
+
+    def summaries(self) -> list[Summary]:
+        """Shares, 0..1; none where the system does not count them."""
+        own_s, cores, found = time.process_time() - self._own_s, _cores(), []
+        ran = waited = 0
+        for thread, (running, waiting) in _turns().items():
+            before = self._turns.get(thread, (0, 0))
+            ran, waited = ran + running - before[0], waited + waiting - before[1]
+        if ran > 0:
+            found.append(Summary(CPU_WAIT, waited / (ran + waited), "ratio"))
+        if self._cores is not None and cores is not None and (there := cores[1] - self._cores[1]) > 0:
+            others = (cores[0] - self._cores[0] - own_s) / there
+            found.append(Summary(CPU_OTHERS, min(max(others, 0.0), 1.0), "ratio"))
+        return found
+
+
+def _turns() -> dict[str, tuple[int, int]]:
+    """Thread -> nanoseconds that it ran, and that it waited to run."""
+    found = {}
+    with suppress(OSError):
+        for thread in _TASKS.iterdir():
+            with suppress(OSError, ValueError):  # it ended meanwhile
+                ran, waited, _ = (thread / "schedstat").read_text().split()
+                found[thread.name] = int(ran), int(waited)
+    return found
+
+
+def _cores() -> tuple[float, float] | None:
+    """Seconds of all cores since the system began: busy, and in all; None where the system does not say."""
+    with suppress(OSError, ValueError):
+        name, *ticks = Path("/proc/stat").read_text().partition("\n")[0].split()
+        user, nice, system, idle, waiting, *rest = (int(one) / os.sysconf("SC_CLK_TCK") for one in ticks[:8])
+        if name == "cpu":  # what a hypervisor took (the last of the rest) is busy for this system
+            busy = user + nice + system + sum(rest)
+            return busy, busy + idle + waiting
+    return None
 
 
 class EventClock(Clock):

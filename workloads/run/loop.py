@@ -18,7 +18,7 @@ from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap, Summary
 from perfctl.workloads.data import mnist
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Timeline, make_window, span
+from perfctl.workloads.run.clock import CpuWait, Timeline, make_window, span
 from perfctl.workloads.run.layer_times import time_layers
 from perfctl.workloads.run.record import Kept, Record
 from perfctl.workloads.run.setup import Setup, prepare
@@ -164,11 +164,13 @@ def _measure(setup: Setup, record: Record) -> None:
                 inner = nullcontext()
             for context in (make_window(options), span(ranges, f"{RANGE_PREFIX}window"), inner):
                 around.enter_context(context)
+            wait = CpuWait()
             start = setup.clock.mark()
             for number in range(steps if feed is None else feed.steps):
                 _measure_step(setup, timeline, number, batches)
             end = setup.clock.mark()
             setup.clock.wait()
+            record.summaries += wait.summaries()
         record.duration_ns = setup.clock.between_ns(start, end)
         record.gaps += annotator.gaps if annotator is not None else []
         for rest in batches if feed is not None else ():

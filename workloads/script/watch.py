@@ -17,7 +17,7 @@ from torch import nn
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap
 from perfctl.workloads.run.annotate import Annotator
-from perfctl.workloads.run.clock import Backend, OwnRanges, make_backend, make_clock, make_window, window_gaps
+from perfctl.workloads.run.clock import Backend, CpuWait, OwnRanges, make_backend, make_clock, make_window, window_gaps
 from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.run.record import Record
@@ -63,6 +63,7 @@ class MeasuredSteps:
         self._stack.callback(self.phases.unwrap)
         if self.annotator is not None:
             self._stack.enter_context(self.annotator)
+        self._wait = CpuWait()
         self._began = self._clock.mark()
         self._begin_step()
 
@@ -89,10 +90,12 @@ class MeasuredSteps:
         else:
             end = self._step
             self._ranges.pop()
+        waited = self._wait.summaries() if self.done else []
         try:
             self._stack.close()
         finally:
             record.steps += [row for row in self.phases.rows() if row.number < self.done]
+            record.summaries += waited
             record.clock = self._clock.kind
             record.duration_ns = self._clock.between_ns(self._began, end) if self.done else None
             self._memory.take_peak()

@@ -112,6 +112,13 @@ class Cause:
         return sum(b for _, b in known) / sum(a for a, _ in known) if len(known) == len(self.parts) else None
 
     @property
+    def slower(self) -> float | None:
+        """Time of B over that of A, of all places together; None unless both ran all of them, for a known time."""
+        sides = [(part.a.ns, part.b.ns) for part in self.parts if part.a is not None and part.b is not None]
+        known = [(a, b) for a, b in sides if a and b]
+        return sum(b for _, b in known) / sum(a for a, _ in known) if known and len(known) == len(self.parts) else None
+
+    @property
     def libraries(self) -> frozenset[str]:
         sides = (side for part in self.parts for side in (part.a, part.b) if side is not None)
         return frozenset().union(*(side.libraries for side in sides))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 from perfctl.orchestrator.analyse.compare import records
-from perfctl.orchestrator.analyse.compare.pairing import Opposed, align, common, compared
+from perfctl.orchestrator.analyse.compare.pairing import Opposed, align, busy_with_others, common, compared
 from perfctl.orchestrator.analyse.compare.records import Comparison, Key, Observed, Row, Side
 from perfctl.orchestrator.analyse.compare.rows import ENERGIES, UNATTRIBUTED, judged, name, observed, rows
 from perfctl.orchestrator.analyse.kernels.short_names import shorten
@@ -51,6 +51,7 @@ def _pair(opposed: Opposed, force: bool) -> records.Pair:
                       for row in lines)  # fmt: skip
     alone = [(side, {run.profiler for run in runs} - set(both)) for side, runs in (("A", opposed.a), ("B", opposed.b))]
     notes = [f"{', '.join(sorted(n))} ran in {side} only and is not compared" for side, n in alone if n and both]
+    notes += [f"In {side} {why}" for side, runs in (("A", a), ("B", b)) if (why := busy_with_others(runs)) is not None]
     sizes = a[0].batch_size, b[0].batch_size
     return records.Pair(opposed.heading, *sizes, a, b, differences, facts, lines, tuple(notes))
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from perfctl.orchestrator.analyse.compare.records import Difference
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_kind, device_label, heading, studies
 from perfctl.orchestrator.analyse.ledger.timing import preference
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.records.run import Run
 
 
@@ -100,6 +101,29 @@ def _whole(study: Study) -> list[int | None]:
 def _chosen(study: Study, batch: int | None) -> tuple[Run, ...]:
     at = [run for run in study.runs if run.batch_size == batch]
     return tuple(run for several in repeats(at).values() for run in several)
+
+
+BUSY = 0.05
+"""Share of waiting, and of cores that others use, from which on a time on a CPU is not that of the code alone."""
+
+
+def busy_with_others(runs: Iterable[Run]) -> str | None:
+    """Why times on this CPU are those of other programs, too; None where they are not, or nothing says so.
+
+    A step takes 1/(1 - waited) of its time. Where others hardly ran, a program's threads wait for each other: that is its own time.
+    """
+    mine = [run for run in runs if run.device is not None and run.device.kind == "cpu"]
+    shares = [
+        [one.value for run in mine for one in run.report.summaries if one.name == name and one.value is not None]
+        for name in (CPU_WAIT, CPU_OTHERS)
+    ]
+    waited, others = (statistics.median(found) if found else None for found in shares)
+    if waited is None or waited <= BUSY or (others is not None and others <= BUSY):
+        return None
+    said = "" if others is None else f", and other processes kept {100 * others:.0f} % of the cores busy"
+    return (
+        f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that they wanted to run{said}"
+    )
 
 
 NOT_RECORDED = "not recorded"

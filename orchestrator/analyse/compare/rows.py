@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -39,7 +39,8 @@ def name(key: Key) -> str:
 
 
 def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
-    first, second = _number(a, runs_a), _number(b, runs_b)
+    middle = _of_rates if key.quantity == "throughput" else statistics.median
+    first, second = _number(a, runs_a, middle), _number(b, runs_b, middle)
     change = second.median / first.median - 1 if first and second and first.median else None
     basis = " / ".join(dict.fromkeys(seen.basis for seen in (*a, *b))) or None
     row = Row(key, name(key), first, second, change, None, None, None, records.NOT_JUDGED, "", basis)
@@ -56,14 +57,19 @@ def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
     return _spread(row, a, b)
 
 
-def _number(seen: Seen, of_runs: int) -> Number | None:
+def _of_rates(values: Iterable[float]) -> float:
+    """That of the median time: two times have their mean for a median, and two rates would have another one."""
+    return 1 / statistics.median(1 / value for value in values)
+
+
+def _number(seen: Seen, of_runs: int, middle: Callable[[Iterable[float]], float]) -> Number | None:
     if not seen:
         return None
-    medians = [statistics.median(run.values) for run in seen]
+    medians = [middle(run.values) for run in seen]
     grids = tuple(dict.fromkeys(grid for run in seen for grid in run.grids))
     launches = [run.launches for run in seen if run.launches is not None]
     return Number(
-        statistics.median(medians), interval(medians), min(medians), max(medians), len(seen), of_runs,
+        middle(medians), interval(medians), min(medians), max(medians), len(seen), of_runs,
         sum(len(run.values) for run in seen), grids, statistics.median(launches) if launches else None,
     )  # fmt: skip
 
@@ -156,7 +162,8 @@ def flops(run: PreparedRun) -> dict[Key, Observed]:
     (study,) = studies([run.run])
     entries = ledger(PreparedStudy(study, (run,)))
     found = {(row.layer, row.direction): row.counted for row in entries.rows}
-    found.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
+    if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
+        found.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
     known = {where: figure for where, figure in found.items() if figure.value is not None}
     rows = {Key("layer", "flops", "", *where): _exact(figure) for where, figure in known.items()}
     if known:

@@ -124,7 +124,7 @@ def _library(why: Why, reason: str, what: str, wanted: Callable[[Executed], bool
         return UNLIKELY, "no kernel ran on a GPU"
     parts = _other(why, wanted)
     if parts:
-        return LIKELY, f"{reason}, and {_named(parts)} ran others"
+        return LIKELY, f"{reason}, and {_named(parts)} ran other kernels"
     if _has(why, wanted):
         return UNLIKELY, f"the same {what} kernels ran"
     return UNLIKELY, f"none of its {what} kernels ran"

@@ -182,6 +182,8 @@ def _row(
 def _without(place: Place, quantity: str, old: Value, after: Measured, gone: bool) -> Judged:
     """Of what is not there now: unknown, or gone where the same quantity is known of the rest of its step."""
     why = after.unknown.get(f"{place.name}: {quantity}") or after.unknown.get(Place(place.study, place.batch).name)
+    if quantity == TIME and f"{place.name}: {quantity}" in after.unknown:
+        return Judged(place, quantity, old, None, NOT_JUDGED, why or "")
     known = any(
         quantity in values and (other.study, other.batch) == (place.study, place.batch)
         for other, values in after.places.items()
@@ -281,12 +283,20 @@ def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, fl
     blocked = _blocked(before, after)
     timed = [place for place, values in after.places.items() if TIME in values and TIME in before.places.get(place, {})]
     held = {place: (_sessions(before, place), _sessions(after, place)) for place in timed if place.study not in blocked}
-    again = all(new[-1] in old for old, new in held.values())
+    again = bool(held) and all(new[-1] in old for old, new in held.values())
     places = {
         place: {**values, TIME: old if again else (*old, new[-1])[-MOST:]}
         if (old := held.get(place, ((), ()))[0]) and (new := held[place][1]) else values
         for place, values in after.places.items()
     }  # fmt: skip
+    for place, values in before.places.items():  # a session on a busy machine leaves those before it as they are
+        if (
+            TIME in values
+            and f"{place.name}: {TIME}" in after.unknown
+            and place in places
+            and place.study not in blocked
+        ):
+            places[place] = {**places[place], TIME: values[TIME]}
     return replace(after, places=places)
 
 

@@ -5,12 +5,13 @@ Counts are held only where all repeats agree. Where nothing says how many steps 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from perfctl.orchestrator.analyse.compare.pairing import FACTS, repeats
+from perfctl.orchestrator.analyse.compare.pairing import FACTS, busy_with_others, repeats
 from perfctl.orchestrator.analyse.compare.records import Key
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED, times
 from perfctl.orchestrator.analyse.counters.amd import is_amd
@@ -96,7 +97,12 @@ def _take(
             continue
         places.setdefault(place, {})[quantity] = values[0]
     clocks = [took for item in prepared if (took := _step_time(item)) is not None]
-    if TIME not in places.get(at, {}) and clocks and len(clocks) == len(prepared):
+    if TIME in places.get(at, {}) or not clocks or len(clocks) < len(prepared):
+        return
+    busy = busy_with_others(runs)
+    if busy is not None:
+        unknown[f"{at.name}: {TIME}"] = busy
+    else:
         places.setdefault(at, {})[TIME] = (float(f"{statistics.median(clocks):.5g}"),)
 
 
@@ -164,8 +170,17 @@ def _kernels(at: Place, item: PreparedRun) -> Counts:
         names = Counter(kernel.name for kernel in kernels)
         yield place, "launches", _count(len(kernels), steps)
         yield place, "kernels", {name: _count(names[name], steps) for name in sorted(names)}
+        threads = [_threads(kernel) for kernel in kernels]
+        if None not in threads:
+            yield place, "threads", _count(sum(one or 0 for one in threads), steps)
         if ways := sorted({said for name in names if (said := algorithm(name)) is not None}):
             yield place, "algorithm", "; ".join(ways)
+
+
+def _threads(kernel: Kernel) -> int | None:
+    """Of all blocks of a launch; None where the report has no grid or no block."""
+    sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z, kernel.block_x, kernel.block_y, kernel.block_z)
+    return None if None in sides else math.prod(side or 0 for side in sides)
 
 
 def _count(whole: float, steps: int) -> float:
@@ -185,6 +200,13 @@ def _executed(at: Place, item: PreparedRun, how: str, unknown: dict[str, str]) -
             elif figure.value is not None:
                 why = "a lower bound" if figure.lower_bound else figure.state
                 unknown[f"{place.name}: {quantity}"] = f"{why}: {figure.reason or 'some launches have no such figure'}"
+            elif quantity != "dram_bytes" or how == "counted":  # nothing derives bytes of DRAM
+                none = (
+                    "no rule for a kernel of these, or its grid is not of this work"
+                    if how == "derived"
+                    else figure.reason
+                )
+                unknown[f"{place.name}: {quantity}"] = none or figure.state
 
 
 def _exact(figure: Figure, how: str) -> bool:

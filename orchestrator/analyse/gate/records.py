@@ -58,6 +58,7 @@ KINDS: Mapping[str, Kind] = {
     "dram_bytes": Kind("bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05),
     "launches": Kind("", "kernels a step"),
     "kernels": Kind("", "names of kernels, and launches of each a step", less_is_better=False),
+    "threads": Kind("", "of all blocks of all launches a step, by grids and blocks", less_is_better=False),
     "algorithm": Kind("", "how the kernels compute it, by their names", less_is_better=False),
     "allocated": Kind("bytes", "peak of PyTorch's allocator", tolerance=0.01),
     "registers": Kind("", "of a thread"),
@@ -74,12 +75,13 @@ KINDS: Mapping[str, Kind] = {
 """Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
 TIME, SETUP = "time", "setup"
 NAMING = (
-    SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "local_instructions", "registers", "shared_bytes",
-    "instructions", "cast_bytes", "flops", "compiled_kernels", "library_calls", "compiled_operations",
-    "launches", "kernels", "counted_flops", "derived_flops", "operations", "elementwise_flops", "copied_bytes", "bytes",
-    "dram_bytes", "parameters", "memory_peak", "allocated", TIME,
+    SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "local_instructions", "instructions", "registers",
+    "shared_bytes", "cast_bytes", "flops", "parameters", "compiled_kernels", "library_calls", "compiled_operations",
+    "launches", "kernels", "counted_flops", "derived_flops", "threads", "operations", "elementwise_flops", "copied_bytes", "bytes",
+    "dram_bytes", "memory_peak", "allocated", TIME,
 )  # fmt: skip
-"""Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""
+"""Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too; other
+instructions take other registers."""
 Value = int | float | str | Mapping[str, float] | tuple[float, ...]
 """A figure; a text; launches by kernel name; or the time of each session, the oldest first."""
 Values = Mapping[str, Value]

@@ -115,11 +115,13 @@ def gate_of(text: str) -> float:
 
 def _end(found: Comparison) -> None:
     """Raises what gives the exit code; nothing when all is well."""
+    from perfctl.orchestrator.report.compare.words import percent_change
+
     worse = found.regressions
     if worse:
         pair, row = worse[0]
         at = f" at batch {pair.batch}" if pair.batch else ""
-        change = f", {row.change * 100:+.3g} %" if row.change is not None else ""
+        change = f", {percent_change(row.change)}" if row.change is not None else ""
         count = f"{len(worse)} regressions over {found.gate * 100:g} %; largest"
         heading = count if len(worse) > 1 else f"1 regression over {found.gate * 100:g} %"
         raise Regressed(f"{heading}: {row.name}{at}{change} ({row.verdict})")

@@ -297,6 +297,8 @@ def of_the_change(change: float, found: Why) -> str:
 
 def _cause(cause: Cause, found: Why) -> str:
     where, much = _where(cause), of_the_change(cause.change, found)
+    if cause.slower is not None and found.timed and cause.kind in (ALGORITHM, ARITHMETIC):
+        much = f"{percent_change(cause.slower - 1)} time; {much}"
     if cause.flops is not None and cause.kind == ALGORITHM:
         much = f"{significant(cause.flops)} times the FLOPs, {much}"
     if cause.kind in (ALGORITHM, ARITHMETIC):
@@ -363,12 +365,17 @@ def environment(one: Explained) -> str | None:
         more = f" and {len(one.suspects) - 3} more" if len(one.suspects) > 3 else ""
         return f"No difference between the sides is a likely cause; {facts}{more} differ{'s' if len(one.suspects) == 1 else ''}."
     first = likely[0].difference
-    change = f"{first.fact} {first.a} in A, {first.b} in B"
     if first.software and len(software) == 1:
-        return f"{change} is the only version that changed. {_sentence(likely[0].why)}"
+        name = _PROPER.get(first.fact, first.fact)
+        return f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. {_sentence(likely[0].why)}"
+    change = f"{first.fact} {first.a} in A, {first.b} in B"
     others = [found.difference.fact for found in likely[1:]]
     tail = f"; also {', '.join(others)}" if others else ""
     return f"Likely cause: {change}{tail}. {_sentence(likely[0].why)}"
+
+
+_PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "The driver"}
+"""Facts at the beginning of a sentence."""
 
 
 def _signed(ns: float) -> str:
@@ -431,7 +438,8 @@ def _warnings(found: Comparison) -> list[str]:
     if reasons:
         ((reason, most),) = reasons.most_common(1)
         which = "" if most == reasons.total() else ", most of them because"
-        said.append(f"{reasons.total()} of {len(free)} rows are not judged{which}: {reason}.")
+        verb = "is" if reasons.total() == 1 else "are"
+        said.append(f"{reasons.total()} of {len(free)} rows {verb} not judged{which}: {reason}.")
     said += _hidden(found)
     return said
 

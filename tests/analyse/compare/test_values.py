@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.analyse.compare.records import Key, Observed
-from perfctl.orchestrator.analyse.compare.rows import flops, observed, times
+from perfctl.orchestrator.analyse.compare.rows import flops, observed, rows, times
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
@@ -168,3 +168,23 @@ def test_without_a_single_count_there_is_no_total(synthetic: ModuleType) -> None
     assert flops(PreparedRun(replace(run, report=replace(run.report, counters=silent)))) == {}
     assert not any(key.quantity == "flops" for key in observed(PreparedRun(synthetic.gpu_pair(1, 64)[0])))
     assert any(key.quantity == "flops" for key in observed(PreparedRun(run)))
+
+
+def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> None:
+    """Two runs of 200 and 400 ns: the median step is 300 ns, so 8 samples a step are 8 / 300 ns, and not the mean of both rates."""
+    key = Key("step", "throughput", "samples per second")
+    runs = [{key: Observed((8e9 / took,), HOST)} for took in (200, 400)]
+    (row,) = rows(runs, runs)
+    assert row.a is not None and row.a.median == pytest.approx(8e9 / 300)
+
+
+def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: ModuleType) -> None:
+    """What is of no layer is nothing there, and not a part that is missing."""
+    run = synthetic.gpu_pair(1, 16)[1]
+    mine = [one for one in run.report.kernels if one.layer is not None]
+    counted = {one.launch for one in mine}
+    kept = [one for one in run.report.counters if one.launch in counted]
+    found = flops(PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept))))
+    whole = found[Key("step", "flops", "counted FLOPs")]
+    assert whole.note is None
+    assert whole.values == (sum(seen.values[0] for key, seen in found.items() if key.level == "layer"),)

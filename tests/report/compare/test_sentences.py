@@ -94,7 +94,7 @@ def test_one_run_each_of_few_steps_is_too_little_and_five_repeats_would_do() -> 
 def test_another_algorithm_is_what_is_behind_the_change() -> None:
     a, b = made("A", QUIET, winograd=True), made("B", scaled(1.0), conv2=1.5)
     _, because, *_ = said(a, b)
-    much = f"+{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
+    much = f"+50.0 % time; +{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
     assert because == (
         f"cuDNN changed from Winograd F(2x2,3x3) to implicit GEMM in conv2 (forward, backward): {much}, all of the change of "
         "kernel time."
@@ -106,7 +106,7 @@ def test_another_algorithm_is_what_is_behind_the_change() -> None:
 def test_the_only_version_that_changed_is_named_with_the_reason() -> None:
     news = said(made("A", QUIET, winograd=True), made("B", scaled(1.3), conv2=1.5, cudnn="9.99"))
     assert (
-        "cudnn 9.10 in A, 9.99 in B is the only version that changed. Convolutions run the kernels that cuDNN chooses, and "
+        "cuDNN (9.10 in A, 9.99 in B) is the only version that changed. Convolutions run the kernels that cuDNN chooses, and "
         in news[2]
     )
     quiet = said(made("A", QUIET), made("B", QUIET, cudnn="9.99"))

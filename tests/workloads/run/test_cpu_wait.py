@@ -1,0 +1,50 @@
+"""How long the threads of a workload waited for a core, while something else had it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("torch")
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT
+from perfctl.workloads.run.clock import CpuWait
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the scheduler of Linux counts it")
+BUSY_S = 1.0
+
+
+def work(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_two_programs_on_one_core_wait_for_each_other() -> None:
+    """Each wants the core all the time and has at most half of it: the other half is waiting. A third may take more."""
+    allowed = os.sched_getaffinity(0)
+    core = {min(allowed)}
+    spin = "import time\nend = time.time() + 60\nwhile time.time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as other:
+        try:
+            os.sched_setaffinity(other.pid, core)
+            os.sched_setaffinity(0, core)
+            wait = CpuWait()
+            work(BUSY_S)
+            found = {one.name: one.value for one in wait.summaries()}
+        finally:
+            os.sched_setaffinity(0, allowed)
+            other.kill()
+    assert set(found) == {CPU_WAIT, CPU_OTHERS}
+    assert all(value is not None and 0 <= value <= 1 for value in found.values())
+    assert (found[CPU_WAIT] or 0) > 0.3
+    assert (found[CPU_OTHERS] or 0) > 0.3 / (os.cpu_count() or 1)
+
+
+def test_a_process_that_did_not_run_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfctl.workloads.run.clock._turns", dict)
+    monkeypatch.setattr("perfctl.workloads.run.clock._cores", lambda: None)
+    assert CpuWait().summaries() == []
