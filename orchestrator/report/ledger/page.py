@@ -278,11 +278,12 @@ def _group(rows: Sequence[LedgerRow], found: Analysis, details: bool) -> Group:
         notes.append(
             f"{percent(shared)} of its launches are parts of fused kernels, shared out by their operations: estimated"
         )
+    worked, ran = (formulas(rows), kernels(rows, found.names)) if details else ((), ())
     small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
     return Group(
         first.place, "" if first.place == first.direction else first.direction, first.kind,
-        tuple(_line(row, found) for row in rows), formulas(rows) if details else (),
-        kernels(rows, found.names) if details else (), "; ".join(notes) or None, causes, still_open(rows, found.judgement), small and not causes,
+        tuple(_line(row, found) for row in rows), worked, ran, "; ".join(notes) or None,
+        causes, still_open(rows, found.judgement), small and not causes,
     )  # fmt: skip
 
 
