@@ -72,6 +72,8 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
 def _divided(figure: Figure, by: int) -> Figure:
     if figure.value is None:
         return _unknown(figure.state, figure.reason or "not collected", figure.of_launches)
+    if by == 1:
+        return figure
     return Figure(
         _per(figure.value, by), figure.state, figure.reason, figure.launches, figure.of_launches, figure.missing, figure.rule
     )  # fmt: skip

@@ -85,12 +85,13 @@ def _read_directly(param: Any) -> None:
                 return () if is_empty else read().coerce(value, param=param, ctx=ctx)
             if value is None or (type(value) is annotation and value == param.default):
                 return value
-            if type(value) is str and limits.parser is None:
+            if annotation is Path and isinstance(value, str | Path) and limits.parser is None:
+                if _is_free(limits) and _may_be_read(value):
+                    return Path(value)
+            elif type(value) is str and limits.parser is None:
                 if annotation is str:
                     return value
                 free = limits.min is None and limits.max is None and not limits.clamp
-                if annotation is Path and _is_free(limits) and _may_be_read(value):
-                    return Path(value)
                 if annotation is int and free and value.isascii() and value.isdecimal() and len(value) < 16:
                     return int(value)
             return read().coerce(value, param=param, ctx=ctx)
@@ -105,7 +106,7 @@ def _is_free(limits: Any) -> bool:
     return limits.file_okay and limits.dir_okay and not any(asked)
 
 
-def _may_be_read(path: str) -> bool:
+def _may_be_read(path: str | Path) -> bool:
     """Whether there is nothing of that name, or something that may be read."""
     try:
         return not os.path.lexists(path) or os.access(path, os.R_OK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from perfctl.orchestrator.analyse.figure import Figure
 from perfctl.orchestrator.report.numbers import DASH, column_unit, full, in_unit, percent, rounded, unit_of
@@ -62,6 +63,8 @@ def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
 
 def _written(cell: Cell, scale: Scale, column: tuple[float, str]) -> Cell:
     divisor, unit = unit_of(scale.value, column, scale.unit, down=scale.down)
+    if unit == cell.unit and cell.style != "est":  # an estimate's sign may stand before another
+        return cell
     return Cell(scale.mark + in_unit(scale.value, divisor), cell.title, cell.style, cell.value, unit, scale)
 
 
@@ -70,6 +73,7 @@ def text_cell(text: object, title: str | None = None) -> Cell:
     return Cell(str(text), title, value=str(text))
 
 
+@lru_cache(maxsize=1024)
 def nothing(reason: str) -> Cell:
     """An en dash with the reason."""
     return Cell(DASH, reason, "no")

@@ -13,6 +13,7 @@ DASH = "–"
 HOUR = 3600.0
 _UP = ("", "k", "M", "G", "T", "P", "E")
 _DOWN = ("", "m", "µ", "n", "p")
+_SIZES = tuple(1000**step for step in range(len(_UP)))
 _UNITS = (
     (1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (2 * HOUR, 60.0, "min"), (96 * HOUR, HOUR, "h"),
     (float("inf"), 24 * HOUR, "d"),
@@ -26,7 +27,10 @@ def significant(value: float, digits: int = 3) -> str:
         return "0"
     if isinstance(value, int) and abs(value) < 1000:
         return str(value)
-    for decimals in range(digits - 1, -1, -1):
+    most = digits - 1
+    while most > 0 and abs(value) >= 10 ** (digits - most):  # one more would be too many in any case
+        most -= 1
+    for decimals in range(most, -1, -1):
         text = f"{value:.{decimals}f}"
         if len(text.lstrip("-").replace(".", "").lstrip("0" if abs(value) < 1 else "")) <= digits:
             return text
@@ -45,10 +49,26 @@ def _scaled(value: float) -> tuple[str, str]:
     if magnitude == 0 or (isinstance(value, int) and magnitude < 1000):
         return significant(value), ""
     if magnitude >= 1:
-        step = next((step for step in range(len(_UP)) if magnitude / 1000**step < 999.5), len(_UP) - 1)
+        step = _step_up(magnitude)
         return significant(value / 1000**step), _UP[step]
-    step = next((step for step in range(len(_DOWN)) if magnitude * 1000**step >= 0.9995), len(_DOWN) - 1)
+    step = _step_down(magnitude)
     return significant(value * 1000**step), _DOWN[step]
+
+
+def _step_up(magnitude: float) -> int:
+    """Place in _UP of the prefix that leaves less than 1000, as it is written."""
+    for step, size in enumerate(_SIZES):
+        if magnitude / size < 999.5:
+            return step
+    return len(_UP) - 1
+
+
+def _step_down(magnitude: float) -> int:
+    """Place in _DOWN of the prefix that leaves 1 or more, as it is written."""
+    for step, size in enumerate(_SIZES[: len(_DOWN)]):
+        if magnitude * size >= 0.9995:
+            return step
+    return len(_DOWN) - 1
 
 
 def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -> tuple[float, str]:
@@ -61,9 +81,9 @@ def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -
         return 1.0, unit
     magnitude = known[(len(known) - 1) // 2]
     if magnitude >= 1 or not down:
-        step = next((step for step in range(len(_UP)) if magnitude / 1000**step < 999.5), len(_UP) - 1)
+        step = _step_up(magnitude)
         return float(1000**step), _UP[step] + unit
-    step = next((step for step in range(len(_DOWN)) if magnitude * 1000**step >= 0.9995), len(_DOWN) - 1)
+    step = _step_down(magnitude)
     return 1000.0**-step, _DOWN[step] + unit
 
 

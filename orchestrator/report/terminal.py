@@ -236,7 +236,7 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
 
     ``brief``: the findings stand above, so sentences about the whole sweep are not repeated.
     """
-    view = ledger_view(found)
+    view = ledger_view(found, details=False)
     assert view is not None
     kept = [(place, column) for place, column in enumerate(view.columns) if column.label not in ("achieved", "share")]
     heads = {"counted / paper": "ratio"}
@@ -280,7 +280,7 @@ def ledgers_document(analyses: Sequence[Analysis], *, whole: bool = True) -> lis
 
 def ledger_document(found: Analysis) -> list[Part]:
     """The ledger, a row a layer, direction and batch size; then why rows differ. Nothing where there is no ledger."""
-    view = ledger_view(found)
+    view = ledger_view(found, details=False)
     if view is None:
         return []
     rows = tuple(

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache, partial
-from itertools import repeat
+from itertools import chain, repeat
 from operator import add
 from pathlib import Path
 from statistics import median
@@ -227,7 +227,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         row,
         _report(connection, row),
         layer_calls=tuple(_records(connection, LayerCall, "layer_call", run_id)),
-        families=tuple(family for (family,) in families),
+        families=tuple(chain.from_iterable(families)),
         code_counts=_code_counts(connection, run_id),
         repeats=tuple(
             tuple(_records(connection, records.Step, "step", other)) for other in repeat_ids(connection, run_id)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from perfctl.orchestrator.analyse.kernels.names import family, read_patterns
+from perfctl.orchestrator.analyse.kernels.names import Patterns, family
 from perfctl.records.run import Run
 
 CATEGORIES = (
@@ -24,7 +24,7 @@ FAMILIES = {
 }  # fmt: skip
 """Family of a kernel -> kind of work. "copy" kernels move memory on the device; transfers are no kernels."""
 
-_OPERATIONS = read_patterns("operations.csv")["operation"]
+_OPERATIONS = Patterns("operations.csv")
 """What torch.compile fuses (pointwise work, normalisation and reductions in one loop) counts as elementwise: products and
 convolutions stay operations of their own."""
 _AROUND = re.compile(
@@ -36,7 +36,7 @@ _AROUND = re.compile(
 def operation(name: str) -> str:
     """Kind of work of a framework operation ("aten::addmm", "autograd::engine::evaluate_function: AddmmBackward0")."""
     bare = _AROUND.sub("", name).lower()
-    return next((kind for kind, pattern in _OPERATIONS if pattern.search(bare)), "other")
+    return next((kind for kind, pattern in _OPERATIONS.of("operation") if pattern.search(bare)), "other")
 
 
 def kernel(name: str) -> str:

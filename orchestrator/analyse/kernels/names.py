@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from perfctl.orchestrator.analyse.kernels import amd_names
@@ -15,20 +15,34 @@ from perfctl.orchestrator.analyse.kernels import amd_names
 Table = tuple[tuple[str, re.Pattern[str]], ...]
 
 
-def read_patterns(*files: str) -> dict[str, Table]:
-    """Table -> (word, pattern of its names), to be tried in that order; lines with the same word are alternatives."""
-    tables: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for file in files:
-        lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
-        for table, word, pattern in csv.reader(lines[1:]):
-            tables[table][word].append(pattern)
-    return {
-        table: tuple((word, re.compile("|".join(patterns))) for word, patterns in words.items())
-        for table, words in tables.items()
-    }
+class Patterns:
+    """Table -> (word, pattern of its names), to be tried in that order; lines with the same word are alternatives.
+
+    A table is compiled when it is first asked for: a report of a CPU needs none.
+    """
+
+    def __init__(self, *files: str) -> None:
+        self._files = files
+        self._compiled: dict[str, Table] = {}
+
+    @cached_property
+    def _lines(self) -> Mapping[str, Mapping[str, Sequence[str]]]:
+        tables: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for file in self._files:
+            lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+            for table, word, pattern in csv.reader(lines[1:]):
+                tables[table][word].append(pattern)
+        return {**tables}
+
+    def of(self, table: str) -> Table:
+        """Empty where there is no such table."""
+        if table not in self._compiled:
+            words = self._lines.get(table, {})
+            self._compiled[table] = tuple((word, re.compile("|".join(patterns))) for word, patterns in words.items())
+        return self._compiled[table]
 
 
-PATTERNS = read_patterns("names.csv", "names_amd.csv")
+PATTERNS = Patterns("names.csv", "names_amd.csv")
 """family, triton, role, library, direction, tile, and "conv method", ... of families with several methods.
 
 PyTorch's compiler names a kernel by its shape (poi, red, per, tem) and then by every operation fused into it: the shape
@@ -48,7 +62,7 @@ def tile(name: str) -> tuple[int, int, int | None] | None:
     """
     if found := _CONVOLVE.search(name):
         return 2 ** int(found[1]), 2 ** int(found[2]), None
-    found = next((found for _, pattern in PATTERNS["tile"] if (found := pattern.search(name))), None)
+    found = next((found for _, pattern in PATTERNS.of("tile") if (found := pattern.search(name))), None)
     if not found:
         return None
     m, n, *k = (int(part) for part in found.groups())
@@ -325,7 +339,7 @@ def _main(known: Iterable[Algorithm]) -> list[Algorithm]:
 
 
 def _first(table: str, *texts: str) -> str | None:
-    return next((word for text in texts for word, pattern in PATTERNS.get(table, ()) if pattern.search(text)), None)
+    return next((word for text in texts for word, pattern in PATTERNS.of(table) if pattern.search(text)), None)
 
 
 def _winograd(lowered: str) -> tuple[int, int] | None:

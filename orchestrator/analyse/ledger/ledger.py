@@ -61,11 +61,14 @@ def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
     found: dict[Key, tuple[KernelUse, ...]] = {}
     for key, kernels in run.kernels_by_key.items():
         tally = Tally([kernel.name for kernel in kernels])
-        found[key] = tuple(
-            KernelUse(name, recognise(name).family, algorithm(name), count / (run.steps or 1))
-            for name, count in tally.most_common()
-        )
+        found[key] = tuple([_use(name, count / (run.steps or 1)) for name, count in tally.most_common()])
     return found
+
+
+@lru_cache(maxsize=8192)
+def _use(name: str, per_step: float) -> KernelUse:
+    """Runs of a sweep mostly use the same kernels."""
+    return KernelUse(name, recognise(name).family, algorithm(name), per_step)
 
 
 @lru_cache(maxsize=8192)

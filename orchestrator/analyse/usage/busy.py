@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,15 +62,28 @@ class Readings:
     """What the mean utilisation is over, or why there is none."""
 
 
-def busy(run: Run) -> tuple[Busy, ...]:
+class Running:
+    """The kernels of a run between two moments, as of :func:`kernels_in_window`, and when any of them ran."""
+
+    def __init__(self, run: Run) -> None:
+        self.devices, self.window, self.words = kernels_in_window(run)
+
+    @cached_property
+    def union(self) -> Mapping[int, tuple[int, list[tuple[int, int]]]]:
+        """Device -> :func:`union` of its kernels."""
+        return {device: union(*spans(kernels), self.window) for device, kernels in self.devices.items()}
+
+
+def busy(run: Run, known: Running | None = None) -> tuple[Busy, ...]:
     """Devices of a run, each followed by its streams where there are several. Empty under ncu and without start times."""
-    devices, window, words = kernels_in_window(run)
+    known = known or Running(run)
+    devices, window, words = known.devices, known.window, known.words
     found = []
     for device, kernels in devices.items():
         streams = sorted({kernel.stream for kernel in kernels}, key=lambda number: (number is None, number or 0))
         groups = [(stream, [one for one in kernels if one.stream == stream]) for stream in streams if len(streams) > 1]
         for stream, mine in ((None, kernels), *groups):
-            running, waits = union(*spans(mine), window)
+            running, waits = known.union[device] if mine is kernels else union(*spans(mine), window)
             longest = max((end - start for start, end in waits), default=0)
             found.append(Busy(run, device, stream, len(mine), running, window[1] - window[0], words, longest))
     return tuple(found)

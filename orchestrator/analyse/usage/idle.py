@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.usage.busy import end_of, joined, kernels_in_window, spans, union
+from perfctl.orchestrator.analyse.usage.busy import Running, end_of, joined
 from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
 
@@ -49,14 +49,14 @@ class Idle:
     """The SHOWN longest, longest first."""
 
 
-def idle(run: Run) -> tuple[Idle, ...]:
+def idle(run: Run, known: Running | None = None) -> tuple[Idle, ...]:
     """Each device that ran kernels; empty under ncu and without start times, as ``busy`` is."""
-    devices, window, words = kernels_in_window(run)
-    return tuple(_idle(run, device, kernels, window, words) for device, kernels in devices.items())
+    known = known or Running(run)
+    return tuple(_idle(run, device, known) for device in known.devices)
 
 
-def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int], words: str) -> Idle:
-    kernels.sort(key=lambda kernel: kernel.start_ns or 0)
+def _idle(run: Run, device: int, known: Running) -> Idle:
+    window, kernels = known.window, sorted(known.devices[device], key=_start_of)
     by_end = sorted(kernels, key=end_of)
     host = [item for item in run.report.ranges if item.duration_ns is not None]
     explanations = {
@@ -64,20 +64,25 @@ def _idle(run: Run, device: int, kernels: list[Kernel], window: tuple[int, int],
         DATA: _merged(item for item in host if item.phase == "data"),
         SYNCHRONISE: _merged(item for item in host if re.search("synchroni[sz]e", item.name.lower())),
     }
-    _, waits = union(*spans(kernels), window)
+    _, waits = known.union[device]
     found = [(begin, stop, _cause(explanations, begin, stop)) for begin, stop in waits]
     by_cause = {cause: sum(stop - begin for begin, stop, of in found if of == cause) for cause in CAUSES}
     made = []
     for begin, stop, cause in sorted(found, key=lambda wait: wait[0] - wait[1])[:SHOWN]:
         last = bisect_left(by_end, begin + 1, key=end_of) - 1
-        following = next((kernel for kernel in kernels if (kernel.start_ns or 0) >= stop), None)
+        at = bisect_left(kernels, stop, key=_start_of)
+        following = kernels[at] if at < len(kernels) else None
         middle = (begin + stop) // 2
         over = [item for item in host if item.start_ns <= middle < item.start_ns + (item.duration_ns or 0)]
         innermost = min(over, key=lambda item: item.duration_ns or 0, default=None)
         around = innermost.name if innermost is not None else None
         made.append(Wait(begin, stop - begin, cause, by_end[last] if last >= 0 else None, following, around))
     kept = {cause: length for cause, length in by_cause.items() if length}
-    return Idle(run, device, window[1] - window[0], words, kept, len(waits), tuple(made))
+    return Idle(run, device, window[1] - window[0], known.words, kept, len(waits), tuple(made))
+
+
+def _start_of(kernel: Kernel) -> int:
+    return kernel.start_ns or 0
 
 
 def _cause(explanations: Mapping[str, list[tuple[int, int]]], start: int, end: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perfctl.orchestrator.analyse.usage.breakdown import Breakdown, breakdown
-from perfctl.orchestrator.analyse.usage.busy import Busy, Readings, Ways, busy, readings, ways
+from perfctl.orchestrator.analyse.usage.busy import Busy, Readings, Running, Ways, busy, readings, ways
 from perfctl.orchestrator.analyse.usage.energy import Energy, energy
 from perfctl.orchestrator.analyse.usage.idle import Idle, idle
 from perfctl.orchestrator.analyse.usage.memory import MemoryUse, memory_use
@@ -25,12 +25,16 @@ class RunUsage:
     run: Run
 
     @cached_property
+    def _running(self) -> Running:
+        return Running(self.run)
+
+    @cached_property
     def busy(self) -> tuple[Busy, ...]:
-        return busy(self.run)
+        return busy(self.run, self._running)
 
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
-        return idle(self.run)
+        return idle(self.run, self._running)
 
     @cached_property
     def breakdown(self) -> Breakdown | None:

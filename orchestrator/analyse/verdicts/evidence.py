@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from math import gcd, prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 from perfctl.orchestrator.analyse.counters.flops import sm_count
@@ -218,17 +219,18 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
         loose[size] = tuple(kernels.get(None, ()))
         ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
         derived = isinstance(counting, DerivedRun)
-        seen[size] = counting.run if counting else None, derived, kernels, facts_by_layer(ops)
+        run = counting.run if counting else None
+        narrowed = narrowed_to(run) if run and any(key is not None for key in kernels) else None
+        seen[size] = run, derived, kernels, facts_by_layer(ops), narrowed, _left_out(run) if run else None
     for row in ledger.rows:
         if not row.layer or not (row.whole_paper or row.direction == "recompute"):
             continue
-        run, derived, kernels, facts = seen[row.size]
-        layers = any(key is not None for key in kernels)
-        profiled = run is not None and layers and inside(row.layer, narrowed_to(run))
-        known = facts.get(row.layer, LayerFacts())
+        run, derived, kernels, facts, narrowed, left_out = seen[row.size]
+        profiled = narrowed is not None and inside(row.layer, narrowed)
+        known = facts.get(row.layer, _NO_FACTS)
         evidence = RowEvidence(
             row, tuple(kernels.get((row.layer, row.direction), ())), known.shape,
-            run.report.environment if run else {}, run.precision if run else None, profiled, _left_out(run) if run else None,
+            run.report.environment if run else {}, run.precision if run else None, profiled, left_out,
             ncu=(run.profiler_version or run.report.tool_version) if run else None, ours=run is not None and run.origin == "measured",
             calls=known.calls, causal=known.causal, inside=known.inside, upsampled=known.upsampled, image=known.image,
             mode=run.mode if run else None, derived=derived,
@@ -280,8 +282,11 @@ def _group(
     values: Mapping[int, _Read],
 ) -> KernelGroup:
     steps = run.steps or 1
+    flops = run.flops
+    if not any(launch in values or launch in flops for launch in launches):
+        return _uncounted(name, grid, len(launches) / steps)
     counts: dict[str, float] = {}
-    half, flops = 2, run.flops
+    half = 2
     if read := [values[launch] for launch in launches if launch in values]:
         for one in read:
             for count, value in one.raw.items():
@@ -291,6 +296,16 @@ def _group(
     total = total_of([item.total for item in known], divide_by=steps)
     tensor = total_of([item.tensor for item in known], divide_by=steps)
     return KernelGroup(name, recognise(name), grid, len(launches) / steps, counts, total, tensor, half)
+
+
+@lru_cache(maxsize=8192)
+def _uncounted(name: str, grid: Grid | None, per_step: float) -> KernelGroup:
+    """Batch sizes of a sweep have most of these in common."""
+    nothing = total_of(())
+    return KernelGroup(name, recognise(name), grid, per_step, _NO_COUNTS, nothing, nothing)
+
+
+_NO_COUNTS: Mapping[str, float] = MappingProxyType({})
 
 
 def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -318,6 +333,9 @@ class LayerFacts:
     inside: float | None = None
     upsampled: float | None = None
     image: tuple[int, int] | None = None
+
+
+_NO_FACTS = LayerFacts()
 
 
 def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:

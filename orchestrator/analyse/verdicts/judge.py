@@ -53,6 +53,9 @@ class Judged:
     """Share (0..1) of the gap that no verdict explains; None without a gap or without a count."""
 
 
+_NOTHING = Judged()
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """All verdicts of a study."""
@@ -65,7 +68,7 @@ class Judgement:
 
     def at(self, batch: int | None, layer: str, direction: str) -> Judged:
         """Of one ledger row; empty where nothing was found."""
-        return self.rows.get((batch or 1, layer, direction), Judged())
+        return self.rows.get((batch or 1, layer, direction), _NOTHING)
 
 
 def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = None) -> Judgement:

@@ -65,11 +65,28 @@ def _svg(name: str, figure: Figure) -> str:
     import matplotlib
 
     out = io.StringIO()
-    settings: Any = {"svg.hashsalt": name, "svg.fonttype": "none", "font.family": "DejaVu Sans"}
+    settings: Any = {
+        "svg.hashsalt": name, "svg.fonttype": "none", "font.family": "DejaVu Sans",
+        "figure.autolayout": False, "figure.constrained_layout.use": False,
+    }  # fmt: skip
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a glyph that the measuring font lacks; the browser has its own
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+        with _laid_out(figure):
+            figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     return out.getvalue()
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """Inside, everything has its place and keeps it: saving a figure that lays itself out draws it once more, for nothing."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine(None)
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(engine)
 
 
 @contextmanager

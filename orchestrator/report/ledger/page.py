@@ -173,13 +173,16 @@ class LedgerView:
     """The folded groups in words; None when nothing is folded."""
 
 
-def ledger_view(found: Analysis) -> LedgerView | None:
-    """Columns without any value are left out; the notes give the reasons."""
+def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
+    """Columns without any value are left out; the notes give the reasons. ``details``: groups have formulas and kernels."""
     ledger = found.ledger
     if not ledger.rows:
         return None
     groups = _once(
-        [_group(list(rows), found) for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))]
+        [
+            _group(list(rows), found, details)
+            for _, rows in groupby(ledger.rows, key=lambda row: (row.place, row.direction))
+        ]
     )
     groups += _left_over(found)
     if not FOLD_FROM <= sum(group.minor for group in groups) < len(groups):
@@ -263,7 +266,7 @@ def _not_counted(ledger: Ledger) -> str | None:
     return f"{' or '.join(states)}: {'; '.join(reasons[:2])}"
 
 
-def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
+def _group(rows: Sequence[LedgerRow], found: Analysis, details: bool) -> Group:
     first, causes = rows[0], reasons(rows, found.judgement)
     notes = ["no formula: this module only calls others"] if not first.calls and first.layer else []
     if unknown := dict.fromkeys(call.formula or call.kind for row in rows for call in row.calls if call.flops is None):
@@ -275,10 +278,11 @@ def _group(rows: Sequence[LedgerRow], found: Analysis) -> Group:
         notes.append(
             f"{percent(shared)} of its launches are parts of fused kernels, shared out by their operations: estimated"
         )
+    worked, ran = (formulas(rows), kernels(rows, found.names)) if details else ((), ())
     small = all(row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE for row in rows)
     return Group(
         first.place, "" if first.place == first.direction else first.direction, first.kind,
-        tuple(_line(row, found) for row in rows), formulas(rows), kernels(rows, found.names), "; ".join(notes) or None,
+        tuple(_line(row, found) for row in rows), worked, ran, "; ".join(notes) or None,
         causes, still_open(rows, found.judgement), small and not causes,
     )  # fmt: skip
 

@@ -35,6 +35,9 @@ def recomputed(run: Run) -> RunVerdict | None:
     The share is of forward and backward without them; at least, since products without a bias are not told from gradients. That
     the backward of fused attention computes its scores again is no such operator.
     """
+    again_ops = [op for op in run.report.ops if op.direction in ("backward", "recompute") and op.op in FORWARDS]
+    if not again_ops:
+        return None
     shapes = {(op.op, op.inputs) for op in run.report.ops if op.direction == "forward"}
     again: dict[str, int] = defaultdict(int)
     once = 0
