@@ -101,10 +101,12 @@ def _running(kernels: Sequence[Kernel]) -> float:
 
 
 def placed(report: Report) -> float | None:
-    """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler. None where a kernel was not
-    timed; and where none has a module, unless a graph was launched or a step is a server's."""
+    """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler, or of a report of nsys that
+    launched graphs. None where a kernel was not timed; and where none has a module, unless a graph was launched or a step is
+    a server's."""
+    is_wanted = report.tool == "torch" or (report.tool == "nsys" and report.graph_launches)
     kernels = report.kernels if isinstance(report.kernels, Sequence) else ()
-    if report.tool != "torch" or not kernels or any(kernel.duration_ns is None for kernel in kernels):
+    if not is_wanted or not kernels or any(kernel.duration_ns is None for kernel in kernels):
         return None
     known = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
     if not (known or report.served_steps or report.graph_launches):
