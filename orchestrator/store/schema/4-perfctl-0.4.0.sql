@@ -140,7 +140,14 @@ CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (In
     backend TEXT,                 -- triton, ...; -; NULL: not stated
     origins TEXT,                 -- operators that were fused, as the name has them; -; NULL: it names none
     calls INTEGER,                -- how often; count; NULL: not known
-    device_ns INTEGER             -- of its launches together; ns; NULL: not known
+    device_ns INTEGER,            -- of its launches together; ns; NULL: not known
+    elements INTEGER,             -- elements that the loops of one call run over, those of a reduction included; count; NULL: the call does not say
+    reduced INTEGER,              -- elements that are reduced into one result; count; NULL: it reduces nothing, or the call does not say
+    argument_bytes INTEGER,       -- of all tensors that one call is given, once each; byte; NULL: shapes were not recorded
+    flops INTEGER,                -- of the product in a template (triton_tem), one call, from shapes, 1 multiply-add is 2; FLOP; NULL: no template, or not known (gap)
+    stated_flops INTEGER,         -- of products in one call, as Inductor states them (kernel_flop); FLOP; NULL: not stated
+    stated_bytes INTEGER,         -- read and written by one call, as Inductor states it (kernel_num_gb); byte; NULL: not stated
+    elementwise INTEGER           -- operators that the name lists and that compute, once on each element, an estimate, in no total; count; NULL: it lists others, or elements are not known
 );
 CREATE INDEX compiled_kernel_by_run ON compiled_kernel(run_id);
 CREATE TABLE kernel_part (        -- what a fused kernel did for one of several layers; kernel.layer_source of it is shared
@@ -149,7 +156,7 @@ CREATE TABLE kernel_part (        -- what a fused kernel did for one of several 
     layer TEXT,                   -- dotted module path, inferred from source lines; -; NULL: the model itself, outside of its layers
     direction TEXT,               -- of that layer; -; NULL: of no layer
     origins INTEGER NOT NULL,     -- operations of the program that were fused into the kernel for it; count; NULL: never
-    share REAL NOT NULL           -- of the kernel's time and counts, by these operations, an estimate; 0..1; NULL: never
+    share REAL NOT NULL           -- of the kernel's time and counts, by the operations of these, an estimate; 0..1; NULL: never
 );
 CREATE INDEX kernel_part_by_run ON kernel_part(run_id);
 CREATE TABLE advice (             -- what one rule of a profiler said of a launch or of a report
