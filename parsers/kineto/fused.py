@@ -47,7 +47,7 @@ class Facts(NamedTuple):
     hash: str | None
     backend: str | None
     elements: int | None = None
-    """That the loops run over, those of a reduction included."""
+    """That the loops run over, those of a reduction included; of a template those of its output."""
     reduced: int | None = None
     """Elements that are reduced into one result; None where nothing is."""
     argument_bytes: int | None = None
@@ -79,6 +79,8 @@ def facts(name: str, args: Mapping[str, Any]) -> Facts:
     elements, reduced = _sizes(name, scalars, _blocks(args.get("kernel_kwargs")), list(map(prod, shapes)))
     size = sum(prod(shape) * _BYTES.get(kind, 1) for shape, kind in tensors) if tensors and known else None
     flops, why = template_flops(name, shapes) if name.startswith(TEMPLATE) else (None, None)
+    if flops is not None:
+        elements = prod(shapes[-1])
     return Facts(file, key, backend, elements, reduced, size, flops, *stated, why)
 
 

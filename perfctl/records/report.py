@@ -272,7 +272,8 @@ class CompiledKernel(NamedTuple):
     device_ns: int | None
     """Of its launches; None when not known."""
     elements: int | None = None
-    """Of one call, like all that follows: what its loops run over, the elements of a reduction included."""
+    """Of one call, like all that follows: what its loops run over, the elements of a reduction included;
+    of a template (triton_tem) the elements of its output."""
     reduced: int | None = None
     """Elements that are reduced into one result; None where nothing is, or the call does not say."""
     argument_bytes: int | None = None
@@ -298,7 +299,8 @@ class KernelPart(NamedTuple):
     origins: int
     """Operations of the program that were fused into the kernel for this layer."""
     share: float
-    """0..1: of the kernel's time and counts, by the operations; an estimate. The shares of a launch add up to 1."""
+    """0..1: of the kernel's time and counts, by the operations: one an element, and all FLOPs of a product; an estimate. The
+    shares of a launch add up to 1."""
 
 
 class Advice(NamedTuple):

@@ -141,7 +141,7 @@ CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (In
     origins TEXT,                 -- operators that were fused, as the name has them; -; NULL: it names none
     calls INTEGER,                -- how often; count; NULL: not known
     device_ns INTEGER,            -- of its launches together; ns; NULL: not known
-    elements INTEGER,             -- elements that the loops of one call run over, those of a reduction included; count; NULL: the call does not say
+    elements INTEGER,             -- elements that the loops of one call run over, those of a reduction included, or of a template's output; count; NULL: the call does not say
     reduced INTEGER,              -- elements that are reduced into one result; count; NULL: it reduces nothing, or the call does not say
     argument_bytes INTEGER,       -- of all tensors that one call is given, once each; byte; NULL: shapes were not recorded
     flops INTEGER,                -- of the product in a template (triton_tem), one call, from shapes, 1 multiply-add is 2; FLOP; NULL: no template, or not known (gap)
@@ -156,7 +156,7 @@ CREATE TABLE kernel_part (        -- what a fused kernel did for one of several 
     layer TEXT,                   -- dotted module path, inferred from source lines; -; NULL: the model itself, outside of its layers
     direction TEXT,               -- of that layer; -; NULL: of no layer
     origins INTEGER NOT NULL,     -- operations of the program that were fused into the kernel for it; count; NULL: never
-    share REAL NOT NULL           -- of the kernel's time and counts, by the operations of these, an estimate; 0..1; NULL: never
+    share REAL NOT NULL           -- of the kernel's time and counts, by operations (one an element, and all FLOPs of a product), an estimate; 0..1; NULL: never
 );
 CREATE INDEX kernel_part_by_run ON kernel_part(run_id);
 CREATE TABLE advice (             -- what one rule of a profiler said of a launch or of a report
