@@ -85,7 +85,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     found_ranges = ranges(events, nesting)
     found_kernels = kernels(events, nesting, launches)
     served = served_ranges(nesting)
-    graphs = with_captures(path, capture, events, found_kernels, operators, served.values())
+    graphs = with_captures(path, capture, events, found_kernels, operators, served.values(), _plainly)
     operators = graphs.operators
     found_kernels, parts, unknown_parts = parted(events, nesting, launches.kernel_spans, graphs.kernels)
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
@@ -145,6 +145,10 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         served_steps=sorted((*served.values(), *(step for _, _, step in shaped.steps))),
         graph_launches=graphs.launches,
     )
+
+
+def _plainly(path: Path) -> Report:
+    return parse(path, single_operators=False)
 
 
 def _events(stream: JsonStream, metadata: dict[str, Any]) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse.usage.busy import spans, union
 from perfctl.orchestrator.analyse.usage.mixed import MixedSteps
 from perfctl.records.report import Kernel, Report
 from perfctl.records.run import Run
-from perfctl.records.serving import ServedStep
+from perfctl.records.serving import EAGER, ServedStep
 
 PHASES = ("prefill", "decode", "mixed")
 
@@ -129,3 +129,8 @@ def inferred(report: Report) -> tuple[int, int, float] | None:
     if not sure:
         return None
     return sum(launch.matched for launch in launches), sum(launch.kernels for launch in launches), min(sure)
+
+
+def is_guessed(report: Report) -> bool:
+    """Whether layers of graphs are by sequence against a run without graphs."""
+    return any(launch.how == EAGER for launch in report.graph_launches)

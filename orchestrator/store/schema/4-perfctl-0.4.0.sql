@@ -236,8 +236,8 @@ CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what
     capture TEXT,                 -- name of the capture they were matched with; -; NULL: with none
     matched INTEGER NOT NULL,     -- kernels whose launch was found in that capture; count; NULL: never
     matched_ns INTEGER,           -- of these together; ns; NULL: not known
-    how TEXT,                     -- what they were matched by, node, name or order; -; NULL: not matched
-    confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture; 0..1; NULL: not matched
+    how TEXT,                     -- what they were matched by, node, name, order, or eager (by sequence with a run without graphs, a guess); -; NULL: not matched
+    confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture or guessed; 0..1; NULL: not matched
 );
 CREATE INDEX graph_launch_by_run ON graph_launch(run_id);
 DROP INDEX run_by_sweep;
