@@ -199,8 +199,12 @@ def compiled_kernels(events: Events, device: Sequence[float]) -> list[CompiledKe
     for (name, facts), (calls, ns) in found.items():
         origins, time = _origins(name), None if isnan(ns) or not ns else int(ns)
         listed = None if name.startswith(TEMPLATE) else elementwise(origins, facts.elements)
-        work = (*facts[Facts._fields.index("elements") : Facts._fields.index("why")], listed)
-        rows.append(CompiledKernel(name, *facts[:3], origins, int(calls), time, *work))
+        rows.append(
+            CompiledKernel(
+                name, facts.file, facts.hash, facts.backend, origins, int(calls), time, facts.elements, facts.reduced,
+                facts.argument_bytes, facts.flops, facts.stated_flops, facts.stated_bytes, listed,
+            )
+        )  # fmt: skip
     return rows
 
 
