@@ -42,6 +42,8 @@ _POINTWISE = re.compile(
     r"(?:_?\d+)?"
 )
 """Names of parts and functions that do not."""
+_OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
+"""Of Python -> as names of kernels have them."""
 _LIBRARY = re.compile(
     "gemm|cutlass|xmma|nvjet|cublas|Cijk_|triton_tem_|implicit_convolve|fprop|wgrad|dgrad", re.IGNORECASE
 )
@@ -49,28 +51,54 @@ _LIBRARY = re.compile(
 
 
 @lru_cache(maxsize=4096)
-def path_of(stack: str) -> str | None:
-    """Path below the model of the module that ran an origin: "" for the model itself; None where the lines do not say."""
+def readings(stack: str) -> tuple[str, ...]:
+    """Path below the model of the module that ran an origin, "" for the model itself; none where the lines do not say.
+
+    Two where they do not say which of both: torch's marks (2.14) begin where the expression does and may reach over what is
+    done with its value, so ``self.norm(x) * 2`` is the call of ``norm`` or the product of its result, in this order.
+    """
     frames = [(function, _marked(line, marks)) for function, line, marks in _FRAME.findall(stack)]
     begin = next((at for at, (function, _) in enumerate(frames) if function == "forward"), None)
     if begin is None:
-        return None
-    path = []
+        return ()
+    path: list[str] = []
     for at, (_, text) in enumerate(frames[begin:], begin):
         is_last = at + 1 == len(frames)
         if not is_last and frames[at + 1][0] != "forward":
             continue  # a function that the module calls: no module of its own
+        if not is_last:
+            text = _leading_call(text) or text
         called = _called(text)
         if called is None:
-            return None
+            return ()
         is_own, name = called
         if name and (
             is_own or not is_last
         ):  # in the innermost frame, others than self.fc(...) are functions: F.relu(...)
             path.append(name)
         elif not is_last:
-            return None
-    return ".".join(path)
+            return ()
+        elif not name and (first := _leading_call(text)) is not None and (part := _called(first)) and part[0]:
+            return ".".join((*path, part[1])), ".".join(path)
+    return (".".join(path),)
+
+
+def path_of(stack: str, kernel: str = "") -> str | None:
+    """The one path of an origin; where it has two readings, that which fits the operators in the name of its kernel, if one does."""
+    found = readings(stack)
+    if len(found) < 2:
+        return found[0] if found else None
+    *_, (_, line, marks) = _FRAME.findall(stack)
+    text = _marked(line, marks) or ""
+    rest = text.removeprefix(_leading_call(text) or "").strip()
+    done = [_OPERATORS.get(one) for one in re.findall(r"\*\*|[-+*/@]", _outside(rest))]
+    if not done or None in done or rest.startswith("."):
+        return None
+    fused = kernel.partition("_fused_")[2].rpartition("_")[0] if kernel.startswith("triton_") else ""
+    there = [one for one in done if one is not None and f"_{one}_" in f"_{fused}_"]
+    if kernel and not there:
+        return found[0]  # nothing in this kernel is done with the value of the call
+    return found[1] if fused and fused == "_".join(sorted(set(there))) else None
 
 
 def _marked(line: str, marks: str) -> str | None:
@@ -103,12 +131,17 @@ def _called(text: str | None) -> tuple[bool, str] | None:
 
 
 def _closes_at_end(text: str, opening: int) -> bool:
+    return _closing(text, opening) == len(text) - 1
+
+
+def _closing(text: str, opening: int) -> int | None:
+    """Where the bracket at ``opening`` closes."""
     depth = 0
     for at in range(opening, len(text)):
         depth += (text[at] == "(") - (text[at] == ")")
         if depth == 0:
-            return at == len(text) - 1
-    return False
+            return at
+    return None
 
 
 def parted(
@@ -123,10 +156,10 @@ def parted(
     multiplying = _multiplying(events, kernels)
     for at, stacks in events.origins.items():
         kernel = kernels[at]
-        paths = Counter(path_of(stack) for stack in stacks)
+        paths = Counter(path_of(stack, kernel.name) for stack in stacks)
         work: dict[str | None, int] | None = dict(paths)
         if None not in paths and len(paths) > 1 and kernel.name.startswith(TEMPLATE):
-            work = _work(_called_as(events, nesting, spans[at], kernel.name), stacks, paths, multiplying)
+            work = _work(kernel.name, _called_as(events, nesting, spans[at], kernel.name), stacks, paths, multiplying)
         if None in paths or work is None:
             unknown[kernel.name] += int(kernel.duration_ns or 0)
             continue
@@ -153,7 +186,7 @@ def _multiplying(events: Events, kernels: Sequence[Kernel]) -> set[str]:
     """Paths of the modules that some kernel which multiplies is of alone."""
     found = set()
     for at, stacks in events.origins.items():
-        paths = {path_of(stack) for stack in stacks}
+        paths = {path_of(stack, kernels[at].name) for stack in stacks}
         if len(paths) == 1 and _LIBRARY.search(kernels[at].name):
             found |= paths
     return {path for path in found if path}
@@ -170,14 +203,14 @@ def _called_as(events: Events, nesting: Nesting, span: int, name: str) -> Facts 
 
 
 def _work(
-    facts: Facts | None, stacks: Sequence[str], paths: Counter[str | None], multiplying: set[str]
+    name: str, facts: Facts | None, stacks: Sequence[str], paths: Counter[str | None], multiplying: set[str]
 ) -> dict[str | None, int] | None:
     """FLOPs of each path in a template; None where it is not known which one multiplies, or how much."""
     if facts is None or facts.flops is None or facts.elements is None:
         return None
     said: dict[str | None, bool | None] = {}
     for stack in stacks:
-        path, does = path_of(stack), _multiplies(stack)
+        path, does = path_of(stack, name), _multiplies(stack)
         said[path] = True if True in (does, said.get(path)) else None if None in (does, said.get(path, does)) else False
     those = [path for path, does in said.items() if does] or [path for path, does in said.items() if does is None]
     if len(those) > 1:
@@ -195,7 +228,7 @@ def _multiplies(stack: str) -> bool | None:
     *_, (_, line, marks) = _FRAME.findall(stack)
     text = _marked(line, marks)
     called = _called(text)
-    if text is None or called is None:
+    if text is None or called is None or len(readings(stack)) > 1:
         return None
     _, name = called
     if not name:
@@ -203,6 +236,15 @@ def _multiplies(stack: str) -> bool | None:
         return False if "@" not in outside else None if re.search(r"[-+*/]", outside) else True
     last = name.rpartition(".")[2]
     return True if _MULTIPLIES.fullmatch(last) else False if _POINTWISE.fullmatch(last) else None
+
+
+def _leading_call(text: str | None) -> str | None:
+    """``self.norm(x)`` of ``self.norm(x) * 2``; None where it begins with no call."""
+    match = _CALL.match(text or "")
+    if match is None or text is None:
+        return None
+    end = _closing(text, match.end() - 1)
+    return None if end is None else text[: end + 1]
 
 
 def _outside(text: str) -> str:

@@ -47,7 +47,8 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
         (stack(LOOP, ("forward", LINE, "self.act(self.fc(x)))")), "block.act"),
         (stack(("step", "return model(x)", "model(x)"), ("forward", "return self.fc(x)", "self.fc(x)")), "fc"),
         (stack(("forward", "x = self.layers[0](x)", "self.layers[0](x)"), ("forward", "return F.relu(x)", "F.relu(x)")), "layers.0"),
-        (stack(("forward", "return self.fc(x) * 2", "self.fc(x) * 2")), ""),
+        (stack(("forward", "return self.fc(x) * 2", "self.fc(x) * 2")), None),
+        (stack(("forward", "return 2 * self.fc(x)", "2 * self.fc(x)")), ""),
         (stack(("forward", "return self.help(x)", "self.help(x)"), ("help", "return x + 1", "x + 1")), ""),
         (stack(("forward", "return self.fc(x)", "")), "fc"),
         (stack(("forward", LINE, "")), None),
@@ -57,6 +58,32 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
 )  # fmt: skip
 def test_the_source_line_of_an_origin_says_its_module(written: str, path: str | None) -> None:
     assert origins.path_of(written) == path
+
+
+TIMES = stack(LOOP, ("forward", "return self.norm(x) * 2", "self.norm(x) * 2"))
+"""As torch 2.14 marks both the call of norm and what is done with its value: it was seen on a CPU."""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "path"),
+    [
+        ("triton_per_fused_native_layer_norm_0", "block.norm"),  # no product in it
+        ("sm90_xmma_gemm_bf16", "block.norm"),
+        ("triton_poi_fused_mul_0", "block"),  # nothing else in it
+        ("triton_per_fused_mul_native_layer_norm_0", None),
+        ("", None),
+    ],
+)
+def test_marks_that_reach_over_a_call_are_read_by_the_operators_of_the_kernel(kernel: str, path: str | None) -> None:
+    assert origins.readings(TIMES) == ("block.norm", "block")
+    assert origins.path_of(TIMES, kernel) == path
+
+
+def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs() -> None:
+    written = stack(
+        ("forward", "x = self.block(x) + x", "self.block(x) + x"), ("forward", "return self.fc(x)", "self.fc(x)")
+    )
+    assert origins.path_of(written) == "block.fc"
 
 
 def fused(tmp_path: Path, stacks: Sequence[str], *, name: str = NAME, more: Sequence[Event] = ()) -> Report:
@@ -183,7 +210,7 @@ def test_two_modules_that_could_multiply_are_told_apart_by_kernels_of_one_alone(
     ("expression", "multiplies"),
     [
         ("x @ self.w", True), ("(x + y) @ self.w", True), ("x @ self.w + y", None), ("2 * (x @ self.w)", False),
-        ("torch.bmm(x, y)", True), ("F.conv2d(x, w)", True), ("self.proj(x)", None), ("self.act(x @ w)", False),
+        ("torch.bmm(x, y)", True), ("F.conv2d(x, w)", True), ("self.proj(x)", None), ("self.act(x @ w)", False), ("self.fc(x) * 2", None),
         ("self.norm1(x)", False), ("F.gelu(x)", False), ("x + y", False), ("self.relu_2(x)", False), ("self.actor(x)", None),
     ],
 )  # fmt: skip
