@@ -51,8 +51,9 @@ def explain(kernels: list[Kernel], graphs: set[int], eager: Sequence[Kernel], na
         launches.append(launch)
         for kernel, other in found:
             if other.layer is not None:
-                layer = {"layer": other.layer, "direction": other.direction, "layer_source": "guessed"}
-                new[kernel.launch] = kernel._replace(**layer)
+                new[kernel.launch] = kernel._replace(
+                    layer=other.layer, direction=other.direction, layer_source="guessed"
+                )
     return Explained(new, launches, used=(name,) if used else ())
 
 

@@ -210,7 +210,8 @@ def test_two_modules_that_could_multiply_are_told_apart_by_kernels_of_one_alone(
     ("expression", "multiplies"),
     [
         ("x @ self.w", True), ("(x + y) @ self.w", True), ("x @ self.w + y", None), ("2 * (x @ self.w)", False),
-        ("torch.bmm(x, y)", True), ("F.conv2d(x, w)", True), ("self.proj(x)", None), ("self.act(x @ w)", False), ("self.fc(x) * 2", None),
+        ("torch.bmm(x, y)", True), ("F.conv2d(x, w)", True), ("self.proj(x)", None), ("self.act(x @ w)", False),
+        ("self.fc(x) * 2", None),
         ("self.norm1(x)", False), ("F.gelu(x)", False), ("x + y", False), ("self.relu_2(x)", False), ("self.actor(x)", None),
     ],
 )  # fmt: skip
