@@ -51,28 +51,28 @@ def created(database: Database, ranges: RangeTable) -> Created | None:
     names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
     if not database.has(NODES, *names[:3]):
         return None
-    pieces = []
+    pieces: list[list[Integers]] = []
     for start, thread, node, original in database.numbers(NODES, *names):
         rows = (start.where_known() & thread.where_known() & node.where_known()).nonzero()[0]
         columns = (start.values, thread.values, node.values, original.or_else(0))
         pieces.append([column[rows] for column in columns])
     if not pieces:
         return None
-    start, thread, node, original = map(np.concatenate, zip(*pieces, strict=True))
-    order = np.argsort(start, kind="stable")  # of several events of a node, the first is its creation
-    start, thread, node, original = (column[order] for column in (start, thread, node, original))
-    process = thread & PROCESS_BITS
-    nodes = Calls(process, node)
-    first = np.arange(len(node))
+    joined = [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    order = np.argsort(joined[0], kind="stable")  # of several events of a node, the first is its creation
+    begins, threads, ids, copied = (column[order] for column in joined)
+    processes = threads & PROCESS_BITS
+    nodes = Calls(processes, ids)
+    first = np.arange(len(ids))
     for _ in range(_GENERATIONS):
-        copies = (first != NOBODY) & (original[first] != 0)
+        copies = (first != NOBODY) & (copied[first] != 0)
         if not copies.any():
             break
-        above = nodes.find(process[first[copies]], original[first[copies]])
+        above = nodes.find(processes[first[copies]], copied[first[copies]])
         first[copies] = np.where(above == first[copies], NOBODY, above)
     else:
         first[copies] = NOBODY  # a circle
-    around = ranges.attribution.of_calls(Spans(process, thread, start, start), phases=False)
+    around = ranges.attribution.of_calls(Spans(processes, threads, begins, begins), phases=False)
     return Created(nodes, np.append(around.layer, NOBODY)[first], first != NOBODY)
 
 
