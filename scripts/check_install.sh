@@ -14,17 +14,17 @@ cp -r "$recorded" "$work/recorded"
 cd "$work"
 perfctl="$work/venv/bin/perfctl"
 "$perfctl" --version
-"$perfctl" --help >help
-"$perfctl" doctor >doctor
+"$perfctl" --help >help.txt
+"$perfctl" doctor >doctor.txt
 "$perfctl" ingest recorded
-"$perfctl" runs >runs
-"$perfctl" ledger >ledger
-"$perfctl" compare recorded recorded >compare
-"$perfctl" export --all --out tables >export
+"$perfctl" runs >runs.txt
+"$perfctl" ledger >ledger.txt
+"$perfctl" compare recorded recorded >compare.txt
+"$perfctl" export --all --out tables >export.txt
 "$perfctl" report
 test -s perfctl-report.html
 for file in help doctor runs ledger compare export; do
-    test -s "$file" || { echo "check_install.sh: perfctl printed nothing into $file" >&2; exit 1; }
+    test -s "$file.txt" || { echo "check_install.sh: perfctl printed nothing for $file" >&2; exit 1; }
 done
 if "$work/venv/bin/python" -c 'import torch' 2>/dev/null; then
     echo "check_install.sh: torch came with the core install, which must do without it" >&2

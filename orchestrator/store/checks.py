@@ -8,7 +8,7 @@ from typing import Any
 
 from perfctl.orchestrator.store import shape
 from perfctl.records.possible import FINITE, HOTTEST_C, LATEST_NS, LONGEST_NS, MOST_WATTS, most
-from perfctl.records.report import Gap
+from perfctl.records.report import CompiledKernel, Gap
 from perfctl.records.serving import ServedStep
 
 _Between = tuple[float, float]
@@ -53,7 +53,7 @@ POSSIBLE: Mapping[str, Mapping[str, _Between]] = {
     "api_call": _counts("calls", "total_ns", "min_ns", "max_ns"),
     "op_instance": {"start_ns": _START, **_counts("duration_ns", "device_ns")},
     "collective": {"start_ns": _START, **_counts("group_size", "bytes", "duration_ns", "exposed_ns")},
-    "compiled_kernel": _counts("calls", "device_ns"),
+    "compiled_kernel": _counts(*CompiledKernel._fields[CompiledKernel._fields.index("calls") :]),
     "kernel_part": {"share": _SHARE, **_counts("origins")},
     "served_step": _counts(*ServedStep._fields[3:]),
     "graph_launch": _counts("kernels", "kernel_ns", "matched", "matched_ns"),

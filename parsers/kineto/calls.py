@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
 from perfctl.parsers.kineto.events import Events, Place, Span
+from perfctl.parsers.kineto.fused import TEMPLATE, Facts, elementwise
 from perfctl.parsers.kineto.nesting import NOWHERE, Nesting
 from perfctl.parsers.kineto.records import direction_of
 from perfctl.records.bulk import Columns
-from perfctl.records.report import ApiCall, CompiledKernel, OpCall, Sample
+from perfctl.records.report import ApiCall, CompiledKernel, Gap, OpCall, Sample
 
 _CHUNK = 1000
 """Operators at a time."""
+_NAMED = 5
+"""Kernels that a gap names."""
 _DOMAINS = {
     "cuda_runtime": "cuda", "cuda_driver": "cuda", "Runtime": "cuda", "hip_runtime": "hip", "xpu_runtime": "xpu",
     "python_function": "python",
@@ -182,19 +185,46 @@ def memory_curve(events: Events) -> list[Sample]:
 
 
 def compiled_kernels(events: Events, device: Sequence[float]) -> list[CompiledKernel]:
-    """The kernels that Inductor wrote: file, hash, backend, calls, time. One name may be several kernels.
+    """The kernels that Inductor wrote: file, hash, backend, work of a call, calls, time. One name may be several kernels, and one
+    kernel may be called with several sizes.
 
     The time is not known where no launch was recorded, as inside the capture of a graph.
     """
-    found: dict[tuple[Any, ...], list[float]] = {}
+    found: dict[tuple[str, Facts], list[float]] = {}
     for index, facts in events.compiled.items():
-        total = found.setdefault((events.spans[index].name, *facts), [0, 0])
+        total = found.setdefault((events.spans[index].name, facts), [0, 0])
         total[0] += 1
         total[1] += device[index]
-    return [
-        CompiledKernel(name, file, key, backend, _origins(name), int(calls), None if isnan(ns) or not ns else int(ns))
-        for (name, file, key, backend), (calls, ns) in found.items()
-    ]
+    rows = []
+    for (name, facts), (calls, ns) in found.items():
+        origins, time = _origins(name), None if isnan(ns) or not ns else int(ns)
+        listed = None if name.startswith(TEMPLATE) else elementwise(origins, facts.elements)
+        rows.append(
+            CompiledKernel(
+                name, facts.file, facts.hash, facts.backend, origins, int(calls), time, facts.elements, facts.reduced,
+                facts.argument_bytes, facts.flops, facts.stated_flops, facts.stated_bytes, listed,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def compiled_gaps(kernels: Sequence[CompiledKernel], facts: Iterable[tuple[str, Facts]]) -> Iterator[Gap]:
+    """Why FLOPs of templates are not known, and where Inductor's own figure is another one."""
+    why = {(name, one.why) for name, one in facts if one.why is not None}
+    for reason in sorted({reason for _, reason in why if reason is not None}):
+        names = sorted(name for name, its in why if its == reason)
+        yield Gap("compiled_kernel.flops", "not_available", f"{reason}: {_listed(names)}")
+    other = sorted(
+        {one.name for one in kernels if one.stated_flops and one.flops is not None and one.flops != one.stated_flops}
+    )
+    if other:
+        reason = f"Inductor states other FLOPs (stated_flops) than follow from the shapes: {_listed(other)}"
+        yield Gap("compiled_kernel.flops", "ambiguous", reason)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(name[:60] for name in names[:_NAMED])}{more}"
 
 
 def _origins(name: str) -> str | None:

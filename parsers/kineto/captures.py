@@ -79,6 +79,10 @@ class Captures:
         return self.nesting.contexts[span] if span >= 0 else None
 
 
+class NoCapture(ReportError):
+    """A trace in which no graph is captured."""
+
+
 class Explained(NamedTuple):
     """What the captures say of a trace's kernels."""
 
@@ -102,9 +106,10 @@ def read(path: Path) -> Captures:
     found.sets = list(_sets(found))
     if not found.sets:
         reason = "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with launches behind it"
-        raise ReportError(
-            path, "torch", reason, "Pass the trace that was recorded while the server captured its graphs"
+        todo = (
+            "Pass the trace that was recorded while the graphs were captured, or one of the same steps without graphs"
         )
+        raise NoCapture(path, "torch", reason, todo)
     return found
 
 
@@ -218,7 +223,7 @@ def explain(kernels: list[Kernel], graphs: set[int], captures: Sequence[Captures
 
     ``whole``: the shapes of operators count over the whole trace instead of a step.
     """
-    replays = _replays(kernels, graphs)
+    replays = replays_of(kernels, graphs)
     if not replays:
         return Explained(kernels, [])
     new, launches, used = list(kernels), [], Counter[tuple[int, int]]()
@@ -251,7 +256,7 @@ _Replay = tuple[int, list[Kernel]]
 """Correlation, its kernels in order of their start."""
 
 
-def _replays(kernels: Sequence[Kernel], graphs: set[int]) -> list[_Replay]:
+def replays_of(kernels: Sequence[Kernel], graphs: set[int]) -> list[_Replay]:
     found: defaultdict[int, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
         if kernel.correlation in graphs:
@@ -309,7 +314,7 @@ def _explain_one(
     spans_of: defaultdict[tuple[int, int], set[int]],
 ) -> GraphLaunch:
     """Give the kernels of one replay their layers in ``new``."""
-    bare = GraphLaunch(correlation, mine[0].step, len(mine), _time(mine))
+    bare = GraphLaunch(correlation, mine[0].step, len(mine), time_of(mine))
     if graph is None or found is None:
         return bare
     how, pairs = _pairs(mine, graph)
@@ -325,12 +330,12 @@ def _explain_one(
             )
     share = len(pairs) / max(len(mine), len(graph.calls))
     return bare._replace(
-        capture=found.found.name, matched=len(pairs), matched_ns=_time(matched), how=how if pairs else None,
+        capture=found.found.name, matched=len(pairs), matched_ns=time_of(matched), how=how if pairs else None,
         confidence=(share * ORDER_ALONE if how == "order" else share) if pairs else None,
     )  # fmt: skip
 
 
-def _time(kernels: Sequence[Kernel]) -> int | None:
+def time_of(kernels: Sequence[Kernel]) -> int | None:
     times = [kernel.duration_ns for kernel in kernels]
     return None if None in times else int(sum(time for time in times if time is not None))
 
@@ -346,10 +351,10 @@ def _pairs(mine: Sequence[Kernel], graph: CapturedGraph) -> tuple[str, list[tupl
         return "order", [(at, at) for at in range(len(mine))] if len(mine) == len(graph.calls) else []
     if tuple(names) == graph.names:
         return "name", [(at, at) for at in range(len(mine))]
-    return "name", sorted(_aligned(names, graph.names))
+    return "name", sorted(aligned(names, graph.names))
 
 
-def _aligned(names: Sequence[str], captured: Sequence[str | None]) -> Iterator[tuple[int, int]]:
+def aligned(names: Sequence[Any], captured: Sequence[Any]) -> Iterator[tuple[int, int]]:
     """Longest runs that both have in common; then the rest, each with its next namesake (streams side by side)."""
     left, free = set(range(len(names))), set(range(len(captured)))
     if len(names) * len(captured) <= _MOST_PAIRS:

@@ -24,13 +24,12 @@ from perfctl.parsers.kineto.events import (
     three,
     whole,
 )
+from perfctl.parsers.kineto.fused import Facts, facts
 from perfctl.parsers.kineto.layout import END, EVENT, Arguments
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import WAITS
 
-_COMPILED = ("kernel_file", "kernel_hash", "kernel_backend")
-"""Arguments that Inductor gives the call of a kernel that it wrote."""
 _WAITS = frozenset(WAITS)
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
@@ -99,7 +98,8 @@ class _Operation(NamedTuple):
     signature: int
     """Number of its shapes and types; 0 where single operators are not wanted."""
     stack: str | None
-    is_compiled: bool
+    compiled: dict[str, Facts] | None
+    """What the call of a kernel that Inductor wrote says, by its name, once that was asked for; None for other operations."""
 
 
 class _Launch(NamedTuple):
@@ -256,7 +256,7 @@ class Collector:
                 known = self.signature_numbers[key] = len(self.found.arguments)
                 self.found.arguments.append((_json(given[0]), _json(given[1])))
             signature = known
-        compiled = "kernel_file" in args or "kernel_hash" in args
+        compiled: dict[str, Facts] | None = {} if "kernel_file" in args or "kernel_hash" in args else None
         return _Operation(args, [], signature, stack if type(stack) is str and stack else None, compiled)
 
     def add_span(
@@ -295,8 +295,10 @@ class Collector:
             if not said.call:
                 said.call.append(self.call_of(said.args))
             found.operators[len(spans)] = said.call[0]
-        if said.is_compiled:
-            found.compiled[len(spans)] = tuple(map(_text, map(said.args.get, _COMPILED)))  # type: ignore[assignment]
+        if said.compiled is not None:
+            if name not in said.compiled:
+                said.compiled[name] = facts(name, said.args)
+            found.compiled[len(spans)] = said.compiled[name]
         if name == "record_param_comms" and (comm := comm_args(said.args)) is not None:
             found.comms[len(spans)] = comm
         if found.signatures is not None:

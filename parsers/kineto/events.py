@@ -10,11 +10,14 @@ import re
 from array import array
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.operators import Call
 from perfctl.parsers.text.doubts import not_understood, words
 from perfctl.records.report import Diagnostic
+
+if TYPE_CHECKING:
+    from perfctl.parsers.kineto.fused import Facts
 
 _INT64, _MOST_DIGITS = 1 << 63, 20
 
@@ -246,8 +249,8 @@ class Events:
     """Position in ``kernels`` of each fused one -> the Python stacks of its origins."""
     annotated: dict[int, tuple[str, bool]] = field(default_factory=dict)
     """Position in ``kernels`` of each that was annotated when its graph was captured -> the name, whether it is backward."""
-    compiled: dict[int, tuple[str | None, str | None, str | None]] = field(default_factory=dict)
-    """Position in ``spans`` of each call of a compiled kernel -> file, hash and backend."""
+    compiled: dict[int, Facts] = field(default_factory=dict)
+    """Position in ``spans`` of each call of a compiled kernel -> what it says of the kernel."""
     signatures: list[int] | None = None
     """For each of ``spans``, the number of its arguments in ``arguments``; None where single operators are not wanted."""
     arguments: list[tuple[str | None, str | None]] = field(default_factory=lambda: [(None, None)])

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfctl.parsers.kineto import captures
+from perfctl.parsers.kineto import captures, eager
 from perfctl.parsers.kineto.captures import Explained
 from perfctl.parsers.kineto.events import Events
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.parsers.operator_rows import Operators
 from perfctl.records.errors import ReportError
 from perfctl.records.ranges import read_range_name
-from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel
+from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel, Report
 from perfctl.records.served_names import DETAILS
-from perfctl.records.serving import GraphLaunch, ServedStep
+from perfctl.records.serving import EAGER, GraphLaunch, ServedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,10 @@ def with_captures(
     kernels: list[Kernel],
     operators: Operators,
     served: Iterable[ServedStep],
+    parse: Callable[[Path], Report],
 ) -> WithCaptures:
-    """Give kernels of graphs the layers of the capture: of ``capture``, else of what lies beside ``path``.
+    """Give kernels of graphs the layers of the capture: of ``capture``, else of what lies beside ``path``. Where ``capture``
+    captures no graph, it is ``parse``d as a run of the same steps without graphs.
 
     Raises ReportError when ``capture`` cannot be read, or ``path`` launches no graph it could tell of.
     """
@@ -56,16 +58,24 @@ def with_captures(
         return WithCaptures(kernels, operators)
     tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served]
     paths = [capture] if capture is not None else captures.beside(path, tokens)
-    read, said = [], []
+    read, said, without = [], [], None
     for one in paths:
         try:
             read.append(captures.read(one))
+        except captures.NoCapture as error:
+            if capture is None:
+                said.append(Diagnostic("warning", "perfctl", f"{one.name}, named by {DETAILS}: {error.reason}"))
+            elif not (without := _without_graphs(parse(one))):
+                raise
         except ReportError as error:
             if capture is not None:
                 raise
             said.append(Diagnostic("warning", "perfctl", f"{one.name}, named by {DETAILS}: {error.reason}"))
     covers = bool(operators.environment.get(COVERS))
-    found = captures.explain(kernels, events.graphs, read, whole=covers)
+    if without and capture is not None:
+        found = eager.explain(kernels, events.graphs, without, capture.name)
+    else:
+        found = captures.explain(kernels, events.graphs, read, whole=covers)
     found = _with_annotations(found, events)
     launches, unknown = found.launches, sum(launch.capture is None for launch in found.launches)
     gaps = []
@@ -74,7 +84,9 @@ def with_captures(
         share = sum(kernel.duration_ns or 0 for kernel in inside) / (sum(times) or 1)
         what = f"{len(inside)} of {len(kernels)} kernels ({share * 100:.1f} % of their time) were launched by graphs"
         which = (
-            f"{unknown} of {len(launches)} graph launches match no capture" if read else "no module is known of them"
+            f"{unknown} of {len(launches)} graph launches match no capture"
+            if read or without
+            else "no module is known of them"
         )
         todo = "give the trace of the capture with perfctl ingest --capture"
         gaps.append(Gap("kernel.layer", "not_collected", f"{what}; {which}: {todo}"))
@@ -116,16 +128,24 @@ def _with_annotations(found: Explained, events: Events) -> Explained:
     return found._replace(kernels=kernels, launches=launches, used=(*found.used, *([ANNOTATIONS] if named else [])))
 
 
+def _without_graphs(report: Report) -> list[Kernel]:
+    """The kernels of a run that launched no graph; none where it did, or where no kernel has a layer."""
+    kernels = list(report.kernels)
+    is_eager = not report.graph_launches and any(kernel.layer is not None for kernel in kernels)
+    return kernels if is_eager else []
+
+
 def _said(launches: Iterable[GraphLaunch], used: Iterable[str]) -> str:
     """How well the kernels of graphs were matched."""
     launches = list(launches)
     mine = [launch for launch in launches if launch.confidence is not None]
     kernels, matched = sum(launch.kernels for launch in launches), sum(launch.matched for launch in mine)
     least = min((launch.confidence for launch in mine if launch.confidence is not None), default=0)
-    by = {"node": "the graph's node", "name": "name and order", "order": "order alone"}
+    by = {"node": "the graph's node", "name": "name and order", "order": "order alone", EAGER: "sequence"}
+    told = "guessed" if any(launch.how == EAGER for launch in mine) else "inferred"
     how = " or ".join(dict.fromkeys(by[launch.how] for launch in mine if launch.how))
     return (
-        f"layers of {matched:,} of the {kernels:,} kernels in {len(launches)} graph launches were inferred from"
+        f"layers of {matched:,} of the {kernels:,} kernels in {len(launches)} graph launches were {told} from"
         f" {', '.join(used)}, by {how}; confidence {least:.2f} or better"
     )
 

@@ -8,8 +8,10 @@ computes itself (``x + y``) is its own.
 
 A kernel with origins in one module is of that module. One with origins in several is shared out between them: in a pointwise
 or reducing kernel all origins work on the same elements, so each counts alike, as one operation an element does in FLOPs
-and in bytes. That is an estimate. A product (``triton_tem_``) with origins in several modules is not shared out: which of
-them multiplies is not said.
+and in bytes. In a template (``triton_tem_``) one of them multiplies: it has the FLOPs of the product, and each other origin
+one operation for each element of the output. That is an estimate. Which one multiplies follows from the lines (F.linear,
+``@``), else from the others, which do not (a sum, a norm, an activation by its name), else from library kernels of the same
+trace that are of one of the modules alone. Where that does not leave one module, the kernel is not shared out.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from perfctl.parsers.kineto.events import Events
+from perfctl.parsers.kineto.fused import TEMPLATE, Facts
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.records.report import Gap, Kernel, KernelPart
 
@@ -30,32 +33,72 @@ _CALL = re.compile(r"(self\.)?([A-Za-z_]\w*(?:\.\w+|\[\w+\])*)\s*\(")
 _NAMED = 5
 """Kernels without modules that are named."""
 BACKWARD = "CompiledFunctionBackward"
-_PRODUCT = "triton_tem_"
+_MULTIPLIES = re.compile(
+    r"(?:bi)?linear|conv(?:_transpose)?[123]d|matmul|(?:b|add|badd)?mm|baddbmm|mv|dot|einsum|tensordot",
+)
+"""Functions of torch that multiply matrices, and parts that are called like them."""
+_POINTWISE = re.compile(
+    r"(?:act|activation|act_fn|\w*relu\d*|\w*gelu|silu|swish|hardswish|\w*norm|ln|bn|dropout|drop|drop_path|softmax|sigmoid|tanh|exp)"
+    r"(?:_?\d+)?"
+)
+"""Names of parts and functions that do not."""
+_OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
+"""Of Python -> as names of kernels have them."""
+_LIBRARY = re.compile(
+    "gemm|cutlass|xmma|nvjet|cublas|Cijk_|triton_tem_|implicit_convolve|fprop|wgrad|dgrad", re.IGNORECASE
+)
+"""In names of kernels that multiply."""
 
 
 @lru_cache(maxsize=4096)
-def path_of(stack: str) -> str | None:
-    """Path below the model of the module that ran an origin: "" for the model itself; None where the lines do not say."""
+def readings(stack: str) -> tuple[str, ...]:
+    """Path below the model of the module that ran an origin, "" for the model itself; none where the lines do not say.
+
+    Two where they do not say which of both: torch's marks (2.14) begin where the expression does and may reach over what is
+    done with its value, so ``self.norm(x) * 2`` is the call of ``norm`` or the product of its result, in this order.
+    """
     frames = [(function, _marked(line, marks)) for function, line, marks in _FRAME.findall(stack)]
     begin = next((at for at, (function, _) in enumerate(frames) if function == "forward"), None)
     if begin is None:
-        return None
-    path = []
+        return ()
+    path: list[str] = []
     for at, (_, text) in enumerate(frames[begin:], begin):
         is_last = at + 1 == len(frames)
         if not is_last and frames[at + 1][0] != "forward":
             continue  # a function that the module calls: no module of its own
+        if not is_last:
+            text = _leading_call(text) or text
         called = _called(text)
         if called is None:
-            return None
+            return ()
         is_own, name = called
         if name and (
             is_own or not is_last
         ):  # in the innermost frame, others than self.fc(...) are functions: F.relu(...)
             path.append(name)
         elif not is_last:
-            return None
-    return ".".join(path)
+            return ()
+        elif not name and (first := _leading_call(text)) is not None and (part := _called(first)) and part[0]:
+            return ".".join((*path, part[1])), ".".join(path)
+    return (".".join(path),)
+
+
+def path_of(stack: str, kernel: str = "") -> str | None:
+    """The one path of an origin; where it has two readings, that which fits the operators in the name of its kernel, if one does."""
+    found = readings(stack)
+    if len(found) < 2:
+        return found[0] if found else None
+    *_, (_, line, marks) = _FRAME.findall(stack)
+    text = _marked(line, marks) or ""
+    rest = text.removeprefix(_leading_call(text) or "").strip()
+    done = [_OPERATORS.get(one) for one in re.findall(r"\*\*|[-+*/@]", _outside(rest))]
+    if not done or None in done or rest.startswith("."):
+        return None
+    fused = kernel.partition("_fused_")[2].rpartition("_")[0] if kernel.startswith("triton_") else ""
+    there = [one for one in done if one is not None and f"_{one}_" in f"_{fused}_"]
+    if kernel and not there:
+        return found[0]  # nothing in this kernel is done with the value of the call
+    return found[1] if fused and fused == "_".join(sorted(set(there))) else None
 
 
 def _marked(line: str, marks: str) -> str | None:
@@ -88,12 +131,17 @@ def _called(text: str | None) -> tuple[bool, str] | None:
 
 
 def _closes_at_end(text: str, opening: int) -> bool:
+    return _closing(text, opening) == len(text) - 1
+
+
+def _closing(text: str, opening: int) -> int | None:
+    """Where the bracket at ``opening`` closes."""
     depth = 0
     for at in range(opening, len(text)):
         depth += (text[at] == "(") - (text[at] == ")")
         if depth == 0:
-            return at == len(text) - 1
-    return False
+            return at
+    return None
 
 
 def parted(
@@ -105,15 +153,22 @@ def parted(
     of its own; one whose lines do not say keeps the module around it, if there is one.
     """
     found, parts, unknown = list(kernels), list[KernelPart](), Counter[str]()
+    multiplying = _multiplying(events, kernels)
     for at, stacks in events.origins.items():
         kernel = kernels[at]
-        paths = Counter(path_of(stack) for stack in stacks)
-        if None in paths or (len(paths) > 1 and kernel.name.startswith(_PRODUCT)):
+        paths = Counter(path_of(stack, kernel.name) for stack in stacks)
+        work: dict[str | None, int] | None = dict(paths)
+        if None not in paths and len(paths) > 1 and kernel.name.startswith(TEMPLATE):
+            work = _work(kernel.name, _called_as(events, nesting, spans[at], kernel.name), stacks, paths, multiplying)
+        if None in paths or work is None:
             unknown[kernel.name] += int(kernel.duration_ns or 0)
             continue
         layers: Counter[str | None] = Counter()
+        works: Counter[str | None] = Counter()
         for path, count in paths.items():
-            layers[".".join(filter(None, (kernel.layer, path))) or None] += count
+            layer = ".".join(filter(None, (kernel.layer, path))) or None
+            layers[layer] += count
+            works[layer] += work[path]
         direction = kernel.direction or _direction(events, nesting, spans[at])
         if len(layers) == 1:
             (layer,) = layers
@@ -122,9 +177,84 @@ def parted(
             continue
         found[at] = kernel._replace(layer=None, direction=None, layer_source="shared")
         for layer, count in layers.items():
-            share = count / layers.total()
+            share = works[layer] / works.total()
             parts.append(KernelPart(kernel.launch, layer, None if layer is None else direction, count, share))
     return found, tuple(parts), _gaps(kernels, unknown)
+
+
+def _multiplying(events: Events, kernels: Sequence[Kernel]) -> set[str]:
+    """Paths of the modules that some kernel which multiplies is of alone."""
+    found = set()
+    for at, stacks in events.origins.items():
+        paths = {path_of(stack, kernels[at].name) for stack in stacks}
+        if len(paths) == 1 and _LIBRARY.search(kernels[at].name):
+            found |= paths
+    return {path for path in found if path}
+
+
+def _called_as(events: Events, nesting: Nesting, span: int, name: str) -> Facts | None:
+    """What the call that launched a kernel says of it."""
+    while span >= 0:
+        facts = events.compiled.get(span)
+        if facts is not None and events.spans[span].name == name:
+            return facts
+        span = nesting.parents[span]
+    return None
+
+
+def _work(
+    name: str, facts: Facts | None, stacks: Sequence[str], paths: Counter[str | None], multiplying: set[str]
+) -> dict[str | None, int] | None:
+    """FLOPs of each path in a template; None where it is not known which one multiplies, or how much."""
+    if facts is None or facts.flops is None or facts.elements is None:
+        return None
+    said: dict[str | None, bool | None] = {}
+    for stack in stacks:
+        path, does = path_of(stack, name), _multiplies(stack)
+        said[path] = True if True in (does, said.get(path)) else None if None in (does, said.get(path, does)) else False
+    those = [path for path, does in said.items() if does] or [path for path, does in said.items() if does is None]
+    if len(those) > 1:
+        those = [path for path in those if path in multiplying]
+    if len(those) != 1:
+        return None
+    return {
+        path: (count - (path in those)) * facts.elements + (facts.flops if path in those else 0)
+        for path, count in paths.items()
+    }
+
+
+def _multiplies(stack: str) -> bool | None:
+    """Whether an origin multiplies matrices, by its innermost expression; None where that does not say."""
+    *_, (_, line, marks) = _FRAME.findall(stack)
+    text = _marked(line, marks)
+    called = _called(text)
+    if text is None or called is None or len(readings(stack)) > 1:
+        return None
+    _, name = called
+    if not name:
+        outside = _outside(text)
+        return False if "@" not in outside else None if re.search(r"[-+*/]", outside) else True
+    last = name.rpartition(".")[2]
+    return True if _MULTIPLIES.fullmatch(last) else False if _POINTWISE.fullmatch(last) else None
+
+
+def _leading_call(text: str | None) -> str | None:
+    """``self.norm(x)`` of ``self.norm(x) * 2``; None where it begins with no call."""
+    match = _CALL.match(text or "")
+    if match is None or text is None:
+        return None
+    end = _closing(text, match.end() - 1)
+    return None if end is None else text[: end + 1]
+
+
+def _outside(text: str) -> str:
+    """What is in no brackets."""
+    kept, depth = [], 0
+    for letter in text:
+        depth += letter in "(["
+        kept.append(letter if not depth else " ")
+        depth -= letter in ")]"
+    return "".join(kept)
 
 
 def _direction(events: Events, nesting: Nesting, span: int) -> str:

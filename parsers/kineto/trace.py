@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.kineto.agreement import arguments_missing, doubts, launches_without_work, work_without_launch
-from perfctl.parsers.kineto.calls import api_calls, compiled_kernels, memory_curve, op_calls
+from perfctl.parsers.kineto.calls import api_calls, compiled_gaps, compiled_kernels, memory_curve, op_calls
 from perfctl.parsers.kineto.collect import Collector
 from perfctl.parsers.kineto.collectives import collectives
 from perfctl.parsers.kineto.events import Events, diagnostics, whole
@@ -85,11 +85,13 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     found_ranges = ranges(events, nesting)
     found_kernels = kernels(events, nesting, launches)
     served = served_ranges(nesting)
-    graphs = with_captures(path, capture, events, found_kernels, operators, served.values())
+    graphs = with_captures(path, capture, events, found_kernels, operators, served.values(), _plainly)
     operators = graphs.operators
     found_kernels, parts, unknown_parts = parted(events, nesting, launches.kernel_spans, graphs.kernels)
     torch = next((str(metadata[key]) for key in _TORCH if metadata.get(key)), None)
     device = device_times(events, nesting, launches)
+    compiled = compiled_kernels(events, device)
+    of_calls = ((events.spans[index].name, facts) for index, facts in events.compiled.items())
     begin, end = _extent(events)
     rank, world = _rank(metadata)
     since_1970 = (whole(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
@@ -120,6 +122,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *graphs.gaps,
             *([] if shaped.gap is None else [shaped.gap]),
             *unknown_parts,
+            *compiled_gaps(compiled, of_calls),
             *operators.gaps,
             *agents,
         ),
@@ -134,7 +137,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         api_calls=api_calls(events),
         op_calls=op_calls(events, nesting, device),
         collectives=collectives(events, nesting, launches),
-        compiled_kernels=compiled_kernels(events, device),
+        compiled_kernels=compiled,
         kernel_parts=parts,
         rank=rank,
         world_size=world,
@@ -142,6 +145,10 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         served_steps=sorted((*served.values(), *(step for _, _, step in shaped.steps))),
         graph_launches=graphs.launches,
     )
+
+
+def _plainly(path: Path) -> Report:
+    return parse(path, single_operators=False)
 
 
 def _events(stream: JsonStream, metadata: dict[str, Any]) -> Iterator[Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
+from perfctl.parsers.nsys import graphs
 from perfctl.parsers.nsys.calls import Sums
+from perfctl.parsers.nsys.graphs import Created
 from perfctl.parsers.nsys.kernel_check import NAMES, KernelCheck
 from perfctl.parsers.nsys.projection import GpuTime
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, RangeTable, objects
@@ -17,12 +19,13 @@ from perfctl.parsers.text.sqlite import Database, integer
 from perfctl.parsers.text.sqlite_checks import LARGEST
 from perfctl.records.bulk import AROUND, NO_NAME, Columns, SqlKernels
 from perfctl.records.report import Kernel
+from perfctl.records.serving import GraphLaunch
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from perfctl.parsers.attribution import Integers
+    from perfctl.parsers.attribution import Flags, Integers
     from perfctl.parsers.text.sqlite_pages import Column
 
     Indices = npt.NDArray[np.int32]
@@ -61,6 +64,10 @@ class Launched(NamedTuple):
     """The process that launched all of them; None when there are several, or not all rows say so."""
     check: KernelCheck | None = None
     """Of kernels only."""
+    captured: Flags | None = None
+    """Rows whose layer is that in which the node of their graph was captured; None where there is none."""
+    graphs: tuple[GraphLaunch, ...] = ()
+    """Of kernels only: the launches of graphs."""
 
 
 class Attributed(NamedTuple):
@@ -84,16 +91,21 @@ class _Work(NamedTuple):
     start: Integers
     length: Integers
     """Negative where start or end is not known."""
+    node: Integers | None = None
+    """Of a CUDA graph, NOBODY for none; None where the report has no creation of a node."""
 
 
 def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
     """Calls that launched none of the work in these tables are only counted."""
     check = KernelCheck(database)
-    work = {table: _work(database, table, check if table == KERNEL else None) for table in tables}
+    created = graphs.created(database, ranges)
+    work = {table: _work(database, table, check if table == KERNEL else None, created is not None) for table in tables}
     gpu, counted = GpuTime(ranges), _Counted(Sums(), set())
     calls = _calls(database, Wanted([some.correlation for some in work.values()]), ranges, counted, gpu.keeps_calls)
-    launched = {table: _launched(some, calls, gpu) for table, some in work.items()}
-    launched[KERNEL] = launched[KERNEL]._replace(check=check)
+    launched = {table: _launched(some, calls, gpu, created) for table, some in work.items()}
+    launched[KERNEL] = launched[KERNEL]._replace(
+        check=check, graphs=_graphs(work[KERNEL], launched[KERNEL], ranges, created)
+    )
     return Attributed(launched, counted.api, gpu, counted.threads)
 
 
@@ -104,17 +116,28 @@ class _Counted(NamedTuple):
     threads: set[int]
 
 
-def _work(database: Database, table: str, check: KernelCheck | None) -> _Work:
-    names = ("globalPid", "correlationId", "start", "end")
-    pieces = []
+def _work(database: Database, table: str, check: KernelCheck | None, nodes: bool) -> _Work:
+    """``nodes``: also read the nodes of graphs."""
+    names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if nodes else ()))
+    pieces, of_graphs = [], []
     for columns in database.numbers(table, *names, few=("globalPid",), also=check.columns if check else ()):
         process, correlation, start, end, *others = columns
+        if nodes:
+            node, *others = others
+            of_graphs.append(_node(node))
         pieces.append(_work_piece(process, correlation, start, end))
         if check:
             check.add(others, start, end, pieces[-1][-1])
     joined = zip(*pieces, strict=True) if pieces else ((), (), (), ())
     of_process, *more = map(list, joined)
-    return _Work(_same(of_process), *map(_joined, more))
+    return _Work(_same(of_process), *map(_joined, more), node=_joined(of_graphs) if nodes else None)
+
+
+def _node(node: Column) -> Integers:
+    """Some versions write 0 for no graph."""
+    import numpy as np
+
+    return np.where(node.or_else(0) == 0, NOBODY, node.values)
 
 
 def _work_piece(process: Column, correlation: Column, start: Column, end: Column) -> tuple[Integers, ...]:
@@ -175,10 +198,10 @@ def _spans(database: Database, counted: _Counted) -> Iterator[tuple[Integers, Sp
             yield correlation.values[rows], spans.take(rows)
 
 
-def _launched(work: _Work, known: _Known, gpu: GpuTime) -> Launched:
+def _launched(work: _Work, known: _Known, gpu: GpuTime, created: Created | None) -> Launched:
     import numpy as np
 
-    found, unlaunched = [], 0
+    found, captured, unlaunched = [], [], 0
     for first in range(0, len(work.correlation), SLICE):
         part = slice(first, first + SLICE)
         of_process = work.process[part]
@@ -188,10 +211,31 @@ def _launched(work: _Work, known: _Known, gpu: GpuTime) -> Launched:
         unlaunched += int((call == NOBODY).sum())
         found.append(known.around.at(call))
         gpu.add(found[-1].innermost, call, known.spans, work.start[part], work.length[part])
+        if created is not None and work.node is not None:
+            layer, _ = created.find(of_process, work.node[part])
+            captured.append(layer != NOBODY)
+            found[-1] = found[-1]._replace(layer=np.where(captured[-1], layer, found[-1].layer).astype(np.int32))
     processes = _extremes(work.process)
-    return Launched(
-        _together(found), unlaunched, next(iter(processes)) if len(processes) == 1 and NOBODY not in processes else None
-    )
+    only = next(iter(processes)) if len(processes) == 1 and NOBODY not in processes else None
+    rows = np.concatenate(captured) if captured else None
+    return Launched(_together(found), unlaunched, only, captured=rows if rows is not None and rows.any() else None)
+
+
+def _graphs(work: _Work, launched: Launched, ranges: RangeTable, created: Created | None) -> tuple[GraphLaunch, ...]:
+    if created is None or work.node is None or not len(work.node):
+        return ()
+    in_graph = work.node != NOBODY
+    _, is_captured = created.find(work.process, work.node)
+    steps = _step_numbers(ranges)[launched.around.step]
+    return tuple(graphs.launches(work.process, work.correlation, work.length, steps, in_graph, is_captured))
+
+
+def _step_numbers(ranges: RangeTable) -> Integers:
+    """Of every range, NOBODY where its name is of no step; and NOBODY at the end."""
+    import numpy as np
+
+    steps = np.array([NOBODY if label.step is None else label.step for label in ranges.labels], np.int64)
+    return np.append(steps[ranges.name], NOBODY)
 
 
 def _together(found: Sequence[Around]) -> Around:
@@ -270,7 +314,11 @@ def kernels(path: Path, database: Database, launched: Launched, ranges: RangeTab
     fields = (*_TO_DURATION, *more)
     used = {index: ranges.labels[index] for index in _used(ranges.name, found.layer)}
     layers = {index: (label.layer, label.direction, "range") for index, label in used.items()}
-    stretches = partial(_stretches, first, found, ranges)
+    if launched.captured is not None:
+        layers |= {
+            index + len(ranges.labels): (label.layer, label.direction, "capture") for index, label in used.items()
+        }
+    stretches = partial(_stretches, first, launched, ranges)
     check = launched.check
     checked, names = (check.never_negative(), check.names()) if check else ((), None)
     return SqlKernels(path, select, fields, stretches, layers, partial(_texts, path), records, checked, names)
@@ -281,17 +329,19 @@ _TO_DURATION = Kernel._fields[Kernel._fields.index("range_number") : _DURATION +
 _AFTER_DURATION = Kernel._fields[_DURATION + 1 :]
 
 
-def _stretches(first_row: int, found: Around, ranges: RangeTable) -> Iterator[Sequence[Sequence[int]]]:
+def _stretches(first_row: int, launched: Launched, ranges: RangeTable) -> Iterator[Sequence[Sequence[int]]]:
     """Rows that follow one another and have the same around them: a fraction of all rows, as a layer launches several
-    kernels. For SQLite a join with these is five times as fast as a look-up for each row."""
+    kernels. For SQLite a join with these is five times as fast as a look-up for each row. The number of a layer that the
+    capture of a graph told is larger by the number of names."""
     import numpy as np
 
-    layer = np.append(ranges.name, NOBODY)
-    steps = np.array([NOBODY if label.step is None else label.step for label in ranges.labels], np.int64)
-    step = np.append(steps[ranges.name], NOBODY)
+    found, layer, step = launched.around, np.append(ranges.name, NOBODY), _step_numbers(ranges)
     for first in range(0, len(found.innermost), TOGETHER):
         part = slice(first, first + TOGETHER)
-        columns = (layer[found.layer[part]], step[found.step[part]], found.innermost[part])
+        numbers = layer[found.layer[part]]
+        if launched.captured is not None:
+            numbers = numbers + launched.captured[part] * len(ranges.labels)
+        columns = (numbers, step[found.step[part]], found.innermost[part])
         differs = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
         starts = np.append(0, np.flatnonzero(differs) + 1)
         ends = np.append(starts[1:], len(columns[0])) - 1
@@ -356,6 +406,9 @@ def _columns(path: Path, launched: Launched, ranges: RangeTable) -> Iterator[Seq
             part = slice(first, first + len(rows))
             name, short_name, *columns = zip(*rows, strict=True)
             layer = found.layer[part]
+            how = sources[layer]
+            if launched.captured is not None:
+                how[launched.captured[part]] = "capture"
             yield (
                 range(first, first + len(rows)),
                 # read the names now: a damaged page raises here and not while iterating
@@ -364,7 +417,7 @@ def _columns(path: Path, launched: Launched, ranges: RangeTable) -> Iterator[Seq
                 layers[layer].tolist(),
                 directions[layer].tolist(),
                 steps[found.step[part]].tolist(),
-                sources[layer].tolist(),
+                how.tolist(),
                 numbers[found.innermost[part]].tolist(),
                 *columns,
             )

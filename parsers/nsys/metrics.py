@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from perfctl.parsers.nsys.tables import GPU_METRICS, GRAPH, opened
+from perfctl.parsers.nsys.tables import GPU_METRICS, GRAPH, NODES, opened
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.report import Sample, Summary
 
@@ -18,7 +18,7 @@ CLOCKS = ("SM Clock Frequency", "GPC Clock Frequency", "SYS Clock Frequency")
 COUNTED = {
     "CUDA_UM_CPU_PAGE_FAULT_EVENTS": "unified memory: CPU page faults",
     "CUDA_UM_GPU_PAGE_FAULT_EVENTS": "unified memory: GPU page faults",
-    "CUDA_GRAPH_NODE_EVENTS": "CUDA graphs: nodes created",
+    NODES: "CUDA graphs: nodes created",
     "CUDA_GRAPH_EVENTS": "CUDA graphs: events of creation",
 }
 """Table of events -> name of the summary that counts them."""

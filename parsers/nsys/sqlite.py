@@ -96,11 +96,23 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
     elif not any(label.layer for label in ranges.labels):
         reason = 'no range names a layer as perfctl does ("conv2:forward"): record the program with perfctl'
         yield Gap("layer", "not_collected", reason)
-    elif outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched:
+    elif (outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched) > 0:
         reason = f"{outside} of {count} kernels were launched outside of every layer's range"
-        yield Gap("layer", "not_available", reason)
+        yield Gap("layer", "not_available", f"{reason}{_of_graphs(database, kernels)}")
     if not any(label.step is not None for label in ranges.labels):
         yield Gap("step", "not_collected", 'no range names a step as perfctl does ("perfctl:step:3")')
+
+
+def _of_graphs(database: Database, kernels: Launched) -> str:
+    """How many of the kernels are of graphs whose capture the report does not have."""
+    if kernels.graphs:
+        lost = sum(launch.kernels - launch.matched for launch in kernels.graphs)
+    elif database.has(KERNEL, "graphNodeId"):
+        (lost,) = database.connection.execute(f"SELECT count(*) FROM {KERNEL} WHERE graphNodeId > 0").fetchone()
+    else:
+        lost = 0
+    what = "which were captured before the recording began: record the capture, too"
+    return f"; {lost} of all are of CUDA graphs, {what}" if lost else ""
 
 
 NEWEST_SCHEMA = "3.24"
@@ -229,6 +241,7 @@ def parse(path: Path) -> Report:
             threads=machine.threads(database, work.threads | nsys_launches.different(ranges.spans.thread)),
             ops=operators.ops,
             op_calls=calls.waits(path, database, ranges),
+            graph_launches=kernels.graphs,
             gaps=(
                 *damage,
                 *device_gaps,

@@ -271,6 +271,21 @@ class CompiledKernel(NamedTuple):
     calls: int
     device_ns: int | None
     """Of its launches; None when not known."""
+    elements: int | None = None
+    """Of one call, like all that follows: what its loops run over, the elements of a reduction included;
+    of a template (triton_tem) the elements of its output."""
+    reduced: int | None = None
+    """Elements that are reduced into one result; None where nothing is, or the call does not say."""
+    argument_bytes: int | None = None
+    """Of all tensors that it is given, once each."""
+    flops: int | None = None
+    """Of the product in a template, by the shapes of its tensors; None for other kernels, and where shapes do not say."""
+    stated_flops: int | None = None
+    """As Inductor states them (kernel_flop): of products and convolutions only, so 0 for a kernel without."""
+    stated_bytes: int | None = None
+    """Read and written, as Inductor states it (kernel_num_gb)."""
+    elementwise: int | None = None
+    """Operations beside products, an estimate that is in no total: each operator that its name lists, once on each element."""
 
 
 class KernelPart(NamedTuple):
@@ -284,7 +299,8 @@ class KernelPart(NamedTuple):
     origins: int
     """Operations of the program that were fused into the kernel for this layer."""
     share: float
-    """0..1: of the kernel's time and counts, by the operations; an estimate. The shares of a launch add up to 1."""
+    """0..1: of the kernel's time and counts, by the operations: one an element, and all FLOPs of a product; an estimate. The
+    shares of a launch add up to 1."""
 
 
 class Advice(NamedTuple):

@@ -9,6 +9,10 @@ FROM_SHAPES, PART_FROM_SHAPES = "from shapes: ", "part of a step, from shapes: "
 second where the trace does not show the beginning of the step, the look-up of its tokens: it may be one layer of many."""
 
 
+EAGER = "eager"
+"""``GraphLaunch.how`` of kernels that were matched by sequence with a run of the same steps without graphs: a guess."""
+
+
 class ServedStep(NamedTuple):
     """One forward pass of a server (vLLM, SGLang, TensorRT-LLM) over some prompts, some sequences that decode, or both.
 
@@ -60,6 +64,7 @@ class GraphLaunch(NamedTuple):
     """Kernels with a launch in that capture."""
     matched_ns: int | None = None
     how: str | None = None
-    """What they were matched by: "node" (id of the graph's node), "name" (name and order) or "order" (order alone)."""
+    """What they were matched by: "node" (id of the graph's node), "name" (name and order), "order" (order alone), or EAGER."""
     confidence: float | None = None
-    """0..1: share of its kernels whose launch was found; times ORDER_ALONE where the capture has no names of kernels."""
+    """0..1: share of its kernels whose launch was found; times ORDER_ALONE where the capture has no names of kernels. Against
+    an eager run, share of the step's kernels that agree in name and grid, half of it for those that agree in name alone."""

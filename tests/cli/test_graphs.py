@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.parsers.nsys.test_graph_nodes import LAUNCH, captured, replay
+from tests.parsers.nsys_builder import NsysBuilder
 from tests.parsers.served import served_traces as traces
 
 Perfctl = Callable[..., Any]
@@ -88,3 +90,17 @@ def test_a_folder_of_captures_alone_is_read(perfctl: Perfctl, tmp_path: Path) ->
     (folder / "execution_details.json").write_text('[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]')
     assert perfctl("ingest", folder).code == 0
     assert len(perfctl("runs", "--json").json) == 1
+
+
+def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(perfctl: Perfctl, tmp_path: Path) -> None:
+    builder = captured(NsysBuilder("2026.1"))
+    builder.range("perfctl:step:0", LAUNCH, LAUNCH + 90)
+    replay(builder, [101, 102, 103, 104], LAUNCH)
+    assert perfctl("ingest", builder.write(tmp_path / "graphs.sqlite")).code == 0
+    words = " ".join(perfctl("show", 1).out.split())
+    assert "75.0 % of the kernel time has a module" in words, "three of four kernels that take equally long"
+    assert "4 of 4 kernels of graphs by the capture (inferred, confidence 1.00)" in words
+    query = "SELECT layer, layer_source FROM kernel WHERE layer IS NOT NULL ORDER BY launch"
+    assert perfctl("query", query, "--json").json == [
+        {"layer": layer, "layer_source": "capture"} for layer in ("conv1", "fc", "fc")
+    ]

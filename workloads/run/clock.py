@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from perfctl.workloads.spec import Options, WorkloadError, writing
 from perfctl.workloads.tracing.versions import range_functions
 
 _TASKS = Path("/proc/self/task")
+_ORIGINS = "TORCH_COMPILE_DEBUG_EXTEND"
 
 
 class Clock:
@@ -225,12 +227,22 @@ def _export(profiler: torch.profiler.profile, path: Path) -> None:
     # torch itself compresses line by line, which takes three times as long
     if path.suffix != ".gz":
         profiler.export_chrome_trace(str(path))
+        _add_origins(path)
         return
     with TemporaryDirectory() as folder:
         plain = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(plain))
+        _add_origins(plain)
         with plain.open("rb") as trace, gzip.open(path, "wb", compresslevel=6) as packed:
             shutil.copyfileobj(trace, packed, 1 << 20)
+
+
+def _add_origins(path: Path) -> None:
+    """Where the user asked Inductor for them: the Python lines that each fused kernel comes from. torch (2.14) adds them only to
+    traces that its own handler writes."""
+    if os.environ.get(_ORIGINS) == "1":
+        with suppress(Exception):  # the trace is whole without them
+            importlib.import_module("torch._inductor.profiler")._add_inductor_provenance(str(path))
 
 
 def _of_all_threads() -> dict[str, Any]:

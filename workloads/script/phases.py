@@ -39,15 +39,16 @@ class Phases:
         self.number = 0
 
     def begin(self, name: str) -> None:
+        """A phase that is captured into a CUDA graph has no time: its events would become nodes of the graph."""
         self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
-        self._open.append((name, self.number, self._clock.mark()))
+        self._open.append((name, self.number, None if is_capturing() else self._clock.mark()))
 
     def end(self) -> None:
         if not self._open:
             return  # already closed with its step
         name, number, start = self._open.pop()
         self._ranges.pop()
-        if all(name != around for around, _, _ in self._open):
+        if start is not None and not is_capturing() and all(name != around for around, _, _ in self._open):
             self._spans.append((number, name, start, self._clock.mark()))
 
     def add_step(self, start: Any, end: Any) -> None:

@@ -22,6 +22,7 @@ from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import as_flags
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.script.facts import SCRIPTS_OWN, Facts, OtherProfilers, ranks
+from perfctl.workloads.script.graphs import GraphCaptures
 from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.script.phases import Optimizers, Phases, call_after
 from perfctl.workloads.script.record import Keeper, say, why_fewer
@@ -165,6 +166,7 @@ class ScriptWatch:
         self._undo: list[Callable[[], None]] = []
         self._lead = Lead(self._taken_over)
         self._window: MeasuredSteps | None = None
+        self._captures: GraphCaptures | None = None
         self._measured = False
         self._filled = False
         self._broken: str | None = None
@@ -183,6 +185,10 @@ class ScriptWatch:
         prepare_for_compiled(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
         self._optimizers.start()
         self._hooks.install()
+        self._captures = GraphCaptures(
+            self._options, self._ranges, self._names, lambda: self._window is not None or self._measured
+        )
+        self._captures.start()
         if self._options.window == "torch":
             self._others.start()
         watched = watch_backward()
@@ -370,7 +376,15 @@ class ScriptWatch:
 
     def _stop(self) -> None:
         undo, self._undo = self._undo, []
-        for ends in (self._recorder.stop, self._optimizers.stop, *undo, self._hooks.remove, self._others.stop):
+        captures = [] if self._captures is None else [self._captures.stop]
+        for ends in (
+            self._recorder.stop,
+            self._optimizers.stop,
+            *captures,
+            *undo,
+            self._hooks.remove,
+            self._others.stop,
+        ):
             with suppress(Exception):
                 ends()
 

@@ -84,6 +84,9 @@ def match(counted: Run, timed: Run) -> Matched:
     for name in (str, bare_name):
         found, ours, theirs = _pair(ours, theirs, name)
         pairs += found
+    for name in (str, bare_name):
+        found, ours, theirs = _pair_captured(ours, theirs, name)
+        pairs += found
     return Matched(tuple(sorted(pairs)), _left(ours), _left(theirs), steps, beyond, counted.profiler, timed.profiler)
 
 
@@ -159,6 +162,20 @@ def _pair(
             left.append(launch)
     paired = {pair.timed for pair in pairs}
     return pairs, left, [launch for launch in theirs if launch.kernel.launch not in paired]
+
+
+def _pair_captured(
+    ours: list[_Launch], theirs: list[_Launch], name: Callable[[str], str]
+) -> tuple[list[LaunchPair], list[_Launch], list[_Launch]]:
+    """What is left of kernels whose layer is that of a graph's capture: ncu knows where the graph was launched at most."""
+    captured = [launch for launch in theirs if launch.kernel.layer_source == "capture"]
+    if not captured:
+        return [], ours, theirs
+    bare, others = ([launch._replace(layer=None, direction=None) for launch in side] for side in (ours, captured))
+    pairs, _, _ = _pair(bare, others, name)
+    counted, timed = {pair.counted for pair in pairs}, {pair.timed for pair in pairs}
+    left = [launch for launch in ours if launch.kernel.launch not in counted]
+    return pairs, left, [launch for launch in theirs if launch.kernel.launch not in timed]
 
 
 def _left(launches: Iterable[_Launch]) -> tuple[Left, ...]:

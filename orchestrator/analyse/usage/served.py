@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse.usage.busy import spans, union
 from perfctl.orchestrator.analyse.usage.mixed import MixedSteps
 from perfctl.records.report import Kernel, Report
 from perfctl.records.run import Run
-from perfctl.records.serving import ServedStep
+from perfctl.records.serving import EAGER, ServedStep
 
 PHASES = ("prefill", "decode", "mixed")
 
@@ -106,10 +106,12 @@ def _running(kernels: Sequence[Kernel]) -> float:
 
 
 def placed(report: Report) -> float | None:
-    """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler. None where a kernel was not
-    timed; and where none has a module, unless a graph was launched or a step is a server's."""
+    """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler, or of a report of nsys that
+    launched graphs. None where a kernel was not timed; and where none has a module, unless a graph was launched or a step is
+    a server's."""
+    is_wanted = report.tool == "torch" or (report.tool == "nsys" and report.graph_launches)
     kernels = report.kernels if isinstance(report.kernels, Sequence) else ()
-    if report.tool != "torch" or not kernels or any(kernel.duration_ns is None for kernel in kernels):
+    if not is_wanted or not kernels or any(kernel.duration_ns is None for kernel in kernels):
         return None
     known = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
     if not (known or report.served_steps or report.graph_launches):
@@ -132,3 +134,8 @@ def inferred(report: Report) -> tuple[int, int, float] | None:
     if not sure:
         return None
     return sum(launch.matched for launch in launches), sum(launch.kernels for launch in launches), min(sure)
+
+
+def is_guessed(report: Report) -> bool:
+    """Whether layers of graphs are by sequence against a run without graphs."""
+    return any(launch.how == EAGER for launch in report.graph_launches)

@@ -58,6 +58,7 @@ def ingest(
         Path | None,
         typer.Option(
             help="Kineto trace of the capture of the graphs (CUDA, HIP) that a trace launches: their kernels get its modules. "
+            "Or one of the same steps without graphs: modules are then guessed. "
             "Default: what execution_details.json beside a trace names."
         ),
     ] = None,

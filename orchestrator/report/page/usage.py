@@ -12,7 +12,7 @@ from perfctl.orchestrator.analyse.usage.busy import UsageShare
 from perfctl.orchestrator.analyse.usage.energy import seconds
 from perfctl.orchestrator.analyse.usage.idle import CAUSES
 from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
-from perfctl.orchestrator.analyse.usage.served import inferred, phases, placed
+from perfctl.orchestrator.analyse.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.analyse.usage.training import PassUse, Queries, attends, passes
 from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
 from perfctl.orchestrator.report.cells import (
@@ -173,7 +173,8 @@ def placed_text(run: Run) -> str | None:
     if found is None:
         return said
     matched, kernels, least = found
-    return f"{said}; {matched:,} of {kernels:,} kernels of graphs by the capture (inferred, confidence {least:.2f})"
+    how = "a run without graphs (guessed" if is_guessed(run.report) else "the capture (inferred"
+    return f"{said}; {matched:,} of {kernels:,} kernels of graphs by {how}, confidence {least:.2f})"
 
 
 def absent(runs: Sequence[Run]) -> str | None:

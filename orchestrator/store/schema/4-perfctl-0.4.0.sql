@@ -140,7 +140,14 @@ CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (In
     backend TEXT,                 -- triton, ...; -; NULL: not stated
     origins TEXT,                 -- operators that were fused, as the name has them; -; NULL: it names none
     calls INTEGER,                -- how often; count; NULL: not known
-    device_ns INTEGER             -- of its launches together; ns; NULL: not known
+    device_ns INTEGER,            -- of its launches together; ns; NULL: not known
+    elements INTEGER,             -- elements that the loops of one call run over, those of a reduction included, or of a template's output; count; NULL: the call does not say
+    reduced INTEGER,              -- elements that are reduced into one result; count; NULL: it reduces nothing, or the call does not say
+    argument_bytes INTEGER,       -- of all tensors that one call is given, once each; byte; NULL: shapes were not recorded
+    flops INTEGER,                -- of the product in a template (triton_tem), one call, from shapes, 1 multiply-add is 2; FLOP; NULL: no template, or not known (gap)
+    stated_flops INTEGER,         -- of products in one call, as Inductor states them (kernel_flop); FLOP; NULL: not stated
+    stated_bytes INTEGER,         -- read and written by one call, as Inductor states it (kernel_num_gb); byte; NULL: not stated
+    elementwise INTEGER           -- operators that the name lists and that compute, once on each element, an estimate, in no total; count; NULL: it lists others, or elements are not known
 );
 CREATE INDEX compiled_kernel_by_run ON compiled_kernel(run_id);
 CREATE TABLE kernel_part (        -- what a fused kernel did for one of several layers; kernel.layer_source of it is shared
@@ -149,7 +156,7 @@ CREATE TABLE kernel_part (        -- what a fused kernel did for one of several 
     layer TEXT,                   -- dotted module path, inferred from source lines; -; NULL: the model itself, outside of its layers
     direction TEXT,               -- of that layer; -; NULL: of no layer
     origins INTEGER NOT NULL,     -- operations of the program that were fused into the kernel for it; count; NULL: never
-    share REAL NOT NULL           -- of the kernel's time and counts, by these operations, an estimate; 0..1; NULL: never
+    share REAL NOT NULL           -- of the kernel's time and counts, by operations (one an element, and all FLOPs of a product), an estimate; 0..1; NULL: never
 );
 CREATE INDEX kernel_part_by_run ON kernel_part(run_id);
 CREATE TABLE advice (             -- what one rule of a profiler said of a launch or of a report
@@ -229,8 +236,8 @@ CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what
     capture TEXT,                 -- name of the capture they were matched with; -; NULL: with none
     matched INTEGER NOT NULL,     -- kernels whose launch was found in that capture; count; NULL: never
     matched_ns INTEGER,           -- of these together; ns; NULL: not known
-    how TEXT,                     -- what they were matched by, node, name or order; -; NULL: not matched
-    confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture; 0..1; NULL: not matched
+    how TEXT,                     -- what they were matched by, node, name, order, or eager (by sequence with a run without graphs, a guess); -; NULL: not matched
+    confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture or guessed; 0..1; NULL: not matched
 );
 CREATE INDEX graph_launch_by_run ON graph_launch(run_id);
 DROP INDEX run_by_sweep;

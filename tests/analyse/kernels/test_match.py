@@ -48,6 +48,15 @@ def test_steps_are_aligned_from_the_first_one_and_what_only_one_recorded_is_no_m
     assert unmatched_lines(found) == []
 
 
+def test_kernels_of_a_graph_pair_whatever_layer_their_capture_gave_them() -> None:
+    """ncu sees the launch of the graph only: outside of layers, or in the layer that replays the graph."""
+    counted = run("ncu", launch(0, layer=None, direction=None), launch(1, layer="runner"), launch(2, FILL))
+    timed = run("nsys", *(launch(number, layer_source="capture") for number in (5, 6)), launch(7, FILL, "fc2"))
+    found = match(counted, timed)
+    assert found.pairs == ((0, 5), (1, 6))
+    assert [item.name for item in (*found.only_counted, *found.only_timed)] == [FILL, FILL], "fc2 is of no graph"
+
+
 @pytest.mark.parametrize(
     "other", [{"layer": "fc2"}, {"direction": "grad_weight"}, {"grid": (8, 4, 1)}, {"name": "void other_kernel(int)"}]
 )

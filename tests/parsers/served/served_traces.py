@@ -50,3 +50,14 @@ def executing(path: Path, names: Sequence[str] = MADE, *, replays: int = 1, node
             events.append(kernel(name, begin + 10 + 20 * at, 10, correlation=join, graph_id=1 if nodes else None,
                                  graph_node_id=7 + at if nodes else None))  # fmt: skip
     return written(path, *events)
+
+
+def eager(path: Path, names: Sequence[str] = MADE, *, blocks: int = 1, width: int = 32, times: int = 1) -> Path:
+    """The same model without graphs: every kernel has a launch of its own, under its module."""
+    modules = [module("Model_0", 15, 60), module("Embedding_0", 19, 5), module("Block_0", 29, 15), module("Linear_0", 29, 5),
+               module("Block_1", 49, 15), module("Linear_1", 49, 5)]  # fmt: skip
+    events: list[Event] = [annotation(STEP, 0, 500)]
+    for at, name in enumerate(names):
+        events.append(event("cuda_runtime", "cudaLaunchKernel", 20 + 10 * at, 1, correlation=100 + at))
+        events.append(kernel(name, 200 + 20 * at, 10, correlation=100 + at, grid=[blocks, 1, 1], block=[width, 1, 1]))
+    return written(path, *events, *modules)

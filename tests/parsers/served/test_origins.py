@@ -47,7 +47,8 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
         (stack(LOOP, ("forward", LINE, "self.act(self.fc(x)))")), "block.act"),
         (stack(("step", "return model(x)", "model(x)"), ("forward", "return self.fc(x)", "self.fc(x)")), "fc"),
         (stack(("forward", "x = self.layers[0](x)", "self.layers[0](x)"), ("forward", "return F.relu(x)", "F.relu(x)")), "layers.0"),
-        (stack(("forward", "return self.fc(x) * 2", "self.fc(x) * 2")), ""),
+        (stack(("forward", "return self.fc(x) * 2", "self.fc(x) * 2")), None),
+        (stack(("forward", "return 2 * self.fc(x)", "2 * self.fc(x)")), ""),
         (stack(("forward", "return self.help(x)", "self.help(x)"), ("help", "return x + 1", "x + 1")), ""),
         (stack(("forward", "return self.fc(x)", "")), "fc"),
         (stack(("forward", LINE, "")), None),
@@ -57,6 +58,32 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
 )  # fmt: skip
 def test_the_source_line_of_an_origin_says_its_module(written: str, path: str | None) -> None:
     assert origins.path_of(written) == path
+
+
+TIMES = stack(LOOP, ("forward", "return self.norm(x) * 2", "self.norm(x) * 2"))
+"""As torch 2.14 marks both the call of norm and what is done with its value: it was seen on a CPU."""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "path"),
+    [
+        ("triton_per_fused_native_layer_norm_0", "block.norm"),  # no product in it
+        ("sm90_xmma_gemm_bf16", "block.norm"),
+        ("triton_poi_fused_mul_0", "block"),  # nothing else in it
+        ("triton_per_fused_mul_native_layer_norm_0", None),
+        ("", None),
+    ],
+)
+def test_marks_that_reach_over_a_call_are_read_by_the_operators_of_the_kernel(kernel: str, path: str | None) -> None:
+    assert origins.readings(TIMES) == ("block.norm", "block")
+    assert origins.path_of(TIMES, kernel) == path
+
+
+def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs() -> None:
+    written = stack(
+        ("forward", "x = self.block(x) + x", "self.block(x) + x"), ("forward", "return self.fc(x)", "self.fc(x)")
+    )
+    assert origins.path_of(written) == "block.fc"
 
 
 def fused(tmp_path: Path, stacks: Sequence[str], *, name: str = NAME, more: Sequence[Event] = ()) -> Report:
@@ -118,8 +145,90 @@ def test_what_the_lines_do_not_say_is_named_with_its_time(tmp_path: Path) -> Non
     assert f"{NAME} ({12 / 48 * 100:.1f} %)" in gap.reason
 
 
-def test_a_product_with_parts_of_several_modules_is_not_shared_out(tmp_path: Path) -> None:
-    found = fused(tmp_path, [STACKS[2], STACKS[3]], name="triton_tem_fused_addmm_gelu_0")
+def template(name: str, *shapes: tuple[int, ...]) -> Event:
+    """The call of a template, as torch 2.14 writes it."""
+    call = operation(name, 10, 5, 2)
+    call["args"] |= {
+        "kernel_hash": "c0", "kernel_backend": "triton", "Input Dims": list(map(list, shapes)),
+        "Input type": ["c10::BFloat16"] * len(shapes), "Concrete Inputs": [""] * len(shapes),
+    }  # fmt: skip
+    return call
+
+
+M, N, K = 48, 40, 24
+TEMPLATE = "triton_tem_fused_addmm_gelu_0"
+ADDMM = template(TEMPLATE, (N,), (M, K), (N, K), (M, N))
+
+
+def of_template(tmp_path: Path, stacks: Sequence[str], *more: Event, call: Event | None = None) -> Report:
+    one = kernel(TEMPLATE, 50, 12, 2, 5)
+    one["args"]["stack"] = list(stacks)
+    region = operation("Torch-Compiled Region: 0/0", 0, 40, 1)
+    return read(tmp_path, annotation("ProfilerStep#1", 0, 90), region, call or ADDMM, launch(11, 5), one, *more)
+
+
+def shares(report: Report) -> dict[str | None, float]:
+    return {part.layer: part.share for part in report.kernel_parts}
+
+
+def test_a_product_has_its_flops_and_what_was_fused_with_it_one_an_element(tmp_path: Path) -> None:
+    """fc multiplies: 2 x M x N x K. act and the sum are one operation for each of the M x N elements of the output."""
+    found = of_template(tmp_path, [STACKS[3], STACKS[2], STACKS[1]])
+    whole = 2 * M * N * K + 2 * M * N
+    assert shares(found) == {"block.fc": 2 * M * N * K / whole, "block.act": M * N / whole, "block": M * N / whole}
+    assert [(one.layer, one.layer_source) for one in found.kernels] == [(None, "shared")]
+    assert {part.origins for part in found.kernel_parts} == {1}
+    assert "kernel_part" not in {gap.quantity for gap in found.gaps}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_lines_say_who_multiplies_whatever_their_order(tmp_path: Path, order: tuple[int, int]) -> None:
+    """Neither name says it: ``up`` calls F.linear, ``gate`` multiplies number by number."""
+    up = stack(
+        LOOP,
+        ("forward", "y = self.up(x)", "self.up(x)"),
+        ("forward", "return F.linear(x, self.w)", "F.linear(x, self.w)"),
+    )
+    gate = stack(LOOP, ("forward", "y = self.gate(y)", "self.gate(y)"), ("forward", "return x * self.w", "x * self.w"))
+    found = of_template(tmp_path, [(up, gate)[at] for at in order])
+    whole = 2 * M * N * K + M * N
+    assert shares(found) == {"block.up": 2 * M * N * K / whole, "block.gate": M * N / whole}
+
+
+UP, DOWN = (stack(LOOP, ("forward", f"y = self.{name}(x)", f"self.{name}(x)")) for name in ("up", "down"))
+
+
+def test_two_modules_that_could_multiply_are_told_apart_by_kernels_of_one_alone(tmp_path: Path) -> None:
+    assert shares(of_template(tmp_path, [UP, DOWN])) == {}
+    alone = kernel("sm90_xmma_gemm_bf16", 70, 36, 3, 6)
+    alone["args"]["stack"] = [UP]
+    found = of_template(tmp_path, [UP, DOWN], operation("aten::mm", 20, 5, 3), launch(21, 6), alone)
+    assert shares(found)["block.up"] == 2 * M * N * K / (2 * M * N * K + M * N)
+
+
+@pytest.mark.parametrize(
+    ("expression", "multiplies"),
+    [
+        ("x @ self.w", True), ("(x + y) @ self.w", True), ("x @ self.w + y", None), ("2 * (x @ self.w)", False),
+        ("torch.bmm(x, y)", True), ("F.conv2d(x, w)", True), ("self.proj(x)", None), ("self.act(x @ w)", False),
+        ("self.fc(x) * 2", None),
+        ("self.norm1(x)", False), ("F.gelu(x)", False), ("x + y", False), ("self.relu_2(x)", False), ("self.actor(x)", None),
+    ],
+)  # fmt: skip
+def test_an_expression_says_whether_it_multiplies(expression: str, multiplies: bool | None) -> None:
+    assert origins._multiplies(stack(("forward", f"return {expression}", expression))) is multiplies
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        operation(TEMPLATE, 10, 5, 2),  # no shapes
+        template(TEMPLATE, (M, K), (N, K + 1), (M, N)),  # of no product
+        template("triton_tem_fused_addmm_other_0", (N,), (M, K), (N, K), (M, N)),  # of another kernel
+    ],
+)
+def test_a_product_of_unknown_size_is_not_shared_out(tmp_path: Path, call: Event) -> None:
+    found = of_template(tmp_path, [STACKS[2], STACKS[3]], call=call)
     assert [one.layer for one in found.kernels] == [None]
     assert not found.kernel_parts
     assert "kernel_part" in {gap.quantity for gap in found.gaps}

@@ -1,0 +1,146 @@
+"""Ranges of layers while a CUDA graph is captured, before the measured steps. The graph is a stand-in: no GPU is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from perfctl.workloads.run.clock import Backend, Clock  # noqa: E402
+from perfctl.workloads.script import phases  # noqa: E402
+from perfctl.workloads.script.graphs import GraphCaptures  # noqa: E402
+from perfctl.workloads.script.options import Command, ScriptOptions  # noqa: E402
+from perfctl.workloads.tracing.layers import Names  # noqa: E402
+
+
+class Graph:
+    """In the place of torch.cuda.CUDAGraph."""
+
+    fails = False
+
+    def capture_begin(self, pool: Any = None) -> str:
+        if self.fails:
+            raise RuntimeError("this stream cannot be captured")
+        return f"begun {pool}"
+
+    def capture_end(self) -> str:
+        return "ended"
+
+
+class Kept(Backend):
+    """Ranges in the order in which they were opened and closed."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def push(self, name: str) -> None:
+        self.said.append(name)
+
+    def pop(self) -> None:
+        self.said.append("/")
+
+
+class Watched:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, window: str = "cuda", annotate: str = "nvtx") -> None:
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
+        self.started: list[int] = []
+        monkeypatch.setattr(torch.cuda.profiler, "start", lambda: self.started.append(1))
+        self.ranges, self.is_open = Kept(), False
+        options = ScriptOptions(Command("script", "train.py", ()), (), window=window, annotate=annotate)
+        self.captures = GraphCaptures(options, self.ranges, Names(), lambda: self.is_open)
+        self.captures.start()
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        self.graph = torch.cuda.CUDAGraph()
+
+    def call(self) -> None:
+        with torch.no_grad():
+            self.model(torch.ones(2, 4))
+
+
+@pytest.fixture
+def under_nsys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
+
+
+def test_a_capture_has_the_ranges_of_its_layers_and_nothing_else_has(
+    monkeypatch: pytest.MonkeyPatch, under_nsys: None
+) -> None:
+    watched = Watched(monkeypatch)
+    watched.call()
+    assert watched.ranges.said == []
+    for _ in range(2):
+        assert watched.graph.capture_begin(pool=3) == "begun 3"
+        watched.call()
+        assert watched.graph.capture_end() == "ended"
+    opened = [name for name in watched.ranges.said if name != "/"]
+    assert opened[: len(opened) // 2] == opened[len(opened) // 2 :], "both captures alike"
+    assert [name.rpartition(".")[2] for name in opened[1:3]] == ["0:forward", "1:forward"]
+    assert watched.ranges.said.count("/") == len(opened)
+    watched.call()
+    assert len([name for name in watched.ranges.said if name != "/"]) == len(opened)
+    assert watched.started == [1], "nsys records from the first capture on"
+
+
+def test_gradients_that_are_captured_have_ranges_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    watched.graph.capture_begin()
+    watched.model(torch.ones(2, 4)).sum().backward()
+    watched.graph.capture_end()
+    assert any(name.partition(":")[2] in ("backward", "grad_weight") for name in watched.ranges.said)
+    assert watched.ranges.said.count("/") * 2 == len(watched.ranges.said)
+
+
+@pytest.mark.parametrize(("window", "session"), [("none", "7"), ("torch", "7"), ("cuda", None)])
+def test_only_nsys_is_told_to_record_early(monkeypatch: pytest.MonkeyPatch, window: str, session: str | None) -> None:
+    """ncu has the same window: it would replay every kernel of the warm-up."""
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    if session is not None:
+        monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", session)
+    watched = Watched(monkeypatch, window=window)
+    watched.graph.capture_begin()
+    watched.graph.capture_end()
+    assert watched.started == []
+
+
+def test_a_capture_that_cannot_begin_leaves_no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch)
+    torch.cuda.CUDAGraph.fails = True
+    with pytest.raises(RuntimeError, match="cannot be captured"):
+        watched.graph.capture_begin()
+    watched.call()
+    assert watched.ranges.said == []
+
+
+def test_a_capture_in_the_window_has_the_window_s_own_ranges(monkeypatch: pytest.MonkeyPatch, under_nsys: None) -> None:
+    watched = Watched(monkeypatch)
+    watched.is_open = True
+    watched.graph.capture_begin()
+    watched.call()
+    watched.graph.capture_end()
+    assert (watched.ranges.said, watched.started) == ([], [])
+
+
+def test_afterwards_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, annotate="none")
+    assert torch.cuda.CUDAGraph.capture_begin is vars(torch.cuda.CUDAGraph)["capture_begin"]
+    watched = Watched(monkeypatch)
+    kept = torch.cuda.CUDAGraph
+    assert kept.capture_begin.__wrapped__ is Graph.capture_begin
+    watched.captures.stop()
+    assert kept.capture_begin is Graph.capture_begin
+
+
+def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that is recorded during the capture is a node of the graph: its time cannot be asked for."""
+    ranges = Kept()
+    watched = phases.Phases(ranges, Clock())
+    watched.begin("forward")
+    monkeypatch.setattr(phases, "is_capturing", lambda: True)
+    watched.begin("backward")
+    watched.end()
+    monkeypatch.setattr(phases, "is_capturing", lambda: False)
+    watched.end()
+    assert ranges.said == ["perfctl:phase:forward", "perfctl:phase:backward", "/", "/"]
+    assert [row.phase for row in watched.rows()] == ["forward"]

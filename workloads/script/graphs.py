@@ -1,0 +1,87 @@
+"""Layers of CUDA graphs: a graph that is captured before the window opens gets ranges while it is captured.
+
+Replays call no module, so the ranges of the window do not reach their kernels. nsys notes on which thread and when each node
+of a graph was created; with the ranges of that time it says whose kernel it is. Imports torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.run.clock import Backend
+from perfctl.workloads.script.options import ScriptOptions
+from perfctl.workloads.script.phases import replace
+from perfctl.workloads.tracing.layers import Names
+
+_UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
+"""Set by nsys in the program that it starts. Under ncu an early start would count the kernels of the warm-up, too."""
+
+
+class GraphCaptures:
+    """While started: opens the ranges of layers during each capture, and lets nsys record from the first one on."""
+
+    def __init__(self, options: ScriptOptions, ranges: Backend, names: Names, is_open: Callable[[], bool]) -> None:
+        """``is_open``: whether the window is open, whose ranges a capture inside it has."""
+        self._ranges, self._names, self._is_open = ranges, names, is_open
+        self._wanted = options.annotate != "none"
+        self._starts_early = options.window == "cuda" and _UNDER_NSYS in os.environ
+        self._annotator: Annotator | None = None
+        self._undo: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        graph: Any = getattr(torch.cuda, "CUDAGraph", None)
+        if self._wanted and hasattr(graph, "capture_begin"):
+            self._undo = [
+                replace(graph, "capture_begin", self._begins(graph.capture_begin)),
+                replace(graph, "capture_end", self._ends(graph.capture_end)),
+            ]
+
+    def stop(self) -> None:
+        self._leave()
+        while self._undo:
+            self._undo.pop()()
+
+    def _begins(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(inner)
+        def capture_begin(*args: Any, **kwargs: Any) -> Any:
+            with suppress(Exception):  # an error of perfctl's own is none of the script's
+                self._enter()
+            try:
+                return inner(*args, **kwargs)
+            except BaseException:
+                self._leave()
+                raise
+
+        return capture_begin
+
+    def _ends(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(inner)
+        def capture_end(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                self._leave()
+
+        return capture_end
+
+    def _enter(self) -> None:
+        """Before the capture begins: during it CUDA refuses what is no work of a stream."""
+        if self._is_open() or self._annotator is not None:
+            return
+        if self._starts_early:
+            self._starts_early = False
+            torch.cuda.profiler.start()
+        self._annotator = Annotator(self._ranges, None, self._names)
+        self._annotator.__enter__()
+
+    def _leave(self) -> None:
+        annotator, self._annotator = self._annotator, None
+        if annotator is not None:
+            annotator.__exit__()
