@@ -159,22 +159,35 @@ def of_joined(rows: Iterable[Cells], ids: tuple[str, ...], again: Mapping[str, s
 
 
 class ChromeTimes:
-    """The events of rocprof's trace state each time twice: ns in their arguments, and cut to microseconds."""
+    """The events of rocprof's trace state each time twice: ns in their arguments, and cut to microseconds. An arrow ends where
+    an operation of a GPU begins, at its time and in its row; a GPU's row is named by the number that its operations have."""
 
     def __init__(self) -> None:
         self._wrong: list[str] = []
-        self._arrows: set[object] = set()
-        self._operations = 0
+        self._ends: Tally[tuple[str, str]] = Tally()
+        self._starts: Tally[str] = Tally()
+        self._arrows: Tally[str] = Tally()
+        self._begun: Tally[tuple[str, str]] = Tally()
+        self._fields: dict[str, Tally[str]] = {}
+        self._events: Tally[str] = Tally()
+        self._rows: list[int] = []
+        self._strange: Tally[str] = Tally()
         self._timed = self._untimed = 0
 
-    def event(self, event: Mapping[str, Any], arguments: Mapping[str, Any], operation: bool) -> None:
-        """``operation``: of a GPU, at which an arrow ends."""
-        self._operations += operation
+    def event(
+        self, event: Mapping[str, Any], arguments: Mapping[str, Any], operation: bool, gpu: int | None = None
+    ) -> None:
+        """``operation``: of a GPU, at which an arrow ends. ``gpu``: the number in the name of its row."""
+        if operation:
+            self._begun[str(event.get("pid")), str(event.get("ts"))] += 1
         begin, end = whole(arguments.get("BeginNs")), whole(arguments.get("EndNs"))
         if begin is None or end is None:
             self._untimed += 1
             return
         self._timed += 1
+        row = str(event.get("pid"))
+        self._events[row] += 1
+        self._fields.setdefault(row, Tally()).update([*event, *(f"{name} in args" for name in arguments)])
         name = str(event.get("name"))[:80]
         stated = whole(event.get("ts")), whole(event.get("dur")), whole(arguments.get("DurationNs"))
         known = (
@@ -188,17 +201,46 @@ class ChromeTimes:
             )
         if arguments.get("Name") != event.get("name"):
             self._wrong.append(f"{name} is called {str(arguments.get('Name'))[:80]} in its arguments")
+        device = whole(arguments.get("dev-id"))
+        if gpu is not None and gpu != device:
+            self._wrong.append(f"{name} is in the row of GPU {gpu}, but its dev-id is {arguments.get('dev-id')}"[:200])
 
-    def arrow(self, number: object) -> None:
-        """An arrow that ends at an operation of a GPU."""
-        self._arrows.add(str(number))
+    def arrow(self, event: Mapping[str, Any]) -> None:
+        """The beginning or the end of an arrow, which ends at an operation of a GPU."""
+        if event.get("ph") == "t":
+            self._ends[str(event.get("pid")), str(event.get("ts"))] += 1
+            self._arrows[str(event.get("id"))] += 1
+        else:
+            self._starts[str(event.get("id"))] += 1
+
+    def row(self, event: Mapping[str, Any]) -> None:
+        """The name of a row, of which each has a number."""
+        if (number := whole(event.get("sort_index"))) is not None:
+            self._rows.append(number)
+
+    def other(self, event: Mapping[str, Any]) -> None:
+        """An event of none of the kinds that rocprof writes."""
+        self._strange[str(event.get("ph"))] += 1
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        if self._arrows and len(self._arrows) != self._operations:
+        operations = self._begun.total()
+        if self._arrows and len(self._arrows) != operations:
+            self._wrong.append(f"{len(self._arrows)} arrows end at operations of GPUs, of which there are {operations}")
+        elif (apart := (self._begun - self._ends).total()) and apart < operations:
             self._wrong.append(
-                f"{len(self._arrows)} arrows end at operations of GPUs, of which there are {self._operations}"
+                f"{apart} of {operations} operations of GPUs begin where no arrow ends, or in another row"
             )
+        if halves := (self._starts - self._arrows).total() + (self._arrows - self._starts).total():
+            self._wrong.append(f"{halves} arrows have no beginning, no end or several")
+        for row, fields in self._fields.items():
+            for name, times in fields.items():
+                if times % (total := self._events[row]):
+                    self._wrong.append(
+                        f"{times} of {total} events of process {row[:20]} have {name[:40]}, the others do not"
+                    )
+        for kind, times in self._strange.items():
+            self._wrong.append(f"{times} events of kind {kind[:20]} are not as rocprof writes them")
         if self._timed and self._untimed:
             events = "1 event has" if self._untimed == 1 else f"{self._untimed} events have"
             self._wrong.append(f"{events} no BeginNs and EndNs, as the other {self._timed} have")
-        return contradictions(self._wrong)
+        return (*numbering("rows with the sort_index", self._rows, first=0), *contradictions(self._wrong))
