@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-ROWS = ("line missing", "lines missing", "line twice", "rows missing")
+ROWS = ("line missing", "lines missing", "line twice", "lines copied", "report twice", "rows missing", "rows copied")
 ORDER = ("lines swapped",)
 VALUES = (
     "number", "flipped bits", "hole", "repeated bytes", "cut", "value", "whole column", "cell missing", "value in the tree",
-    "table or column missing",
+    "table or column missing", "digits swapped", "point lost", "sign", "unit", "cells swapped", "value of another row",
 )  # fmt: skip
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
