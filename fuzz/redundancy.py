@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-ROWS = ("line missing", "lines missing", "line twice", "lines copied", "report twice", "rows missing", "rows copied")
+ROWS = ("line missing", "lines missing", "line twice", "lines copied", "rows missing", "rows copied")
 ORDER = ("lines swapped",)
 VALUES = (
     "number", "flipped bits", "hole", "repeated bytes", "cut", "value", "whole column", "cell missing", "value in the tree",
     "table or column missing", "digits swapped", "point lost", "sign", "unit", "cells swapped", "value of another row",
 )  # fmt: skip
+PLAIN = tuple(kind for kind in VALUES if kind not in ("sign", "unit"))
+"""Sums are not negative, and their columns have one unit."""
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
 END, START, SMALL, TABLES, ROUNDED = "end", "start", "small", "tables", "rounded"
@@ -141,17 +143,17 @@ RULES = (
     # sums whose rows state total, mean and calls, and shares of the whole: a changed number must not pass in these
     Rule("nsys stats", (*ROWS, *VALUES), _of("operation") | _FACTS | _SUMS, _TOO_SMALL, place=SMALL),
     Rule("nsys stats", VALUES, ANY, _GROUPED, figures=frozenset({"operation"}), regrouped=True),
-    Rule("nsys stats", VALUES, _SPREAD | _FACTS, _SUMMED),
-    Rule("nsys stats", VALUES, ANY, f"{_SUMMED}; and names", figures=_SPREAD | {"operation"}, regrouped=True),
-    Rule("nsys stats", VALUES, _of("operation") | _FACTS | _SUMS, "a time within what its rounded mean leaves open",
+    Rule("nsys stats", PLAIN, _SPREAD | _FACTS, _SUMMED),
+    Rule("nsys stats", PLAIN, ANY, f"{_SUMMED}; and names", figures=_SPREAD | {"operation"}, regrouped=True),
+    Rule("nsys stats", PLAIN, _of("operation") | _FACTS | _SUMS, "a time within what its rounded mean leaves open",
          place=ROUNDED),
     Rule("rocprof stats", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("rocprof stats", VALUES, _of("summary") | _SUMS, _SUMMED),
+    Rule("rocprof stats", PLAIN, _of("summary") | _SUMS, _SUMMED),
     Rule("rocprof-compute sums", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("rocprof-compute sums", VALUES, _of("summary") | _SUMS, _SUMMED),
+    Rule("rocprof-compute sums", PLAIN, _of("summary") | _SUMS, _SUMMED),
     Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("nvprof summary", VALUES, _SPREAD, _SUMMED),
-    Rule("nvprof summary", VALUES, _of("summary") | _SUMS | {"summary Time"},
+    Rule("nvprof summary", PLAIN, _SPREAD, _SUMMED),
+    Rule("nvprof summary", PLAIN, _of("summary") | _SUMS | {"summary Time"},
          "a time within what its rounded mean leaves open", place=ROUNDED),
     Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof JSON", VALUES, _of("copy kernel_launch operation") | _FACTS, "sizes, grids and numbers of devices stand once"),

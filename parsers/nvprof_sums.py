@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from perfctl.parsers.text.doubts import contradictions, implied_whole
+from perfctl.parsers.text.doubts import contradictions, implied_whole, is_mean
 from perfctl.records.report import Diagnostic
 
 _LAST_DIGITS = 1.01
@@ -55,6 +55,18 @@ class Sums:
         for low, one, high, two in (("Min", least, "Avg", average), ("Avg", average, "Max", most)):
             if one and two and one[0] - two[0] > one[1] + two[1]:
                 self._wrong.append(f"{name}: {low} {cells[low].strip()} is more than {high} {cells[high].strip()}")
+        if (
+            average
+            and least
+            and most
+            and calls.isdecimal()
+            and int(calls[:16]) > 0
+            and least[0] <= average[0] <= most[0]
+        ):
+            off = average[1] + least[1] + most[1]
+            if not is_mean(int(calls[:16]), least[0], average[0], most[0], off):
+                shown = f"{cells['Min'].strip()} to {cells['Max'].strip()}"
+                self._wrong.append(f"{name}: {calls[:16]} calls of {shown} do not have the mean {cells['Avg'].strip()}")
         if time and stated["Time(%)"]:
             self._shares[table, group].append((float(share), time[0], 10.0 ** -len(share.partition(".")[2]), time[1]))
         else:

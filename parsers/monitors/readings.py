@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from perfctl.parsers.text.doubts import contradictions, interrupted
+from perfctl.parsers.text.doubts import SOURCE, contradictions, interrupted
 from perfctl.parsers.text.numbers import Stamp, base_unit, iso_utc
 from perfctl.parsers.text.tool_text import ToolText
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
@@ -63,12 +63,16 @@ class _Figures:
 class Readings:
     """Takes readings in the order of the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_turn: bool = True) -> None:
+        """``in_turn``: the tool reads every GPU in each round; DCGM leaves out what has no new value."""
+        self._in_turn = in_turn
         self.samples: list[Sample] = []
         self.clock = Clock()
         self._seen: set[str] = set()
         self._missing: dict[str, Tally[str]] = {}
         self._figures: dict[tuple[int | None, str], _Figures] = {}
+        self._units: Tally[tuple[str, str, str]] = Tally()
+        """Column, its unit, and another one in a cell."""
         self._sums: dict[int | None, Tally[int]] = {}
         """Device -> memory in use and free together, in MiB."""
 
@@ -77,6 +81,10 @@ class Readings:
         values: dict[str, int | float | None] = {}
         free: int | float | None = None
         for column, text in cells:
+            if column.unit and not text[-1:].isdigit() and not text.endswith(f" {column.unit}"):
+                printed = _CELL.match(text.strip())
+                if printed and printed[2] and printed[2] != column.unit:
+                    self._units[column.name, column.unit, printed[2]] += 1
             if column.name == MEMORY_FREE:
                 free = read_cell(text, column.unit)[0]
             if column.quantity is None:
@@ -156,14 +164,16 @@ class Readings:
             if len(counts) > 1:
                 shown = ", ".join(f"{size >> 20} MiB {times} times" for size, times in counts.most_common(3))
                 found.append(f"{_gpu(device)}the memory in all differs between readings ({shown})")
-        found += [*self._unequal(), *self._out_of_turn()]
+        for (name, unit, other), cells in self._units.items():
+            found.append(f"{name} is in {unit}, but in {other} in {cells} cells")
+        found += self._unequal()
         named = len(times) > 1
         pauses = {
             Diagnostic(said.severity, said.source, f"{_gpu(device) if named else ''}{said.text}")
             for device, at in times.items()
             for said in (interrupted(at) if self.clock.has_times else ())
         }
-        return [*sorted(pauses, key=lambda said: said.text), *contradictions(found)]
+        return [*sorted(pauses, key=lambda said: said.text), *self._out_of_turn(), *contradictions(found)]
 
     def _unequal(self) -> Iterator[str]:
         """What is in use and what is free are the memory less what the driver keeps, which stays the same: to 1 MiB, since both
@@ -177,18 +187,19 @@ class Readings:
                     f"{sum(other.values())} of {counts.total()} readings"
                 )
 
-    def _out_of_turn(self) -> Iterator[str]:
+    def _out_of_turn(self) -> Iterator[Diagnostic]:
         """Where devices are read in turn, a reading of each is followed by one of the same other device."""
         follow: dict[int | None, Tally[int | None]] = {}
         for one, two in pairwise(self.samples):
             follow.setdefault(one.device_index, Tally())[two.device_index] += 1
         usual = {device: counts.most_common(1)[0] for device, counts in follow.items()}
-        if len(follow) < 2 or any(device == after for device, (after, _) in usual.items()):
+        if not self._in_turn or len(follow) < 2 or any(device == after for device, (after, _) in usual.items()):
             return  # one device, or one after the other
         total = sum(counts.total() for counts in follow.values())
         other = total - sum(times for _, times in usual.values())
         if total >= 2 * _FEWEST and 0 < other <= _FEW * total:
-            yield f"GPUs are read in turn, but {other} of {total + 1} readings follow that of another GPU than usual"
+            text = f"GPUs are read in turn, but {other} of {total + 1} readings follow that of another GPU than usual"
+            yield Diagnostic("warning", SOURCE, f"{text}: readings were lost, copied or moved")
 
     def summaries(self) -> list[Summary]:
         """Mean, least and largest of the other columns by device; how often each text stood in them."""

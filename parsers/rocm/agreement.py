@@ -12,7 +12,7 @@ from typing import Any
 
 from perfctl.parsers.rocm.records import exact, whole
 from perfctl.parsers.rocm.tables import Cells
-from perfctl.parsers.text.doubts import contradictions, numbering
+from perfctl.parsers.text.doubts import contradictions, is_mean, numbering
 from perfctl.records.report import Diagnostic
 
 _FILTERED = "left out by a filter of the profiler, or lost"
@@ -85,6 +85,12 @@ def sums_disagree(name: str, calls: float | None, total: float | None, mean: flo
     known = [value for value in (low, mean, high) if value is not None]
     if any(one > two + 1 for one, two in pairwise(known)):
         yield f"{name[:80]}: its least, mean and largest time are not in this order"
+    if min(known, default=0.0) < 0 or (total or 0.0) < 0:
+        yield f"{name[:80]}: a time is less than 0"
+    elif (
+        calls and calls > 0 and len(known) == 3 and known == sorted(known) and not is_mean(calls, *known, 2 * _ROUNDED)
+    ):
+        yield f"{name[:80]}: {calls:,.0f} calls of {known[0]:,.0f} to {known[2]:,.0f} ns do not have the mean {known[1]:,.1f}"
     if calls is not None and calls <= 0:
         yield f"{name[:80]}: it was called {calls:,.0f} times"
 
@@ -133,6 +139,10 @@ def of_sums(
         )
         all_digits = row.text(total).isdecimal() and row.text(mean).isdecimal()
         found += sums_disagree(row.text(name), count, whole_time, average, least, largest, all_digits=all_digits)
+        figures = [column for column in (calls, total, mean, low, high) if column in row.at]
+        found += [
+            f"{row.text(name)[:80]}: {column} is no number" for column in figures if exact(row.text(column)) is None
+        ]
         totals.append(whole_time or 0.0)
     return contradictions([*found, *shares_disagree([row.text(share) for row in rows], totals)])
 
