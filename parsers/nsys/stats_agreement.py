@@ -36,6 +36,11 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
     same: dict[tuple[str, ...], str] = {}
     figures = [label for label in (read[0].shape.at if read else ()) if label not in TEXTS]
     stated = [label for label in figures if any(row.text(label) for row in read)]
+    units = (
+        {read[0].shape.columns[at].unit for label, at in read[0].shape.at.items() if label in _TIMES} if read else set()
+    )
+    if len(units) > 1:
+        yield f"{report}: its columns of times are in different units"
     totals, shares = list[float](), list[float]()
     for row in read:
         name = f"{report}: {row.text(*NAMES)[:80]}"
@@ -58,11 +63,6 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         if share is not None and total is not None:
             shares.append(float(share))
             totals.append(float(total))
-    units = (
-        {read[0].shape.columns[at].unit for label, at in read[0].shape.at.items() if label in _TIMES} if read else set()
-    )
-    if len(units) > 1:
-        yield f"{report}: its columns of times are in different units"
     if report in _BY_TOTAL:
         if "Avg" not in figures and {"Min", "Max"} <= set(figures):
             yield f"{report}: it has columns Min and Max, but none with the average"

@@ -100,3 +100,10 @@ def test_a_header_that_lost_its_row_is_said_where_each_reading_has_one(tmp_path:
     pairs = [HEADER + rows(second) for second in range(5)]
     assert "headers" not in warnings(read(tmp_path, "".join(pairs)))
     assert "1 headers have no row below them" in warnings(read(tmp_path, "".join([*pairs[:2], HEADER, *pairs[3:]])))
+
+
+def test_a_cell_in_another_unit_than_its_column_is_said(tmp_path: Path) -> None:
+    text = HEADER + rows(*range(9))
+    assert " is in " not in warnings(read(tmp_path, text))
+    said = warnings(read(tmp_path, text.replace("10 MiB", "10 KiB", 2)))
+    assert "memory.used is in MiB, but in KiB in 2 cells" in said
