@@ -73,6 +73,8 @@ class Readings:
         self._figures: dict[tuple[int | None, str], _Figures] = {}
         self._units: Tally[tuple[str, str, str]] = Tally()
         """Column, its unit, and another one in a cell."""
+        self._decimals: Tally[int] = Tally()
+        """Of the power, as printed."""
         self._sums: dict[int | None, Tally[int]] = {}
         """Device -> memory in use and free together, in MiB."""
 
@@ -103,6 +105,8 @@ class Readings:
         """The cell in the unit of its quantity; None, with a note, when it is no such number."""
         quantity = str(column.quantity)
         number, unit = read_cell(text, column.unit)
+        if quantity == POWER and number is not None and (printed := _CELL.match(text.strip())):
+            self._decimals[len(printed[1].partition(".")[2])] += 1
         low, high = (-_LARGEST if quantity == TEMPERATURE else 0), (100 if quantity == UTILISATION else _LARGEST)
         if number is not None and unit == QUANTITIES[quantity] and low <= number <= high:
             return number / 100 if quantity == UTILISATION else number
@@ -177,14 +181,20 @@ class Readings:
 
     def _unequal(self) -> Iterator[str]:
         """What is in use and what is free are the memory less what the driver keeps, which stays the same: to 1 MiB, since both
-        are rounded. Some devices share the memory of the host, where this differs from reading to reading."""
+        are rounded. Some devices share the memory of the host, where this differs from reading to reading. The power is printed
+        with as many decimals in all readings."""
+        if len(self._decimals) > 1:
+            usual, times = self._decimals.most_common(1)[0]
+            other = self._decimals.total() - times
+            if 40 * other <= self._decimals.total():  # where zeros at the end are left out, a tenth differs
+                yield f"the power has {usual} decimals, but other ones in {other} of {self._decimals.total()} readings"
         for device, counts in self._sums.items():
             usual, _ = counts.most_common(1)[0]
-            other = {size: times for size, times in counts.items() if abs(size - usual) > 1}
-            if counts.total() >= _FEWEST and 0 < sum(other.values()) <= _FEW * counts.total():
+            apart = {size: times for size, times in counts.items() if abs(size - usual) > 1}
+            if counts.total() >= _FEWEST and 0 < sum(apart.values()) <= _FEW * counts.total():
                 yield (
-                    f"{_gpu(device)}memory in use and free memory are {usual} MiB together, but {next(iter(other))} MiB in "
-                    f"{sum(other.values())} of {counts.total()} readings"
+                    f"{_gpu(device)}memory in use and free memory are {usual} MiB together, but {next(iter(apart))} MiB in "
+                    f"{sum(apart.values())} of {counts.total()} readings"
                 )
 
     def _out_of_turn(self) -> Iterator[Diagnostic]:

@@ -107,3 +107,13 @@ def test_a_cell_in_another_unit_than_its_column_is_said(tmp_path: Path) -> None:
     assert " is in " not in warnings(read(tmp_path, text))
     said = warnings(read(tmp_path, text.replace("10 MiB", "10 KiB", 2)))
     assert "memory.used is in MiB, but in KiB in 2 cells" in said
+
+
+def test_a_power_without_its_point_is_said(tmp_path: Path) -> None:
+    lines = [f"2026/01/02 10:00:{at:02d}.000, 0, 7{at % 10}.{at:02d} W\n" for at in range(60)]
+    header = "timestamp, index, power.draw [W]\n"
+    assert "decimals" not in warnings(read(tmp_path, header + "".join(lines)))
+    text = header + "".join([*lines[:7], lines[7].replace("77.07", "7707"), *lines[8:]])
+    assert "the power has 2 decimals, but other ones in 1 of 60 readings" in warnings(read(tmp_path, text))
+    short = header + "".join(line.replace("0 W", " W") for line in lines)
+    assert "decimals" not in warnings(read(tmp_path, short)), "zeros at the end are left out"
