@@ -93,6 +93,8 @@ class Outcome:
     launches: int = 0
     rhythm: bool = False
     """Readings follow each other evenly, and there are enough to know."""
+    pauses: int = 0
+    """Intervals between readings of a GPU that are 1.4 times as long as the usual one."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Table -> number of its rows."""
     sums: str = ""
@@ -205,6 +207,7 @@ def _ingested(report: Path, folder: Path) -> Outcome:
         _text(form),
         launches,
         _is_even(times),
+        _pauses(times),
         counts,
         sums,
         tuple(sorted(words)),
@@ -231,6 +234,11 @@ def _is_even(times: list[tuple[Any, int]]) -> bool:
     usual = steps[len(steps) // 2] if steps else 0
     even = sum(abs(step - usual) <= usual / 5 for step in steps)
     return usual > 1 and len(times) >= 10 * gpus and even >= 0.9 * len(steps)
+
+
+def _pauses(times: list[tuple[Any, int]]) -> int:
+    steps = sorted(two[1] - one[1] for one, two in pairwise(times) if one[0] == two[0])
+    return sum(step > 1.4 * steps[len(steps) // 2] for step in steps)
 
 
 def _digest(lines: list[str]) -> str:
@@ -317,9 +325,10 @@ class Attack:
             lost, places = lost_lines(data, mutant)
             adds_up = found.sums == whole.sums
             kept = [table for table, count in whole.counts.items() if found.counts.get(table) == count]
-            change = Change(
-                whole.form, kind, changed, numbers, lost, places, whole.rhythm, whole.launches, adds_up, kept
-            )
+            # readings of which the loss left no pause: in a rush after a longer one, say
+            unseen = found.counts.get("sample", 0) < whole.counts.get("sample", 0) and found.pauses <= whole.pauses
+            even = whole.rhythm and not unseen
+            change = Change(whole.form, kind, changed, numbers, lost, places, even, whole.launches, adds_up, kept)
             why = excuse(change)
             self.silent[whole.form, kind, why or _COULD_TELL] += 1
             verdict = "silent, cannot be told" if why else "silent, could be told"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping
@@ -84,9 +85,80 @@ def _number(data: bytes, random: Random) -> bytes:
     return data[:at] + new + data[at + 1 :]
 
 
+_NUMBER, _POINT = re.compile(rb"(?<![\w.])\d[\d.,]*\d"), re.compile(rb"(?<=\d)\.(?=\d)")
+_UNITS = (
+    (b"ns", b"us", b"ms", b"s"), (b"KiB", b"MiB", b"GiB"), (b"KB", b"MB", b"GB"), (b"byte", b"Kbyte", b"Mbyte", b"Gbyte"),
+    (b"nsecond", b"usecond", b"msecond", b"second"), (b"MHz", b"GHz"), (b"W", b"mW"), (b"cycle/nsecond", b"cycle/usecond"),
+)  # fmt: skip
+_UNIT = re.compile(rb"(?<![A-Za-z/])(?:" + b"|".join(unit for units in _UNITS for unit in units) + rb")(?![A-Za-z/])")
+
+
+def _place(pattern: re.Pattern[bytes], data: bytes, random: Random) -> tuple[int, int]:
+    """Where one of the matches stands. Raises IndexError where there is none."""
+    return random.choice([found.span() for found in pattern.finditer(data)])
+
+
+def _digits(data: bytes, random: Random) -> bytes:
+    """Two digits of a number change places."""
+    start, end = _place(_NUMBER, data, random)
+    digits = [at for at in range(start, end) if 48 <= data[at] <= 57]
+    one, two = sorted(random.sample(digits, 2))
+    return data[:one] + data[two : two + 1] + data[one + 1 : two] + data[one : one + 1] + data[two + 1 :]
+
+
+def _point(data: bytes, random: Random) -> bytes:
+    start, end = _place(_POINT, data, random)
+    return data[:start] + data[end:]
+
+
+def _sign(data: bytes, random: Random) -> bytes:
+    start, _ = _place(_NUMBER, data, random)
+    return data[:start] + b"-" + data[start:]
+
+
+def _unit(data: bytes, random: Random) -> bytes:
+    """Another unit of the same kind, in one place or in all."""
+    start, end = _place(_UNIT, data, random)
+    old = data[start:end]
+    new = random.choice([unit for units in _UNITS if old in units for unit in units if unit != old])
+    if random.random() < 0.5:
+        return data[:start] + new + data[end:]
+    return _UNIT.sub(lambda found: new if found[0] == old else found[0], data)
+
+
+def _swap_cells(lines: list[bytes], random: Random) -> None:
+    """In one line, or in all below the first that have as many cells."""
+    at = random.randrange(len(lines))
+    count = lines[at].count(b",") + 1
+    one, two = random.sample(range(count), 2)
+    changed = [at] if random.random() < 0.5 else [n for n in range(1, len(lines)) if lines[n].count(b",") + 1 == count]
+    for n in changed:
+        ending = lines[n][len(lines[n].rstrip(b"\r\n")) :]
+        cells = lines[n].rstrip(b"\r\n").split(b",")
+        cells[one], cells[two] = cells[two], cells[one]
+        lines[n] = b",".join(cells) + ending
+
+
+def _copy_block(lines: list[bytes], random: Random) -> None:
+    start, to = random.randrange(len(lines)), random.randrange(len(lines) + 1)
+    lines[to:to] = lines[start : start + random.randrange(2, 40)]
+
+
+def _line_ends(lines: list[bytes], random: Random) -> None:
+    """From somewhere on as Windows writes them."""
+    start = random.randrange(len(lines))
+    lines[start:] = [line.rstrip(b"\r\n") + b"\r\n" for line in lines[start:]]
+
+
+def _twice(data: bytes, random: Random) -> bytes:
+    return data + data
+
+
 TEXT: dict[str, Damage] = {
     "line missing": _lines(_drop_line), "line twice": _lines(_double_line), "lines swapped": _lines(_swap_lines),
     "cell missing": _lines(_drop_cell), "lines missing": _lines(_drop_block), "number": _number,
+    "digits swapped": _digits, "point lost": _point, "sign": _sign, "unit": _unit, "cells swapped": _lines(_swap_cells),
+    "lines copied": _lines(_copy_block), "line ends": _lines(_line_ends), "report twice": _twice,
 }  # fmt: skip
 
 
@@ -175,8 +247,30 @@ def _db_shape(connection: sqlite3.Connection, table: str, random: Random) -> Non
     connection.execute(how.format(f'"{table}"', f'"{column}"'))
 
 
+def _db_copy(connection: sqlite3.Connection, table: str, random: Random) -> None:
+    """A row once more, with a number of its own."""
+    keys = {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")') if row[5]}
+    rest = ", ".join(f'"{name}"' for name in columns_of(connection, table) if name not in keys)
+    row = _rowid(connection, table, random)
+    connection.execute(f'INSERT INTO "{table}" ({rest}) SELECT {rest} FROM "{table}" WHERE rowid = ?', (row,))
+
+
+def _db_exchange(connection: sqlite3.Connection, table: str, random: Random) -> None:
+    """A value of one row in another, too, or in exchange: references among them."""
+    column, one, two = (
+        random.choice(columns_of(connection, table)), _rowid(connection, table, random), _rowid(connection, table, random)
+    )  # fmt: skip
+    query = f'SELECT "{column}" FROM "{table}" WHERE rowid = ?'
+    first, second = (connection.execute(query, (row,)).fetchone()[0] for row in (one, two))
+    change = f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE rowid = ?'
+    connection.execute(change, (second, one))
+    if random.random() < 0.5:
+        connection.execute(change, (first, two))
+
+
 SQLITE: dict[str, Damage] = {
     "value": _sqlite(_db_value), "whole column": _sqlite(_db_column), "rows missing": _sqlite(_db_delete),
+    "rows copied": _sqlite(_db_copy), "value of another row": _sqlite(_db_exchange),
     "table or column missing": _sqlite(_db_shape),
 }  # fmt: skip
 

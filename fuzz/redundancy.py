@@ -11,22 +11,27 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-ROWS = ("line missing", "lines missing", "line twice", "rows missing")
+ROWS = ("line missing", "lines missing", "line twice", "lines copied", "rows missing", "rows copied")
 ORDER = ("lines swapped",)
 VALUES = (
     "number", "flipped bits", "hole", "repeated bytes", "cut", "value", "whole column", "cell missing", "value in the tree",
-    "table or column missing",
+    "table or column missing", "digits swapped", "point lost", "sign", "unit", "cells swapped", "value of another row",
 )  # fmt: skip
+PLAIN = tuple(kind for kind in VALUES if kind not in ("sign", "unit"))
+"""Sums are not negative, and their columns have one unit."""
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
-END, START, SMALL, TABLES, ROUNDED = "end", "start", "small", "tables", "rounded"
-"""Where the lines stood that are missing, or that they differ within what rounding leaves open."""
+END, START, SMALL, TABLES, ROUNDED, UNIT = "end", "start", "small", "tables", "rounded", "unit"
+"""Where the lines stood that are missing, or that they differ within what rounding leaves open, or in a unit, the same one in all
+headers."""
 _SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
 """At the beginning of a row of ``nsys stats``."""
 _NVPROF_SUM = re.compile(rb"(.*\d%[\s,]+)([\d.]+)([num]?s)([\s,]+)(\d+)([\s,]+)([\d.]+)([num]?s)([\s,].*)")
 """A row of nvprof, as text or with units in the cells of its CSV: share, time, calls, average, the rest."""
 _NSYS_SUM = re.compile(rb"(\s*\d{1,3}\.\d[,\s]\s*)([\d,]+?)([,\s]\s*)(\d+)([,\s]\s*)(\d+\.\d+)([,\s].*)")
 """A row of nsys stats: share, time in whole ns, calls, average, the rest."""
+_IN_BRACKETS = re.compile(rb"\((ns|us|ms|s)\)")
+_BEHIND = re.compile(rb"(?<=\d)(ns|us|ms|s)\b")
 _SECONDS = {b"ns": 1e-9, b"us": 1e-6, b"ms": 1e-3, b"s": 1.0}
 
 
@@ -141,17 +146,20 @@ RULES = (
     # sums whose rows state total, mean and calls, and shares of the whole: a changed number must not pass in these
     Rule("nsys stats", (*ROWS, *VALUES), _of("operation") | _FACTS | _SUMS, _TOO_SMALL, place=SMALL),
     Rule("nsys stats", VALUES, ANY, _GROUPED, figures=frozenset({"operation"}), regrouped=True),
-    Rule("nsys stats", VALUES, _SPREAD | _FACTS, _SUMMED),
-    Rule("nsys stats", VALUES, ANY, f"{_SUMMED}; and names", figures=_SPREAD | {"operation"}, regrouped=True),
-    Rule("nsys stats", VALUES, _of("operation") | _FACTS | _SUMS, "a time within what its rounded mean leaves open",
+    Rule("nsys stats", PLAIN, _SPREAD | _FACTS, _SUMMED),
+    Rule("nsys stats", PLAIN, ANY, f"{_SUMMED}; and names", figures=_SPREAD | {"operation"}, regrouped=True),
+    Rule("nsys stats", PLAIN, _of("operation") | _FACTS | _SUMS, "a time within what its rounded mean leaves open",
          place=ROUNDED),
+    Rule("nsys stats", ("unit",), ANY, "the headers of all columns of times state the same other unit, and nothing else states one",
+         place=UNIT),
+    Rule("nvprof summary", ("unit",), ANY, "all times state another unit, in which they are from 1 to 1,000, too", place=UNIT),
     Rule("rocprof stats", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("rocprof stats", VALUES, _of("summary") | _SUMS, _SUMMED),
+    Rule("rocprof stats", PLAIN, _of("summary") | _SUMS, _SUMMED),
     Rule("rocprof-compute sums", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("rocprof-compute sums", VALUES, _of("summary") | _SUMS, _SUMMED),
+    Rule("rocprof-compute sums", PLAIN, _of("summary") | _SUMS, _SUMMED),
     Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("nvprof summary", VALUES, _SPREAD, _SUMMED),
-    Rule("nvprof summary", VALUES, _of("summary") | _SUMS | {"summary Time"},
+    Rule("nvprof summary", PLAIN, _SPREAD, _SUMMED),
+    Rule("nvprof summary", PLAIN, _of("summary") | _SUMS | {"summary Time"},
          "a time within what its rounded mean leaves open", place=ROUNDED),
     Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof JSON", VALUES, _of("copy kernel_launch operation") | _FACTS, "sizes, grids and numbers of devices stand once"),
@@ -200,6 +208,7 @@ RULES = (
     Rule("DLProf database", VALUES, ANY, _ONCE),
     Rule("DLProf JSON", EVERY, ANY, "no real file is known"),
     Rule("nvidia-smi", VALUES, ANY, "a reading stands once"),
+    Rule("nvidia-smi table", ("report twice",), ANY, "a table states whole seconds, in which a loop may print it twice", uneven=True),
     Rule("nvidia-smi", ROWS, ANY, "the first readings of a log", place=START),
     Rule("nvidia-smi", ROWS, ANY, "a table of one reading, or a log too short or uneven to have a rhythm", uneven=True) ,
     Rule("DCGM", (*ROWS, *VALUES), ANY, "a line is one figure of one GPU, at times that are not even"),
@@ -224,6 +233,8 @@ def excuse(change: Change) -> str | None:
 def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
     """The lines that a mutant lacks, and where they stood: at the end of the file, right below its first line, or among the
     rows of sums whose shares are too small to be missed."""
+    if _is_unit(whole, mutant):
+        return [], {UNIT}
     before, after = whole.splitlines(), mutant.splitlines()
     missing, found = Counter(before) - Counter(after), set[str]()
     lost = [line for line in missing.elements() if line.strip()]
@@ -243,6 +254,16 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
     if lost and _are_small(before, lost, list((Counter(after) - Counter(before)).elements())):
         found.add(SMALL)
     return lost, found
+
+
+def _is_unit(whole: bytes, mutant: bytes) -> bool:
+    """Is the unit in brackets in all headers another one, or that behind all numbers?"""
+    for units in (_IN_BRACKETS, _BEHIND):
+        old, new = units.findall(whole), units.findall(mutant)
+        if units.sub(b"()", whole) == units.sub(b"()", mutant):
+            changed = {one for one, two in zip(old, new, strict=True) if one != two}
+            return len(changed) == 1 and not changed.intersection(new)
+    return False
 
 
 def _are_small(before: Sequence[bytes], lost: Sequence[bytes], new: Sequence[bytes]) -> bool:

@@ -8,13 +8,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from perfctl.parsers.text.doubts import contradictions, implied_whole
+from perfctl.parsers.text.doubts import contradictions, implied_whole, is_mean
 from perfctl.records.report import Diagnostic
 
 _LAST_DIGITS = 1.01
 """Of a printed figure: by how many of its last digits it may be off."""
 _WHOLE = 100.0
 _SHARE = re.compile(r"\d{1,2}(?:\.\d{1,9})?|100(?:\.0{1,9})?")
+_TIME = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ns|us|ms|s)")
 _SIZE = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?([KMGT]?)B")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 Time = Callable[[str, str], int | None]
@@ -44,6 +45,7 @@ class Sums:
             "Time(%)": _SHARE.fullmatch(share := cells.get("Time(%)", "").strip().removesuffix("%")),
         }
         self._wrong += [f"{name}: {key} states no number" for key, found in stated.items() if not found]
+        self._wrong += _unlikely(name, cells, ("Time", "Avg", "Min", "Max"))
         if time and average and calls.isdecimal() and len(calls) < 16:
             slack = time[1] + average[1] * int(calls)
             if int(calls) == 1 and units.get("Time") == units.get("Avg"):
@@ -55,6 +57,18 @@ class Sums:
         for low, one, high, two in (("Min", least, "Avg", average), ("Avg", average, "Max", most)):
             if one and two and one[0] - two[0] > one[1] + two[1]:
                 self._wrong.append(f"{name}: {low} {cells[low].strip()} is more than {high} {cells[high].strip()}")
+        if (
+            average
+            and least
+            and most
+            and calls.isdecimal()
+            and int(calls[:16]) > 0
+            and least[0] <= average[0] <= most[0]
+        ):
+            off = average[1] + least[1] + most[1]
+            if not is_mean(int(calls[:16]), least[0], average[0], most[0], off):
+                shown = f"{cells['Min'].strip()} to {cells['Max'].strip()}"
+                self._wrong.append(f"{name}: {calls[:16]} calls of {shown} do not have the mean {cells['Avg'].strip()}")
         if time and stated["Time(%)"]:
             self._shares[table, group].append((float(share), time[0], 10.0 ** -len(share.partition(".")[2]), time[1]))
         else:
@@ -69,6 +83,7 @@ class Sums:
         self._wrong += [
             f"{name}: {key} states no number" for key, found in (("Count", is_count), ("Total Time", time)) if not found
         ]
+        self._wrong += _unlikely(name, cells, ("Total Time",))
         keys = ("Min Size", "Avg Size", "Max Size", "Total Size")
         printed = {key: cells.get(key, "").strip() for key in keys}
         if all(text in ("", "-") for text in printed.values()):
@@ -111,6 +126,14 @@ class Sums:
                 yield f"{group}: its shares add up to {whole:.6g} %, not 100 %: rows are missing or stand twice"
             elif least > every + slack * len(rows) or most < every - slack * len(rows):
                 yield f"{group}: its shares are not those of its times"
+
+
+def _unlikely(name: str, cells: Mapping[str, str], keys: Sequence[str]) -> Iterator[str]:
+    """A cell with a unit of its own has the one in which its number is from 1 to 1,000, as nvprof chooses it."""
+    for key in keys:
+        found = _TIME.fullmatch(text := cells.get(key, "").strip())
+        if found and ((float(found[1]) > 1000 and found[2] != "s") or (0 < float(found[1]) < 1 and found[2] != "ns")):
+            yield f"{name}: {key} is {text}, which nvprof would print in another unit"
 
 
 def _fit(sizes: Sequence[re.Match[str]], count: int, base: int) -> bool:

@@ -141,3 +141,11 @@ def test_a_setting_is_judged_by_the_last_part_of_its_name() -> None:
     assert masked_fact("a:b:hf_token", "") == ""
     assert masked_fact("note", "X_TOKEN=abc") == "X_TOKEN=(removed)"
     assert masked_fact("torch", "2.1.0+cu118") == "2.1.0+cu118"
+
+
+def test_an_atlassian_token_goes_with_its_checksum() -> None:
+    """Made up: a word, "=", and eight digits. What follows the checksum for long is no part of it."""
+    token = "ATATT3" + "xY7_" * 30 + "=8A5F3C21"
+    assert masked(f"user:{token} next") == "user:(removed) next"
+    assert masked(f"{token}, {token}") == "(removed), (removed)"
+    assert masked("ATATT3" + "x" * 39) == "ATATT3" + "x" * 39

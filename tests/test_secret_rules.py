@@ -67,6 +67,9 @@ BAD = (
         "/home/",
         "PATH=",
         ":5432:a:b:",
+        "ATATT3A7A7A7A7A7A7=",
+        "xoxb-whsec_SG.",
+        "api-keyprivatekeypwd.PATH=auth",
     ),
 )
 

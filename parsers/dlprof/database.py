@@ -177,6 +177,11 @@ _READ = (
     "read_only_system_config", "read_only_model_config", "db_version", "expert_systems_feedback",
 )  # fmt: skip
 """DLProf numbers the rows of each from 1 on."""
+_DISTINCT = (
+    OP, "dictionary", "read_only_grid_block", "read_only_domains", "kernel_iteration_node", "iteration_list", "op_nodes",
+    "model_summary",
+)  # fmt: skip
+"""Texts, sizes and ops stand once; of the others there is one row for each op, kernel and iteration of an aggregation."""
 _ALWAYS = {
     KERNEL: (
         "device_id",
@@ -222,7 +227,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or damaged, or lacks the tables that all others refer to."""
     with _opened(path) as database:
-        damage = tuple(check(database, _READ, always=_ALWAYS))
+        damage = tuple(check(database, _READ, always=_ALWAYS, distinct=_DISTINCT))
         facts = summary_facts(path, database)
         found = list(_kernels(database))
         return replace(

@@ -44,7 +44,7 @@ def parse(path: Path) -> Report:
         text = MonitorText(path, TOOL)
         moments, last = _read_csv(text) if is_csv else _read_text(text)
     gaps = [half(last.pop()[0].name)] if last and not text.ends_whole and last[-1][1][-1].isdigit() else []
-    readings = Readings()
+    readings = Readings(in_turn=False)
     clock = readings.clock
     clock.interval_ns = text.interval_ns
     for (when, device), cells in moments.items():

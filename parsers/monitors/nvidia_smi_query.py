@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import Column, MonitorText, Readings, half, ordinal, read_cell, report
-from perfctl.parsers.text.doubts import not_understood, several
+from perfctl.parsers.text.doubts import contradictions, not_understood, several
 from perfctl.parsers.text.numbers import day_is_first, is_stamp, read_stamp
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Report
@@ -147,6 +147,8 @@ class Row:
     begun: int | None = None
     """Of the first row below a header: the line at which another log may begin, because another program's output stands
     above that header, or it has other columns than the one before."""
+    idle: int = 0
+    """Headers above it, since the row before, that have no row and no other line below them."""
     is_cut: bool = False
     """The file ends with this row, without a line end."""
 
@@ -159,6 +161,7 @@ def rows(text: MonitorText) -> Iterator[Row]:
     others: int | None = None
     above: int | None = None
     row: Row | None = None
+    headed, idle = False, 0
     for line in text:
         if row is not None:
             yield row
@@ -169,16 +172,18 @@ def rows(text: MonitorText) -> Iterator[Row]:
             is_other = layout is not None and header.columns != layout.columns
             above = others or (text.line if is_other else None)
             layout, width, number, place = header, len(header.columns), number + 1, 0
+            idle, headed = idle + headed, True
         elif "," not in line and is_stamp(line):
             date, number, place = line.strip(), number + 1, 0
         else:
             cells = [cell.strip() for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
-                row = Row(layout, cells, date, number, place, above)
+                row = Row(layout, cells, date, number, place, above, idle)
+                headed, idle = False, 0
                 width = len(cells)
                 place += 1
             elif line.strip():
-                others = others or text.line
+                others, headed = others or text.line, False
                 text.stray(line)
     if row is not None:
         row.is_cut = not text.ends_whole
@@ -203,8 +208,10 @@ class Survey:
         headless: list[list[str]] = []
         row: Row | None = None
         logs = _Logs()
+        idle = 0
         for row in rows(MonitorText(path, TOOL)):
             logs.add(row)
+            idle += row.idle
             if row.layout is not None:
                 first = first or row.layout
                 self._take(row.layout, row.cells, row.date)
@@ -217,6 +224,7 @@ class Survey:
             raise ReportError(path, TOOL, "the header has no complete row below it", "Let nvidia-smi run longer")
         if logs.starts:
             raise several(path, TOOL, logs.starts)
+        self.doubts = contradictions([f"{idle} headers have no row below them"] if idle else [])
         self.warnings: list[Diagnostic] = []
         if first is None:
             first, *self.warnings = layout_of(headless, path)
@@ -356,7 +364,7 @@ def parse(path: Path) -> Report:
         gaps=rounds.gaps,
         device_gaps=[_UNPLACED] if rounds.way is None else (),
         warnings=known.warnings,
-        notes=(*_PLACED.get(rounds.way or "", ()), *known.notes()),
+        notes=(*_PLACED.get(rounds.way or "", ()), *known.notes(), *known.doubts),
         unknown=unknown_units(known.layout),
     )
     sizes = rounds.readings.sizes()

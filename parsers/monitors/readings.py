@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
-from perfctl.parsers.text.doubts import contradictions, interrupted
+from perfctl.parsers.text.doubts import SOURCE, contradictions, interrupted
 from perfctl.parsers.text.numbers import Stamp, base_unit, iso_utc
 from perfctl.parsers.text.tool_text import ToolText
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
@@ -22,6 +23,10 @@ UTILISATION, MEMORY_USED, MEMORY_TOTAL = "gpu_utilisation", "memory_used_bytes",
 POWER, TEMPERATURE, SM_CLOCK = "power_w", "temperature_c", "sm_clock_hz"
 QUANTITIES = {UTILISATION: "%", MEMORY_USED: "byte", MEMORY_TOTAL: "byte", POWER: "W", TEMPERATURE: "C", SM_CLOCK: "Hz"}
 """Field of Sample -> unit that its column must have once it is in base units."""
+
+MEMORY_FREE, _MIB = "memory.free", 1 << 20
+_FEWEST, _FEW = 8, 0.1
+"""Readings from which on something counts as usual, and the share that may differ; where more do, nothing is usual."""
 
 TEXTS_KEPT = 50
 """Distinct texts of one column that are counted singly; the rest are counted together."""
@@ -58,17 +63,32 @@ class _Figures:
 class Readings:
     """Takes readings in the order of the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_turn: bool = True) -> None:
+        """``in_turn``: the tool reads every GPU in each round; DCGM leaves out what has no new value."""
+        self._in_turn = in_turn
         self.samples: list[Sample] = []
         self.clock = Clock()
         self._seen: set[str] = set()
         self._missing: dict[str, Tally[str]] = {}
         self._figures: dict[tuple[int | None, str], _Figures] = {}
+        self._units: Tally[tuple[str, str, str]] = Tally()
+        """Column, its unit, and another one in a cell."""
+        self._decimals: Tally[int] = Tally()
+        """Of the power, as printed."""
+        self._sums: dict[int | None, Tally[int]] = {}
+        """Device -> memory in use and free together, in MiB."""
 
     def add(self, at_ns: int, device: int | None, cells: Cells) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample."""
         values: dict[str, int | float | None] = {}
+        free: int | float | None = None
         for column, text in cells:
+            if column.unit and not text[-1:].isdigit() and not text.endswith(f" {column.unit}"):
+                printed = _CELL.match(text.strip())
+                if printed and printed[2] and printed[2] != column.unit:
+                    self._units[column.name, column.unit, printed[2]] += 1
+            if column.name == MEMORY_FREE:
+                free = read_cell(text, column.unit)[0]
             if column.quantity is None:
                 self._take(device, column, text)
             else:
@@ -77,12 +97,16 @@ class Readings:
         if values:
             used, total, clock = map(_whole, map(values.get, (MEMORY_USED, MEMORY_TOTAL, SM_CLOCK)))
             share, power, degrees = map(values.get, (UTILISATION, POWER, TEMPERATURE))
+            if used is not None and free is not None:
+                self._sums.setdefault(device, Tally())[round((used + free) / _MIB)] += 1
             self.samples.append(Sample(at_ns, share, used, total, power, degrees, clock, device))
 
     def _value(self, column: Column, text: str) -> int | float | None:
         """The cell in the unit of its quantity; None, with a note, when it is no such number."""
         quantity = str(column.quantity)
         number, unit = read_cell(text, column.unit)
+        if quantity == POWER and number is not None and (printed := _CELL.match(text.strip())):
+            self._decimals[len(printed[1].partition(".")[2])] += 1
         low, high = (-_LARGEST if quantity == TEMPERATURE else 0), (100 if quantity == UTILISATION else _LARGEST)
         if number is not None and unit == QUANTITIES[quantity] and low <= number <= high:
             return number / 100 if quantity == UTILISATION else number
@@ -144,13 +168,48 @@ class Readings:
             if len(counts) > 1:
                 shown = ", ".join(f"{size >> 20} MiB {times} times" for size, times in counts.most_common(3))
                 found.append(f"{_gpu(device)}the memory in all differs between readings ({shown})")
+        for (name, unit, other), cells in self._units.items():
+            found.append(f"{name} is in {unit}, but in {other} in {cells} cells")
+        found += self._unequal()
         named = len(times) > 1
         pauses = {
             Diagnostic(said.severity, said.source, f"{_gpu(device) if named else ''}{said.text}")
             for device, at in times.items()
             for said in (interrupted(at) if self.clock.has_times else ())
         }
-        return [*sorted(pauses, key=lambda said: said.text), *contradictions(found)]
+        return [*sorted(pauses, key=lambda said: said.text), *self._out_of_turn(), *contradictions(found)]
+
+    def _unequal(self) -> Iterator[str]:
+        """What is in use and what is free are the memory less what the driver keeps, which stays the same: to 1 MiB, since both
+        are rounded. Some devices share the memory of the host, where this differs from reading to reading. The power is printed
+        with as many decimals in all readings."""
+        if len(self._decimals) > 1:
+            usual, times = self._decimals.most_common(1)[0]
+            other = self._decimals.total() - times
+            if 40 * other <= self._decimals.total():  # where zeros at the end are left out, a tenth differs
+                yield f"the power has {usual} decimals, but other ones in {other} of {self._decimals.total()} readings"
+        for device, counts in self._sums.items():
+            usual, _ = counts.most_common(1)[0]
+            apart = {size: times for size, times in counts.items() if abs(size - usual) > 1}
+            if counts.total() >= _FEWEST and 0 < sum(apart.values()) <= _FEW * counts.total():
+                yield (
+                    f"{_gpu(device)}memory in use and free memory are {usual} MiB together, but {next(iter(apart))} MiB in "
+                    f"{sum(apart.values())} of {counts.total()} readings"
+                )
+
+    def _out_of_turn(self) -> Iterator[Diagnostic]:
+        """Where devices are read in turn, a reading of each is followed by one of the same other device."""
+        follow: dict[int | None, Tally[int | None]] = {}
+        for one, two in pairwise(self.samples):
+            follow.setdefault(one.device_index, Tally())[two.device_index] += 1
+        usual = {device: counts.most_common(1)[0] for device, counts in follow.items()}
+        if not self._in_turn or len(follow) < 2 or any(device == after for device, (after, _) in usual.items()):
+            return  # one device, or one after the other
+        total = sum(counts.total() for counts in follow.values())
+        other = total - sum(times for _, times in usual.values())
+        if total >= 2 * _FEWEST and 0 < other <= _FEW * total:
+            text = f"GPUs are read in turn, but {other} of {total + 1} readings follow that of another GPU than usual"
+            yield Diagnostic("warning", SOURCE, f"{text}: readings were lost, copied or moved")
 
     def summaries(self) -> list[Summary]:
         """Mean, least and largest of the other columns by device; how often each text stood in them."""

@@ -6,14 +6,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import sqrt
 
 from perfctl.parsers.nsys.stats_columns import COUNTS, NAMES, TEXTS
 from perfctl.parsers.nsys.stats_rows import Cells
-from perfctl.parsers.text.doubts import implied_whole
+from perfctl.parsers.text.doubts import implied_whole, is_mean
 from perfctl.parsers.text.numbers import DecimalStyle
 
 _TOTALS = ("Total Time", "Total")
 _ORDER = (("Min", "Med"), ("Med", "Max"), ("Min", "Avg"), ("Avg", "Max"), ("Min", "Max"))
+_TIMES = ("Total Time", "Avg", "Med", "Min", "Max", "StdDev")
 _OF_WHOLE_TABLE = 100.0
 _SHARE_DECIMALS = 0.05
 """A share is printed with one decimal."""
@@ -34,6 +36,11 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
     same: dict[tuple[str, ...], str] = {}
     figures = [label for label in (read[0].shape.at if read else ()) if label not in TEXTS]
     stated = [label for label in figures if any(row.text(label) for row in read)]
+    units = (
+        {read[0].shape.columns[at].unit for label, at in read[0].shape.at.items() if label in _TIMES} if read else set()
+    )
+    if len(units) > 1:
+        yield f"{report}: its columns of times are in different units"
     totals, shares = list[float](), list[float]()
     for row in read:
         name = f"{report}: {row.text(*NAMES)[:80]}"
@@ -104,6 +111,34 @@ def _of_row(name: str, row: Cells) -> Iterator[str]:
             yield f"{name}: {low} {_of(row, low)} is more than {high} {_of(row, high)}"
     if calls == 0:
         yield f"{name}: it was called 0 times"
+    for label in row.shape.at:
+        if label not in TEXTS and (row.number(label) or 0) < 0:
+            yield f"{name}: {label} is {_of(row, label)}, less than 0"
+    yield from _of_spread(name, row)
+
+
+def _of_spread(name: str, row: Cells) -> Iterator[str]:
+    """So many calls of that mean, of which one took the least and one the largest time, deviate from it by so much at least and
+    at most, and their median is not further from it than the deviation. True of a sample's deviation and of all calls'."""
+    calls, mean = row.number(*COUNTS), row.number("Avg")
+    low, high, deviation, median = (row.number(label) for label in ("Min", "Max", "StdDev", "Med"))
+    if calls is None or mean is None or low is None or high is None or calls < 1:
+        return
+    off = _rounded(row, "Min") + _rounded(row, "Max") + 2 * _rounded(row, "Avg")
+    if low <= mean <= high and not is_mean(float(calls), float(low), float(mean), float(high), off):
+        extremes = f"{_of(row, 'Min')} and another {_of(row, 'Max')}"
+        yield f"{name}: {_of(row, *COUNTS)} calls, of which one took {extremes}, do not have the mean {_of(row, 'Avg')}"
+    if deviation is None or calls < 2:
+        return
+    off += _rounded(row, "StdDev")
+    most = sqrt(
+        max(0.0, float(high - mean) + off) * max(0.0, float(mean - low) + off) * float(calls) / (float(calls) - 1)
+    )
+    least = float(high - low) / sqrt(2 * float(calls))
+    if not least - off <= float(deviation) <= most + off:
+        yield f"{name}: StdDev {_of(row, 'StdDev')} cannot be that of calls of {_of(row, 'Min')} to {_of(row, 'Max')}"
+    elif median is not None and abs(float(median - mean)) > float(deviation) + off + _rounded(row, "Med"):
+        yield f"{name}: Med {_of(row, 'Med')} is further from Avg {_of(row, 'Avg')} than its StdDev"
 
 
 def _of_table(report: str, shares: Sequence[float], totals: Sequence[float], slack: float) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfctl.parsers.rocm.records import exact, whole
 from perfctl.parsers.rocm.tables import Cells
-from perfctl.parsers.text.doubts import contradictions, numbering
+from perfctl.parsers.text.doubts import contradictions, is_mean, numbering
 from perfctl.records.report import Diagnostic
 
 _FILTERED = "left out by a filter of the profiler, or lost"
@@ -85,6 +85,12 @@ def sums_disagree(name: str, calls: float | None, total: float | None, mean: flo
     known = [value for value in (low, mean, high) if value is not None]
     if any(one > two + 1 for one, two in pairwise(known)):
         yield f"{name[:80]}: its least, mean and largest time are not in this order"
+    if min(known, default=0.0) < 0 or (total or 0.0) < 0:
+        yield f"{name[:80]}: a time is less than 0"
+    elif (
+        calls and calls > 0 and len(known) == 3 and known == sorted(known) and not is_mean(calls, *known, 2 * _ROUNDED)
+    ):
+        yield f"{name[:80]}: {calls:,.0f} calls of {known[0]:,.0f} to {known[2]:,.0f} ns do not have the mean {known[1]:,.1f}"
     if calls is not None and calls <= 0:
         yield f"{name[:80]}: it was called {calls:,.0f} times"
 
@@ -133,6 +139,10 @@ def of_sums(
         )
         all_digits = row.text(total).isdecimal() and row.text(mean).isdecimal()
         found += sums_disagree(row.text(name), count, whole_time, average, least, largest, all_digits=all_digits)
+        figures = [column for column in (calls, total, mean, low, high) if column in row.at]
+        found += [
+            f"{row.text(name)[:80]}: {column} is no number" for column in figures if exact(row.text(column)) is None
+        ]
         totals.append(whole_time or 0.0)
     return contradictions([*found, *shares_disagree([row.text(share) for row in rows], totals)])
 
@@ -159,22 +169,35 @@ def of_joined(rows: Iterable[Cells], ids: tuple[str, ...], again: Mapping[str, s
 
 
 class ChromeTimes:
-    """The events of rocprof's trace state each time twice: ns in their arguments, and cut to microseconds."""
+    """The events of rocprof's trace state each time twice: ns in their arguments, and cut to microseconds. An arrow ends where
+    an operation of a GPU begins, at its time and in its row; a GPU's row is named by the number that its operations have."""
 
     def __init__(self) -> None:
         self._wrong: list[str] = []
-        self._arrows: set[object] = set()
-        self._operations = 0
+        self._ends: Tally[tuple[str, str]] = Tally()
+        self._starts: Tally[str] = Tally()
+        self._arrows: Tally[str] = Tally()
+        self._begun: Tally[tuple[str, str]] = Tally()
+        self._fields: dict[str, Tally[str]] = {}
+        self._events: Tally[str] = Tally()
+        self._rows: list[int] = []
+        self._strange: Tally[str] = Tally()
         self._timed = self._untimed = 0
 
-    def event(self, event: Mapping[str, Any], arguments: Mapping[str, Any], operation: bool) -> None:
-        """``operation``: of a GPU, at which an arrow ends."""
-        self._operations += operation
+    def event(
+        self, event: Mapping[str, Any], arguments: Mapping[str, Any], operation: bool, gpu: int | None = None
+    ) -> None:
+        """``operation``: of a GPU, at which an arrow ends. ``gpu``: the number in the name of its row."""
+        if operation:
+            self._begun[str(event.get("pid")), str(event.get("ts"))] += 1
         begin, end = whole(arguments.get("BeginNs")), whole(arguments.get("EndNs"))
         if begin is None or end is None:
             self._untimed += 1
             return
         self._timed += 1
+        row = str(event.get("pid"))
+        self._events[row] += 1
+        self._fields.setdefault(row, Tally()).update([*event, *(f"{name} in args" for name in arguments)])
         name = str(event.get("name"))[:80]
         stated = whole(event.get("ts")), whole(event.get("dur")), whole(arguments.get("DurationNs"))
         known = (
@@ -188,17 +211,46 @@ class ChromeTimes:
             )
         if arguments.get("Name") != event.get("name"):
             self._wrong.append(f"{name} is called {str(arguments.get('Name'))[:80]} in its arguments")
+        device = whole(arguments.get("dev-id"))
+        if gpu is not None and gpu != device:
+            self._wrong.append(f"{name} is in the row of GPU {gpu}, but its dev-id is {arguments.get('dev-id')}"[:200])
 
-    def arrow(self, number: object) -> None:
-        """An arrow that ends at an operation of a GPU."""
-        self._arrows.add(str(number))
+    def arrow(self, event: Mapping[str, Any]) -> None:
+        """The beginning or the end of an arrow, which ends at an operation of a GPU."""
+        if event.get("ph") == "t":
+            self._ends[str(event.get("pid")), str(event.get("ts"))] += 1
+            self._arrows[str(event.get("id"))] += 1
+        else:
+            self._starts[str(event.get("id"))] += 1
+
+    def row(self, event: Mapping[str, Any]) -> None:
+        """The name of a row, of which each has a number."""
+        if (number := whole(event.get("sort_index"))) is not None:
+            self._rows.append(number)
+
+    def other(self, event: Mapping[str, Any]) -> None:
+        """An event of none of the kinds that rocprof writes."""
+        self._strange[str(event.get("ph"))] += 1
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        if self._arrows and len(self._arrows) != self._operations:
+        operations = self._begun.total()
+        if self._arrows and len(self._arrows) != operations:
+            self._wrong.append(f"{len(self._arrows)} arrows end at operations of GPUs, of which there are {operations}")
+        elif (apart := (self._begun - self._ends).total()) and apart < operations:
             self._wrong.append(
-                f"{len(self._arrows)} arrows end at operations of GPUs, of which there are {self._operations}"
+                f"{apart} of {operations} operations of GPUs begin where no arrow ends, or in another row"
             )
+        if halves := (self._starts - self._arrows).total() + (self._arrows - self._starts).total():
+            self._wrong.append(f"{halves} arrows have no beginning, no end or several")
+        for row, fields in self._fields.items():
+            for name, times in fields.items():
+                if times % (total := self._events[row]):
+                    self._wrong.append(
+                        f"{times} of {total} events of process {row[:20]} have {name[:40]}, the others do not"
+                    )
+        for kind, times in self._strange.items():
+            self._wrong.append(f"{times} events of kind {kind[:20]} are not as rocprof writes them")
         if self._timed and self._untimed:
             events = "1 event has" if self._untimed == 1 else f"{self._untimed} events have"
             self._wrong.append(f"{events} no BeginNs and EndNs, as the other {self._timed} have")
-        return contradictions(self._wrong)
+        return (*numbering("rows with the sort_index", self._rows, first=0), *contradictions(self._wrong))

@@ -305,17 +305,20 @@ def _trace(path: Path) -> Report:
             continue
         process, arguments = str(event.get("pid")), event.get("args")
         if event.get("name") == "process_name" and isinstance(arguments, dict):
+            times.row(event)
             label = str(arguments.get("name"))
             if gpu := _GPU.match(label):
                 gpus[process] = int(gpu[1])
             (copies if label == "COPY" else calls if "API" in label else set()).add(process)
         elif event.get("ph") == "X" and isinstance(arguments, dict) and "BeginNs" in arguments:
             waiting.append((process, event, arguments))
-        elif event.get("cat") == "DataFlow" and event.get("ph") == "t":
-            times.arrow(event.get("id"))
+        elif event.get("cat") == "DataFlow" and event.get("ph") in ("s", "t"):
+            times.arrow(event)
+        elif event:
+            times.other(event)
     for process, event, row in waiting:
         name = row.get("Name")
-        times.event(event, row, process in gpus or process in copies)
+        times.event(event, row, process in gpus or process in copies, gpus.get(process))
         if process in calls:
             found.call(str(name), row.get("BeginNs"), row.get("EndNs"), None, row.get("args"))
         elif process in gpus or process in copies:

@@ -170,6 +170,12 @@ def implied_whole(parts: Iterable[tuple[float, float]], half: float, slack: floa
     return least, most
 
 
+def is_mean(calls: float, low: float, mean: float, high: float, off: float) -> bool:
+    """Can so many calls, of which one took the least time and one the largest, have that mean? One call has all three alike, two
+    have the middle. ``off``: by how much the figures may be off together."""
+    return (high - low) / calls <= min(mean - low, high - mean) + off
+
+
 _REGULAR, _FEWEST_READINGS = 0.8, 8
 """Share of intervals near the usual one, and readings, from which a log counts as regular."""
 _NEAR = 0.25

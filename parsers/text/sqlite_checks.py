@@ -43,12 +43,14 @@ def check(
     others: Collection[str] = (),
     always: Mapping[str, Collection[str]] | None = None,
     references: Collection[tuple[str, str, str]] = (),
+    distinct: Collection[str] = (),
 ) -> Iterator[Gap]:
     """Yield a gap for each kind of damage in the tables that are read.
 
     ``numbered``: tables whose rows the profiler numbers from 1 on, without holes; ``others``: tables that need not be.
     ``always``: tables and columns that every such database has; ``references``: (table, column, other table) of columns with
-    the id of a row of another table, where the database does not say so. Raises sqlite3.Error where the pages of the file do not
+    the id of a row of another table, where the database does not say so; ``distinct``: tables in which no two rows are the same but
+    for their number, as no two events are. Raises sqlite3.Error where the pages of the file do not
     fit together: what is read from them could be anything.
     """
     is_small = database.size() <= LARGEST
@@ -59,7 +61,7 @@ def check(
             yield from _of_rows(database, table, is_numbered=table in numbered)
             if is_small:
                 yield from _of_values(database, table)
-                yield from _twice(database, table)
+                yield from _twice(database, table, is_distinct=table in distinct)
     yield from _unreadable(database, {*numbered, *others})
     for table, columns in (always or {}).items():
         if table not in database.tables:
@@ -136,11 +138,11 @@ def _of_values(database: Database, table: str) -> Iterator[Gap]:
                 yield Gap(f"table:{table}", "unreadable", f"{table}.{name}: {wrong:,} of {found[0]:,} values {why}")
 
 
-def _twice(database: Database, table: str) -> Iterator[Gap]:
+def _twice(database: Database, table: str, *, is_distinct: bool) -> Iterator[Gap]:
     """Rows of events that are there twice: no two events of a real report are the same in all columns."""
     rows = database.connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
     names = [name for _, name, *_, key in rows if not key]
-    if not _STARTS.intersection(names) or (count := database.count(table)) > MOST_COMPARED:
+    if not (is_distinct or _STARTS.intersection(names)) or (count := database.count(table)) > MOST_COMPARED:
         return
     listed = ", ".join(map(quoted, names))
     query = f"SELECT count(*) FROM (SELECT DISTINCT {listed} FROM {quoted(table)})"

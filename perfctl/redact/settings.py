@@ -22,6 +22,7 @@ _WORDS = (
     ),
 )
 """The upper-case name of a variable that counts as a secret contains one of these; a lower-case one ends with it."""
+_IN_NAME = re.compile(b"|".join(map(re.escape, _WORDS)))
 _STEMS = (b"token", b"secret", b"pass", b"credential", b"key", b"pwd", b"auth")
 """One of these is in each name that counts; to look for few is faster."""
 _NAME_END = rb"[A-Za-z0-9_.-]{0,100}+"
@@ -206,7 +207,7 @@ def is_secret(name: bytes, value: bytes, *, quoted: bool, stated: bool = False, 
 
 
 def _is_secret_variable(small: bytes, value: bytes) -> bool:
-    if any(word in small.replace(b"tokeniz", b"").replace(b"askpass", b"") for word in _WORDS):
+    if _IN_NAME.search(small.replace(b"tokeniz", b"").replace(b"askpass", b"")):
         return True
     stem, found, _ = small.rpartition(b"key")
     is_key = (

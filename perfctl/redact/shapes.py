@@ -53,7 +53,7 @@ _OWN = (
     (b"lsv2_", rb"(?:pt|sk)_[a-f0-9]{32}_[a-f0-9]{10}", "a LangSmith key"),
     (b"tskey-", rb"[A-Za-z0-9]+-[A-Za-z0-9-]{16,}", "a Tailscale key"),
     (b"ATBB", rb"[A-Za-z0-9]{28,}", "a Bitbucket password"),
-    (b"ATATT3", rb"[A-Za-z0-9_=-]{40,}", "an Atlassian token"),
+    (b"ATATT3", rb"[A-Za-z0-9_-]{40,}(?:=[A-Za-z0-9_=-]{0,60})?", "an Atlassian token"),
     (b"figd_", rb"[A-Za-z0-9_-]{30,}", "a Figma token"),
 )
 """(beginning, the rest as a pattern, what it is): where gitleaks has no rule, or one for the usual length only"""
@@ -126,7 +126,12 @@ def _services(name: bytes) -> tuple[_Service, ...]:
 def entropy(value: bytes) -> float:
     """Shannon's, in bits a character."""
     size = len(value)
-    return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
+    return math.log2(size) - sum(map(_product, Counter(value).values())) / size if size else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _product(count: int) -> float:
+    return count * math.log2(count)
 
 
 def tokens(text: bytes) -> Iterator[Secret]:

@@ -95,7 +95,9 @@ SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
         (["a(),3,300,150,75.0", "b(),4,100,25,25.0"], "a(): 3 calls of 150.0 ns each, but 300.0 ns in all"),
         (["a(),4,303,75,75.0", "b(),1,101,101,25.0"], ""),
         (["a(),4,300,75,75.0", "b(),1,100,101,25.0"], "b(): 1 calls of 101.0 ns each, but 100.0 ns in all"),
-        (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], ""),
+        (["a(),2,300,33161e4004184678,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
+        (["a(),2,300,15\x140,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
+        (["a(),2,300,,75.0", "b(),4,100,25,25.0"], "a(): AverageNs is no number"),
         (["a(),2,300,150,75.0"], "percentages add up to 75: rows are missing"),
         (["a(),2,300,150,75.0", "b(),4,100,25,25.0", "b(),4,100,25,25.0"], "b(): the row stands 2 times"),
         ([f"a(),1,{LASTS},{LASTS},{LARGE!r}", f"b(),1,3,3,{SMALL!r}"], ""),
@@ -309,3 +311,21 @@ def test_times_of_rocprof_s_trace_agree_in_both_units(tmp_path: Path) -> None:
     assert warnings(parsers.parse(path)) == ""
     path.write_text(json.dumps({"traceEvents": [gpu, event | {"args": args | {"EndNs": "9100"}}]}))
     assert "mul: it begins at 5000 ns and ends at 9100 ns" in warnings(parsers.parse(path))
+
+
+@pytest.mark.parametrize(
+    ("least", "largest", "said"),
+    [
+        (100, 200, ""),
+        (100, 210, "a(): 2 calls of 100 to 210 ns do not have the mean 150"),
+        (-100, 200, "a(): a time is less than 0"),
+        ("x", 200, "a(): MinNs is no number"),
+    ],
+)  # fmt: skip
+def test_the_mean_of_two_calls_is_in_the_middle(tmp_path: Path, least: object, largest: int, said: str) -> None:
+    """As rocprofv3 writes sums: with the least and the largest time."""
+    path = tmp_path / "1_kernel_stats.csv"
+    columns = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs","StdDev"\n'
+    path.write_text(f'{columns}"a()",2,300,150.000000,100.00,{least},{largest},70.7\n')
+    found = warnings(parsers.parse(path))
+    assert said in found if said else found == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from statistics import mean, median, pstdev, stdev
 
 import pytest
 
@@ -18,7 +19,7 @@ ROWS = [
     ["75.0", "300", "2", "150.0", "150.0", "100", "200", "70.7", "gemm"],
     ["25.0", "100", "4", "25.0", "25.0", "20", "30", "4.1", "relu"],
 ]
-SHARE, TOTAL, CALLS, MEAN, MEDIAN, LEAST, LARGEST = range(7)
+SHARE, TOTAL, CALLS, MEAN, MEDIAN, LEAST, LARGEST, DEVIATION = range(8)
 
 
 def contradiction(report: Report) -> str:
@@ -46,6 +47,15 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
         (changed(MEAN, "190.0"), "2 calls of 190.0 each"),
         (changed(MEDIAN, "250.0"), "gemm: Med 250.0 is more than Max 200"),
         (changed(LEAST, "160"), "gemm: Min 160 is more than Med 150.0"),
+        (changed(LEAST, "-100"), "gemm: Min is -100, less than 0"),
+        (changed(DEVIATION, "-70.7"), "gemm: StdDev is -70.7, less than 0"),
+        (changed(LARGEST, "230"), "gemm: 2 calls, of which one took 100 and another 230, do not have the mean 150.0"),
+        (changed(DEVIATION, "120.7"), "gemm: StdDev 120.7 cannot be that of calls of 100 to 200"),
+        (changed(DEVIATION, "7.7"), "gemm: StdDev 7.7 cannot be that of calls of 100 to 200"),
+        (
+            [["100.0", "1000", "10", "100.0", "290.0", "10", "300", "100.0", "gemm"]],
+            "gemm: Med 290.0 is further from Avg 100.0 than its StdDev",
+        ),
         (changed(SHARE, "15.0"), "shares add up to 40.0 %, not 100 %"),
         ([], "cuda_gpu_kern_sum: a header stands without rows"),
         (ROWS[:1], "shares add up to 75.0 %"),
@@ -231,7 +241,7 @@ def test_a_kernel_that_ends_before_it_begins_or_begins_before_the_capture_is_sai
 def test_a_total_within_what_its_rounded_mean_leaves_open_is_not_doubted(tmp_path: Path) -> None:
     """The mean of 52,980 calls is printed as 8432.1, so the total is 446,732,658 ns give or take 2,649."""
     total = 446_732_658
-    row = ["100.0", str(total), "52980", "8432.1", "8432.0", "100", "90000", "70.7", "gemm"]
+    row = ["100.0", str(total), "52980", "8432.1", "8432.0", "100", "90000", "1070.7", "gemm"]
     for off in (-2_600, 0, 2_600):
         assert stats(tmp_path, [[row[0], str(total + off), *row[2:]]]) == ""
     assert "52980 calls of 8432.1 each" in stats(tmp_path, [[row[0], str(total + 2_700), *row[2:]]])
@@ -294,3 +304,27 @@ def test_a_name_of_a_function_with_a_comma_is_a_row_that_lost_its_beginning(tmp_
     text = processing("osrt_sum") + csv_table(SUM, [[*ROWS[0][:-1], "poll"], [*ROWS[1][:-1], "l.0,1585.0,getc"]])
     assert "l.0,1585.0,getc: this is not the name of a function" in contradiction(read(tmp_path, text))
     assert "not the name of a function" not in stats(tmp_path, [[*ROWS[0][:-1], "gemm<1, 2>"], ROWS[1]])
+
+
+@pytest.mark.parametrize("times", [[5, 9], [1, 1, 1, 97], [10, 20, 30, 40, 1000], [7] * 30 + [8]])
+def test_deviations_and_medians_of_any_times_are_not_doubted(tmp_path: Path, times: list[int]) -> None:
+    """Of a sample (over n - 1) and of all calls (over n)."""
+    for deviation in (stdev(times), pstdev(times)):
+        figures = (
+            sum(times),
+            len(times),
+            f"{mean(times):.1f}",
+            f"{median(times):.1f}",
+            min(times),
+            max(times),
+            f"{deviation:.1f}",
+        )
+        assert stats(tmp_path, [["100.0", *map(str, figures), "gemm"]]) == ""
+
+
+def test_columns_of_times_in_different_units_are_said(tmp_path: Path) -> None:
+    text = processing("cuda_gpu_kern_sum") + csv_table(SUM, ROWS)
+    assert "Max (ns)" in text
+    assert "its columns of times are in different units" in contradiction(
+        read(tmp_path, text.replace("Max (ns)", "Max (us)"))
+    )

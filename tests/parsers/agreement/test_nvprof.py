@@ -36,6 +36,22 @@ def test_a_table_whose_figures_agree_is_not_doubted(tmp_path: Path) -> None:
         ((ADD.replace("1.0000ms", "-1.0000ms"), COPY), "add(float*): Min states no number"),
         ((ADD.replace("75.00%", "7500%"), COPY), "add(float*): Time(%) states no number"),
         ((ADD.replace("75.00%", "75.0e400%"), COPY), "add(float*): Time(%) states no number"),
+        (
+            (ADD.replace("1.0000ms", "1.2000ms"), COPY),
+            "add(float*): 2 calls of 1.2000ms to 2.0000ms do not have the mean 1.5000ms",
+        ),
+        (
+            (ADD, COPY.replace("1.0000ms,[", "1.1000ms,[")),
+            "1 calls of 1.0000ms to 1.1000ms do not have the mean 1.0000ms",
+        ),
+        (
+            (ADD.replace("1.0000ms", "10000us"), COPY),
+            "add(float*): Min is 10000us, which nvprof would print in another unit",
+        ),
+        (
+            (ADD.replace("1.0000ms", "0.1000ms"), COPY),
+            "add(float*): Min is 0.1000ms, which nvprof would print in another unit",
+        ),
         ((ADD,), "its shares add up to 75 %, not 100 %: rows are missing"),
         ((ADD.replace("75.00", "74.00"), COPY.replace("25.00", "26.00")), "its shares are not those of its times"),
     ],
