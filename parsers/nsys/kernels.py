@@ -130,7 +130,8 @@ def _work(database: Database, table: str, check: KernelCheck | None, nodes: bool
             check.add(others, start, end, pieces[-1][-1])
     joined = zip(*pieces, strict=True) if pieces else ((), (), (), ())
     of_process, *more = map(list, joined)
-    return _Work(_same(of_process), *map(_joined, more), node=_joined(of_graphs) if nodes else None)
+    found = _Work(_same(of_process), *map(_joined, more))
+    return found._replace(node=_joined(of_graphs)) if nodes else found
 
 
 def _node(node: Column) -> Integers:
