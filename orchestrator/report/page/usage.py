@@ -238,7 +238,8 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("J a step", note="mean of all steps, the time between them included"), Column("J a sample"), Column("J a token"),
         Column("J·s a step", note="energy-delay product: joules of a step times its mean time"), Column("from", style="text"),
     ]  # fmt: skip
-    rows, sources = [], set[str]()
+    rows = []
+    sources: set[str] = set()
     for item in (item for run in runs for item in run.energy):
         step = item.step_reason or item.reason or "not known"
         sample = step if item.per_step is None else "samples of a step are not known"
