@@ -18,8 +18,11 @@ def _given(cls: Any, words: list[str]) -> tuple[int, str]:
     app = typer.Typer()
 
     @app.command(cls=cls)
-    def main(number: int = 3, few: int = typer.Option(2, min=1), name: str = "x", path: Path | None = None) -> None:
-        print(repr((number, few, name, path)))
+    def main(
+        number: int = 3, few: int = typer.Option(2, min=1), name: str = "x", path: Path | None = None,
+        out: Path = Path("page.html"),
+    ) -> None:  # fmt: skip
+        print(repr((number, few, name, path, out)))
 
     found = CliRunner().invoke(app, words)
     return found.exit_code, found.output
@@ -30,16 +33,17 @@ def _given(cls: Any, words: list[str]) -> tuple[int, str]:
     [
         [], ["--number", "17"], ["--number", "-4"], ["--number", " 7"], ["--number", "1_0"], ["--number", "4.0"], ["--number", "no"],
         ["--number", "\u0661"], ["--few", "0"], ["--few", "5"], ["--name", ""], ["--name", "\u00e9"], ["--path", "nowhere/a.db"],
-        ["--path", "/"], ["--path", ""], ["--path", "-"],
+        ["--path", "/"], ["--path", ""], ["--path", "-"], ["--out", "other.html"],
     ],
 )  # fmt: skip
 def test_a_value_is_what_typer_makes_of_it(words: list[str]) -> None:
     assert _given(commands.Command, words) == _given(typer.core.TyperCommand, words)
 
 
-def test_a_command_with_simple_options_does_not_load_pydantic(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["runs", "report"])
+def test_a_command_with_simple_options_does_not_load_pydantic(tmp_path: Path, command: str) -> None:
     told = (
-        "import sys; from perfctl.__main__ import main; sys.argv = ['perfctl', 'runs', '--store', 'none.db']\n"
+        f"import sys; from perfctl.__main__ import main; sys.argv = ['perfctl', '{command}', '--store', 'none.db']\n"
         "try: main()\nexcept SystemExit: pass\nprint('pydantic' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from perfctl.orchestrator.report.charts import charts
+from perfctl.orchestrator.report.charts import charts, files
 
 
 def drawing(label: str = "conv2", name: str = "s1-test") -> str:
@@ -20,6 +20,18 @@ def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_na
     assert {"16", "32", "64"} <= set(words)
     one, other = (set(re.findall(r' id="([^"]*)"', drawing(name=name))) for name in ("s1-a", "s2-a"))
     assert not one & other
+
+
+def test_a_chart_that_was_drawn_still_lays_itself_out_in_another_size() -> None:
+    with files.drawn() as kept:
+        drawing()
+    (figure,) = (one.figure for one in kept)
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    before = figure.axes[0].get_position().width
+    figure.set_size_inches(3, 3)
+    engine.execute(figure)
+    assert figure.axes[0].get_position().width < before  # labels take more of a narrow one
 
 
 def test_colours_come_from_the_page_and_a_name_with_markup_stays_text() -> None:
