@@ -208,7 +208,10 @@ RULES = (
     Rule("DLProf database", VALUES, ANY, _ONCE),
     Rule("DLProf JSON", EVERY, ANY, "no real file is known"),
     Rule("nvidia-smi", VALUES, ANY, "a reading stands once"),
-    Rule("nvidia-smi table", ("report twice",), ANY, "a table states whole seconds, in which a loop may print it twice", uneven=True),
+    *(
+        Rule(form, ("report twice",), ANY, "its date is in whole seconds, in which a loop may print the same twice", uneven=True)
+        for form in ("nvidia-smi table", "nvidia-smi CSV, no header")
+    ),
     Rule("nvidia-smi", ROWS, ANY, "the first readings of a log", place=START),
     Rule("nvidia-smi", ROWS, ANY, "a table of one reading, or a log too short or uneven to have a rhythm", uneven=True) ,
     Rule("DCGM", (*ROWS, *VALUES), ANY, "a line is one figure of one GPU, at times that are not even"),
