@@ -30,7 +30,7 @@ _NVPROF_SUM = re.compile(rb"(.*\d%[\s,]+)([\d.]+)([num]?s)([\s,]+)(\d+)([\s,]+)(
 """A row of nvprof, as text or with units in the cells of its CSV: share, time, calls, average, the rest."""
 _NSYS_SUM = re.compile(rb"(\s*\d{1,3}\.\d[,\s]\s*)([\d,]+?)([,\s]\s*)(\d+)([,\s]\s*)(\d+\.\d+)([,\s].*)")
 """A row of nsys stats: share, time in whole ns, calls, average, the rest."""
-_IN_BRACKETS = re.compile(rb"\((ns|us|ms|s)\)")
+_IN_BRACKETS = re.compile(rb"\((ns|us|ms|s|[KMG]i?B)\)")
 _BEHIND = re.compile(rb"(?<=\d)(ns|us|ms|s)\b")
 _SECONDS = {b"ns": 1e-9, b"us": 1e-6, b"ms": 1e-3, b"s": 1.0}
 
