@@ -30,7 +30,7 @@ _NVPROF_SUM = re.compile(rb"(.*\d%[\s,]+)([\d.]+)([num]?s)([\s,]+)(\d+)([\s,]+)(
 """A row of nvprof, as text or with units in the cells of its CSV: share, time, calls, average, the rest."""
 _NSYS_SUM = re.compile(rb"(\s*\d{1,3}\.\d[,\s]\s*)([\d,]+?)([,\s]\s*)(\d+)([,\s]\s*)(\d+\.\d+)([,\s].*)")
 """A row of nsys stats: share, time in whole ns, calls, average, the rest."""
-_IN_BRACKETS = re.compile(rb"\((ns|us|ms|s)\)")
+_IN_BRACKETS = re.compile(rb"\((ns|us|ms|s|[KMG]i?B)\)")
 _BEHIND = re.compile(rb"(?<=\d)(ns|us|ms|s)\b")
 _SECONDS = {b"ns": 1e-9, b"us": 1e-6, b"ms": 1e-3, b"s": 1.0}
 
@@ -208,7 +208,10 @@ RULES = (
     Rule("DLProf database", VALUES, ANY, _ONCE),
     Rule("DLProf JSON", EVERY, ANY, "no real file is known"),
     Rule("nvidia-smi", VALUES, ANY, "a reading stands once"),
-    Rule("nvidia-smi table", ("report twice",), ANY, "a table states whole seconds, in which a loop may print it twice", uneven=True),
+    *(
+        Rule(form, ("report twice",), ANY, "its date is in whole seconds, in which a loop may print the same twice", uneven=True)
+        for form in ("nvidia-smi table", "nvidia-smi CSV, no header")
+    ),
     Rule("nvidia-smi", ROWS, ANY, "the first readings of a log", place=START),
     Rule("nvidia-smi", ROWS, ANY, "a table of one reading, or a log too short or uneven to have a rhythm", uneven=True) ,
     Rule("DCGM", (*ROWS, *VALUES), ANY, "a line is one figure of one GPU, at times that are not even"),
