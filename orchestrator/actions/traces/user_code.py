@@ -85,7 +85,7 @@ def _started() -> float:
         return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
     import psutil
 
-    return psutil.Process().create_time()
+    return float(psutil.Process().create_time())
 
 
 def _parents(name: str) -> Iterator[str]:
