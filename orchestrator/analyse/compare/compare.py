@@ -51,7 +51,9 @@ def _pair(opposed: Opposed, force: bool) -> records.Pair:
                       for row in lines)  # fmt: skip
     alone = [(side, {run.profiler for run in runs} - set(both)) for side, runs in (("A", opposed.a), ("B", opposed.b))]
     notes = [f"{', '.join(sorted(n))} ran in {side} only and is not compared" for side, n in alone if n and both]
-    notes += [f"In {side} {busy}" for side, runs in (("A", a), ("B", b)) if (busy := busy_with_others(runs)) is not None]
+    notes += [
+        f"In {side} {busy}" for side, runs in (("A", a), ("B", b)) if (busy := busy_with_others(runs)) is not None
+    ]
     sizes = a[0].batch_size, b[0].batch_size
     return records.Pair(opposed.heading, *sizes, a, b, differences, facts, lines, tuple(notes))
 
