@@ -21,9 +21,20 @@ PLAIN = tuple(kind for kind in VALUES if kind not in ("sign", "unit"))
 """Sums are not negative, and their columns have one unit."""
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
-END, START, SMALL, TABLES, ROUNDED, UNIT = "end", "start", "small", "tables", "rounded", "unit"
+END, START, SMALL, TABLES, ROUNDED, UNIT, SHORT, LAST_OP = (
+    "end",
+    "start",
+    "small",
+    "tables",
+    "rounded",
+    "unit",
+    "short",
+    "last op",
+)
 """Where the lines stood that are missing, or that they differ within what rounding leaves open, or in a unit, the same one in all
-headers."""
+headers; SHORT: the report is a summary of DLProf without the lines that state the time again; LAST_OP: lines of ops with the
+highest number of their type."""
+_OP = re.compile(rb'"?(\w+)_(\d+)"?,')
 _SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
 """At the beginning of a row of ``nsys stats``."""
 _NVPROF_SUM = re.compile(rb"(.*\d%[\s,]+)([\d.]+)([num]?s)([\s,]+)(\d+)([\s,]+)([\d.]+)([num]?s)([\s,].*)")
@@ -194,8 +205,11 @@ RULES = (
             Rule(form, VALUES, ANY, "all iterations are only known to be at least the aggregated ones",
                  kept=_of("summary"), unless=_IN_SUMS.replace("|total it", "")),
             Rule(form, VALUES, ANY, _NAME, figures=frozenset()),
+            Rule(form, VALUES, _of("run summary"), "a summary without the mean of iterations states the time once", place=SHORT),
         )
     ),
+    Rule("DLProf CSV: detail", ("line missing", "lines missing"), ANY, "the last ops of a type: how many it has is said nowhere",
+         place=LAST_OP),
     Rule("DLProf CSV: detail", ("line missing", "lines missing"), ANY, "rows without numbers, as of TensorFlow", unless=_NUMBERED),
     Rule("DLProf CSV: detail", VALUES, ANY, _ONCE),
     *(
@@ -235,12 +249,16 @@ def excuse(change: Change) -> str | None:
 
 def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
     """The lines that a mutant lacks, and where they stood: at the end of the file, right below its first line, or among the
-    rows of sums whose shares are too small to be missed."""
+    rows of sums whose shares are too small to be missed; and what else of the report bears on what it states twice."""
     if _is_unit(whole, mutant):
         return [], {UNIT}
     before, after = whole.splitlines(), mutant.splitlines()
     missing, found = Counter(before) - Counter(after), set[str]()
     lost = [line for line in missing.elements() if line.strip()]
+    if b"Wall Clock Time" in whole and b"Average Iteration Time" not in whole:
+        found.add(SHORT)
+    if lost and _are_last_ops(lost, after):
+        found.add(LAST_OP)
     if (few := len(before) - len(after)) <= 0:
         new = list((Counter(after) - Counter(before)).elements())
         if len(lost) == len(new) == 1 and _is_rounding(lost[0], new[0]):
@@ -257,6 +275,16 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
     if lost and _are_small(before, lost, list((Counter(after) - Counter(before)).elements())):
         found.add(SMALL)
     return lost, found
+
+
+def _are_last_ops(lost: Sequence[bytes], left: Sequence[bytes]) -> bool:
+    """Are all of them ops, none of which has a lower number than one of its type that is left?"""
+    highest: dict[bytes, int] = {}
+    for line in left:
+        if found := _OP.match(line):
+            highest[found[1]] = max(highest.get(found[1], 0), int(found[2]))
+    ops = [_OP.match(line) for line in lost]
+    return all(op is not None and int(op[2]) > highest.get(op[1], 0) for op in ops)
 
 
 def _is_unit(whole: bytes, mutant: bytes) -> bool:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.parsers import ReportError, parse, sniff
 
-__version__ = "0.3.0"
+__version__ = "1.0.0"
 __all__ = [
     "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "count",
     "counters", "estimate", "gate", "history", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",

@@ -37,6 +37,7 @@ _TOGETHER = (
 )  # fmt: skip
 """Lines of a summary of DLProf 1.7 and 1.8, all with numbers, which also has the blocks of all ops and all kernels. Shorter
 summaries have the first lines and the total at most, so any other line of these says that all were written."""
+_NUMBERS = ("gpu count", "tensor core kernel utilization %", *_TOGETHER)
 _LINES_OF_WHOLES = {
     "all ops": ("all ops", "ops using tc", "ops eligible for tc but not using", "all other ops"),
     "all kernels": ("all kernels", "kernels using tc", "memory", "all other kernels"),
@@ -77,6 +78,9 @@ def of_summary(blocks: Sequence[Block], *, is_csv: bool) -> tuple[Diagnostic, ..
     if is_csv and 0 < len(lost := [label for label in _IN_EACH if label not in labels]) < len(_IN_EACH):
         found += [f"the line '{label}' is missing" for label in lost]
     found += _left_out(blocks, labels, figures)
+    for label in _NUMBERS:
+        if label in figures and ((figure := figures[label]) is None or not isfinite(figure)):
+            found.append(f"the line '{label}' states no number")
     count, names = (next((values[0] for block in blocks if not block.columns for label, values in block.lines
                           if label.strip().lower() == name), "") for name in _PAIRS[0])  # fmt: skip
     if count and names and _number(count) != len(names.split(",")):
@@ -91,7 +95,7 @@ def of_summary(blocks: Sequence[Block], *, is_csv: bool) -> tuple[Diagnostic, ..
 
 
 def _left_out(blocks: Sequence[Block], labels: Collection[str], figures: Mapping[str, float | None]) -> Iterator[str]:
-    """Lines and blocks that are not there though a summary of that length has them, and lines that state no number."""
+    """Lines and blocks that are not there though a summary of that length has them."""
     titles = {block.title.lower(): block for block in blocks}
     every = {*_TOGETHER, *_LINES_OF_WHOLES["all ops"], *_LINES_OF_WHOLES["all kernels"]}.difference(_IN_SHORT)
     if every.isdisjoint({*labels, *(label.lower() for block in blocks for label, _ in block.lines)}):
@@ -103,9 +107,6 @@ def _left_out(blocks: Sequence[Block], labels: Collection[str], figures: Mapping
         lost += [line for line in lines if line not in mine]
     if lost:
         yield f"the line '{lost[0]}' is missing" + (f", and {len(lost) - 1} more" if len(lost) > 1 else "")
-    for label in _TOGETHER:
-        if (figure := figures.get(label, 0)) is None or not isfinite(figure):
-            yield f"the line '{label}' states no number"
 
 
 def _iterations(figures: Mapping[str, float | None]) -> Iterator[str]:

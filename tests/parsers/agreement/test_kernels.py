@@ -218,6 +218,41 @@ def test_a_summary_of_dlprof_adds_up(tmp_path: Path, old: str, new: str, said: s
     assert said in found if said else found == ""
 
 
+SHORT = """System Config
+GPU Count,1
+GPU Name(s),A GPU
+CPU Model,A CPU
+
+Summary Report
+Wall Clock Time (ns),60000
+Tensor Core Kernel Utilization %,22.5
+GPU Utilization %,9.1
+
+Iterations
+Total Iterations,3
+"""
+"""In the form of DLProf 1.7, synthetic."""
+
+
+@pytest.mark.parametrize(
+    ("stated", "damaged", "line"),
+    [
+        ("60000\n", "60nan0\n", "wall clock time (ns)"),
+        ("60000\n", "60000Tensor Core Kernel Utilization %,22.5\n", "wall clock time (ns)"),
+        ("22.5", "2e2e5", "tensor core kernel utilization %"),
+        ("Count,1", "Count,", "gpu count"),
+    ],
+)
+def test_a_short_summary_of_dlprof_says_which_line_states_no_number(
+    tmp_path: Path, stated: str, damaged: str, line: str
+) -> None:
+    path = tmp_path / "dlprof_summary.csv"
+    path.write_text(SHORT)
+    assert warnings(parsers.parse(path)) == ""
+    path.write_text(SHORT.replace(stated, damaged, 1))
+    assert f"the line '{line}' states no number" in warnings(parsers.parse(path))
+
+
 def test_totals_of_dlprof_are_multiples_of_their_means(tmp_path: Path) -> None:
     head = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total CPU Time (ns),Avg. CPU Time (ns),Total GPU Time (ns)\n"
     path = tmp_path / "dlprof_op_type.csv"
