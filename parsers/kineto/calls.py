@@ -179,7 +179,7 @@ def api_calls(events: Events) -> list[ApiCall]:
 def memory_curve(events: Events) -> list[Sample]:
     """What the allocator of each GPU held after each of its allocations."""
     devices: defaultdict[int, list[Reading]] = defaultdict(list)
-    for at, device, allocated, reserved in events.curve:
+    for at, device, allocated, reserved, _ in events.curve:
         devices[device].append(Reading(at, allocated, reserved))
     return curves(devices)
 

@@ -497,7 +497,7 @@ class Collector:
                 if total is not None:
                     peaks[device, quantity] = max(total, peaks.get((device, quantity), 0))
             if totals != (None, None):
-                self.found.curve.append(Reserved(at, device, *totals))
+                self.found.curve.append(Reserved(at, device, *totals, size))
 
     def thread(self, place: tuple[object, object]) -> int:
         """Number of a process' thread in ``Events.threads``."""

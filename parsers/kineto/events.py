@@ -181,6 +181,8 @@ class Reserved(NamedTuple):
     device: int
     allocated: int | None
     reserved: int | None
+    change: int
+    """Bytes of the allocation, negative where memory was freed."""
 
 
 @dataclass(slots=True)
