@@ -174,6 +174,8 @@ RULES = (
          "a time within what its rounded mean leaves open", place=ROUNDED),
     Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof JSON", VALUES, _of("copy kernel_launch operation") | _FACTS, "sizes, grids and numbers of devices stand once"),
+    Rule("rocprof JSON", ("line missing", "lines missing"), _of("operation") | _FACTS,
+         "calls of the host: an arrow begins in the middle of its call or, if earlier, at its operation: it names no call"),
     Rule("rocprof database", VALUES, _of("copy kernel_launch kernel_name operation") | _FACTS, "sizes, grids and names stand once"),
     Rule("rocprof database", ("rows missing",), _of("operation") | _FACTS,
          "the last calls of the host that start nothing: rows are numbered, but how many there are is said nowhere"),
