@@ -171,9 +171,7 @@ def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
         for outcome in outcomes(files, taken, store, limit, name=str, messages=messages):
             if outcome.why is not None and len(files) == 1:
                 raise PerfctlError(outcome.why)
-            if outcome.why is not None and outcome.is_expected:
-                messages.warning(f"skipped: {outcome.why}")
-            elif outcome.why is not None:
-                lost(outcome.why)
+            if outcome.why is not None:
+                lost(f"skipped: {outcome.why}" if outcome.is_expected else outcome.why)
         with database.reading(store) as connection:
             return loaded(connection, read.run_ids(connection))
