@@ -46,14 +46,13 @@ def headline(outcomes: Sequence[Outcome]) -> str:
             key=lambda item: NAMING.index(item[1].first.quantity) if item[1].first.quantity in NAMING else len(NAMING),
         )
         unjudged = sum(row.verdict == NOT_JUDGED for _, row in rows)
-        of = (
-            f"{failed:,} {'quantity' if failed == 1 else 'quantities'}"
-            if failed == judged
-            else f"{failed:,} of {judged:,} quantities"
+        of, noun = (
+            "" if failed == judged else f" of {judged:,}",
+            "quantity" if failed == judged == 1 else "quantities",
         )
         also = f", {unjudged:,} {'was' if unjudged == 1 else 'were'} not judged" if unjudged else ""
         verb = "is" if failed == 1 else "are"
-        return f"{of} {verb} worse or changed{also}; {outcome.entry}: {_said(cause)}"
+        return f"{failed:,}{of} {noun} {verb} worse or changed{also}; {outcome.entry}: {_said(cause)}"
     problems = [f"{one.entry}: {text}" for one in outcomes for text in one.problems]
     if problems:
         return problems[0]

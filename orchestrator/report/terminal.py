@@ -57,6 +57,8 @@ LEFT_OUT = {
 _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
 _OF_RANGES = {"domain", "host mean", "host longest"}
+_OF_CALLS = {"shortest"}
+"""The names need the room."""
 _OF_PHASES = {"kernel time"}
 _OF_PARTS = {"launches", "share", "FLOP/B", "time a token", "of prompts"}
 _OF_RANKS = {"span", "hidden", "±", "most exposed", "with the most"}
@@ -77,7 +79,10 @@ def run_details(run: Run) -> list[RenderableType]:
     analysis = analyse(studies([run])[0])
     facts = _grid(("", "left"), ("", "left"), heads=False)
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
-    shown = [from_view(view, left_out=LEFT_OUT | _OF_RANGES) for view in _views(run, analysis)]
+    shown = [
+        from_view(view, left_out=LEFT_OUT | _OF_RANGES | (_OF_CALLS if view.caption == page_study.CALLS else set()))
+        for view in _views(run, analysis)
+    ]
     phases = [from_view(view, left_out=_OF_PHASES) for view in _of_phases_and_passes([run])]
     parts = phases_of(analysis)
     rows = ledger_table(analysis) if analysis.ledger.rows and not has_repeats(parts) else []
