@@ -96,10 +96,13 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
 
 
 _PASSES = {
-    "forward": "forward", "grad_input": "backward for the input", "grad_weight": "backward for the weights",
-    "grad_bias": "backward for the bias", "backward": "backward", "optimizer": "optimizer", "recompute": "forward again in backward",
+    "forward": "forward", "grad_input": "backward, input", "grad_weight": "backward, weights",
+    "grad_bias": "backward, bias", "backward": "backward", "optimizer": "optimizer", "recompute": "forward again",
     None: "of no layer",
 }  # fmt: skip
+
+
+PASSES = "Forward and backward"
 
 
 def passes_table(runs: Sequence[Run]) -> Table | None:
@@ -119,7 +122,7 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
          time_cell(one.collective_ns, "none") if one.collective_ns else nothing("none"), _tokens(one.queries)]
         for one in found
     ]  # fmt: skip
-    made = listing("Forward and backward", columns, rows)
+    made = listing(PASSES, columns, rows)
     return None if made is None else replace(made, notes=(*made.notes, *_said(found)))
 
 
