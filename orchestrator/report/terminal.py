@@ -60,7 +60,7 @@ _OF_RANGES = {"domain", "host mean", "host longest"}
 _OF_CALLS = {"shortest"}
 """The names need the room."""
 _OF_PHASES = {"kernel time"}
-_OF_PASSES = {"launches"}
+_OF_PASSES = {"layers", "launches"}
 _OF_PARTS = {"launches", "share", "FLOP/B", "time a token", "of prompts"}
 _OF_RANKS = {"span", "hidden", "±", "most exposed", "with the most"}
 _NOT_PRINTED = {"Collectives of all ranks"}
