@@ -255,9 +255,12 @@ def _parts(
     return tuple(call for part in (*gradients, direction) for call in calls.get((layer, part), ()))
 
 
+NO_SHAPES = "no formula: its shapes were not seen"
+
+
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
-        return missing("not_available", "no formula: its shapes were not seen")
+        return missing("not_available", NO_SHAPES)
     known = sum(call.flops or 0 for call in parts)
     lacking = [call for call in parts if call.flops is None]
     if not lacking:
