@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from perfctl.orchestrator.analyse.ledger.ledger import ledger
+from perfctl.orchestrator.analyse.ledger.prepared import prepare
+from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.usage.blocks import fold
 from perfctl.orchestrator.analyse.usage.padding import Padding, padding
 from perfctl.orchestrator.analyse.usage.phase_layers import EITHER, PhaseParts, phase_parts
 from perfctl.orchestrator.analyse.usage.served import same_sequences
 from perfctl.orchestrator.report.ledger.phases import padding_findings, phase_tables, short_parts
+from perfctl.orchestrator.report.page.about import gaps
 from perfctl.records.paper import OpShape
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel
 from perfctl.records.run import Run
@@ -163,3 +168,17 @@ def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_
         "Columns 'of prompts' and 'of decodes' are left out: the trace does not say how tokens divide between prefill and decode."
         in table.notes
     )
+
+
+def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_the_phase_shows() -> None:
+    """Attention has no shapes of its keys, so the ledger has no formula for it; its phase has one."""
+    found = decoding()
+    assert all(part.flops for part in found.parts)
+    norms = [ran(f"Block_{at}.Norm_{at}") for at in range(BLOCKS)]
+    kernels = [kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)]
+    (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
+    prepared = prepare(study)
+    table = gaps(prepared, ledger(prepared))
+    assert table is not None
+    (said,) = (row[2].text for row in table.rows if row[0].text == "paper FLOPs")
+    assert said.startswith(f"of {BLOCKS} of {BLOCKS * 4} rows (Norm forward): ")
