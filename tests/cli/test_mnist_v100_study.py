@@ -98,9 +98,9 @@ def test_the_hand_estimate_used_11x11_outputs_and_slipped_in_the_product(page: s
 
 def test_what_was_counted_is_said_beside_why_there_is_no_figure_a_step(page: str) -> None:
     assert (
-        "ncu counted FADD only, and the report does not say how many steps it covers: no FLOPs per step, no ratio." in page
+        "ncu counted FADD only, and the report does not say how many steps it covers: no FLOPs per step, no ratio."
+        in page
     )
-    assert "Executed FLOPs were not counted" not in page
 
 
 def parameters(channels: int, kernel: int) -> dict[str, int]:
