@@ -11,7 +11,7 @@ from perfctl.orchestrator.analyse.counters.flops import KernelFlops, makes_flops
 from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.analyse.derived.run import coverage
 from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow, at_batch
+from perfctl.orchestrator.analyse.ledger.ledger import NO_STEPS, Ledger, LedgerRow, at_batch
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
@@ -291,7 +291,13 @@ def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
         return
     if not ledger.any_counted:
         reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
-        yield Finding(f"Executed FLOPs were not counted: {'; '.join(reasons[:2])}.", "gaps", warning=True)
+        said = "; ".join(reasons[:2])
+        text = (
+            f"{said}: no FLOPs per step, no ratio."
+            if said.endswith(NO_STEPS)
+            else f"Executed FLOPs were not counted: {said}."
+        )
+        yield Finding(text, "gaps", warning=True)
     elif bounds:
         derived = any(row.counted.state == "derived" for row in ledger.rows)
         what, why = ("Derived", DERIVED_PARTS) if derived else ("Counted", "some counters were not collected")

@@ -36,7 +36,7 @@ _VALUES = 80
 
 
 def headline(outcomes: Sequence[Outcome]) -> str:
-    """ "12 of 412 quantities are worse or changed; ...", with the one that names the cause: see ``NAMING``."""
+    """ "12 of 412 quantities are worse or changed, 81 were not judged; ...", with the one that names the cause: see ``NAMING``."""
     rows = [(one, row) for one in outcomes for row in one.rows]
     judged = sum(row.verdict not in (NEW, MISSING, NOT_JUDGED) for _, row in rows)
     failed = sum(row.verdict in FAILS for _, row in rows)
@@ -45,8 +45,14 @@ def headline(outcomes: Sequence[Outcome]) -> str:
             ((one, cause) for one in outcomes for cause in causes(one, *FAILS)),
             key=lambda item: NAMING.index(item[1].first.quantity) if item[1].first.quantity in NAMING else len(NAMING),
         )
+        unjudged = sum(row.verdict == NOT_JUDGED for _, row in rows)
+        of, noun = (
+            "" if failed == judged else f" of {judged:,}",
+            "quantity" if failed == judged == 1 else "quantities",
+        )
+        also = f", {unjudged:,} {'was' if unjudged == 1 else 'were'} not judged" if unjudged else ""
         verb = "is" if failed == 1 else "are"
-        return f"{failed:,} of {judged:,} quantities {verb} worse or changed; {outcome.entry}: {_said(cause)}"
+        return f"{failed:,}{of} {noun} {verb} worse or changed{also}; {outcome.entry}: {_said(cause)}"
     problems = [f"{one.entry}: {text}" for one in outcomes for text in one.problems]
     if problems:
         return problems[0]

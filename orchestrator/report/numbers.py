@@ -71,20 +71,25 @@ def _step_down(magnitude: float) -> int:
     return len(_DOWN) - 1
 
 
+MOST_DIGITS = 6
+"""Before a column's unit, where there is a larger one."""
+
+
 def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -> tuple[float, str]:
     """(divisor, prefix and unit) for a column, chosen for the median of what is not 0: its values keep one unit.
 
+    A larger one where the largest value would have more than MOST_DIGITS before it: 463 ms is no "463,000,000 ns".
     ``down`` False: no prefix below 1, for rates ("508 m" a second would be read as millions).
     """
     known = sorted(abs(value) for value in values if value)
     if not known:
         return 1.0, unit
     magnitude = known[(len(known) - 1) // 2]
-    if magnitude >= 1 or not down:
-        step = _step_up(magnitude)
-        return float(1000**step), _UP[step] + unit
-    step = _step_down(magnitude)
-    return 1000.0**-step, _DOWN[step] + unit
+    step = _step_up(magnitude) if magnitude >= 1 or not down else -_step_down(magnitude)
+    last = 0 if unit == "s" else len(_UP) - 1  # no kiloseconds
+    while step < last and float(f"{known[-1] / 1000.0**step:.3g}") >= 10**MOST_DIGITS:
+        step += 1
+    return 1000.0**step, (_UP[step] if step >= 0 else _DOWN[-step]) + unit
 
 
 LEAST = 0.1

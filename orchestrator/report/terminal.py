@@ -57,7 +57,10 @@ LEFT_OUT = {
 _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
 _OF_RANGES = {"domain", "host mean", "host longest"}
+_OF_CALLS = {"shortest"}
+"""The names need the room."""
 _OF_PHASES = {"kernel time"}
+_OF_PASSES = {"layers", "launches"}
 _OF_PARTS = {"launches", "share", "FLOP/B", "time a token", "of prompts"}
 _OF_RANKS = {"span", "hidden", "±", "most exposed", "with the most"}
 _NOT_PRINTED = {"Collectives of all ranks"}
@@ -77,8 +80,11 @@ def run_details(run: Run) -> list[RenderableType]:
     analysis = analyse(studies([run])[0])
     facts = _grid(("", "left"), ("", "left"), heads=False)
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
-    shown = [from_view(view, left_out=LEFT_OUT | _OF_RANGES) for view in _views(run, analysis)]
-    phases = [from_view(view, left_out=_OF_PHASES) for view in _of_phases_and_passes([run])]
+    shown = [
+        from_view(view, left_out=LEFT_OUT | _OF_RANGES | (_OF_CALLS if view.caption == page_study.CALLS else set()))
+        for view in _views(run, analysis)
+    ]
+    phases = _drawn(_of_phases_and_passes([run]))
     parts = phases_of(analysis)
     rows = ledger_table(analysis) if analysis.ledger.rows and not has_repeats(parts) else []
     return [facts, *_findings(analysis), *phases, *_by_part(parts), *rows, *shown]
@@ -216,13 +222,18 @@ def _served(found: Analysis) -> list[RenderableType]:
     runs = found.study.runs
     said = [text for made in (usage.placed_text, usage.phase_text) for run in runs if (text := made(run)) is not None]
     return [
-        *(from_view(view, left_out=_OF_PHASES) for view in _of_phases_and_passes(runs)),
+        *_drawn(_of_phases_and_passes(runs)),
         *(_text(f"{text}.", "dim") for text in said),
     ]
 
 
 def _of_phases_and_passes(runs: Sequence[Run]) -> list[View]:
     return [view for view in (usage.phases_table(runs), usage.passes_table(runs)) if view is not None]
+
+
+def _drawn(views: Sequence[View]) -> list[RenderableType]:
+    """Phases have no room for the kernel time added up; of passes it stands beside the share, which is of it."""
+    return [from_view(view, left_out=_OF_PASSES if view.caption == usage.PASSES else _OF_PHASES) for view in views]
 
 
 def _parts(found: Analysis) -> list[RenderableType]:

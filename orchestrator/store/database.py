@@ -39,6 +39,12 @@ _DROPPED_VIEW = re.compile(r"DROP VIEW (\w+)")
 _MADE = re.compile(r"CREATE (TABLE|INDEX|VIEW) (\w+)")
 
 
+def check_folder(path: Path) -> None:
+    """Raises StoreError where there is no folder for a store at ``path``."""
+    if not path.parent.is_dir():
+        raise StoreError(f"{path}: there is no folder {path.parent}", "Make it, or name another file with --store")
+
+
 @contextmanager
 def writing(path: Path, *, keep_empty: bool = True) -> Iterator[sqlite3.Connection]:
     """The store at ``path``, created or migrated where needed. Raises StoreError when it cannot be used.
@@ -46,8 +52,7 @@ def writing(path: Path, *, keep_empty: bool = True) -> Iterator[sqlite3.Connecti
     The connection is in autocommit mode: use ``transaction`` around everything that belongs together. Without
     ``keep_empty`` a store that this call made goes again, unless something was stored or another process uses it.
     """
-    if not path.parent.is_dir():
-        raise StoreError(f"{path}: there is no folder {path.parent}", "Make it, or name another file with --store")
+    check_folder(path)
     _check_kind(path)
     with _as_store_error(path):
         with _folder_locked(path, fcntl.LOCK_SH):

@@ -95,3 +95,15 @@ def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:
     assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(EXECUTED / PAPER)
     (call,) = row.calls
     assert call.read_bytes is None and call.parameters is None  # neither types nor parameters are in the ranges
+
+
+def test_the_gap_of_the_batch_size_does_not_deny_the_sequences_that_a_server_s_steps_state(tmp_path: Path) -> None:
+    step = {"ph": "X", "cat": "user_annotation", "name": "step[DECODE bs=128]", "pid": 1, "tid": 1, "ts": 5, "dur": 900}
+    for folder, events, said in (
+        ("server", [step], "the steps state their sequences"),
+        ("other", [], "perfctl ingest --batch"),
+    ):
+        (tmp_path / folder).mkdir()
+        (run,) = analysed(tmp_path / folder, *events, *product(10, 1, 5)).study.runs
+        (gap,) = (gap for gap in run.report.gaps if gap.quantity == "batch_size")
+        assert (bool(list(run.report.served_steps)), said in gap.reason) == (bool(events), True)

@@ -55,7 +55,7 @@ def test_it_omits_the_multiply_adds(page: str) -> None:
 
 
 def test_the_missing_multiply_adds_are_derived_with_their_arithmetic(page: str) -> None:
-    tiles = f"ceil({1000 * 24 * 24:,} outputs / 128) x ceil(64 channels / 64) tiles x 128 x 64 x {32 * 9}"
+    tiles = f"ceil({1000 * 24 * 24:,} output positions / 128) x ceil(64 channels / 64) tiles x 128 x 64 x {32 * 9}"
     assert f"Derived for conv2 at a batch of 1,000: {tiles} = {1000 * OUTPUTS * 32 * 9:,} FFMA" in page
     assert f"and {1000 * OUTPUTS:,} FADD, as counted" in page
 
@@ -92,8 +92,15 @@ def test_the_hand_estimate_used_11x11_outputs_and_slipped_in_the_product(page: s
     assert f"{64 * 18432 * 120:,} comes from two slips: input 13x13 instead of 26x26, and 11x11 taken as 120." in page
     assert f"{18432 + 64 + 64 * 64 * 121:,} comes from one slip: input 13x13 instead of 26x26." in page
     assert f"{64 * 64 * 121 * 4 // 1024:,} comes from one slip: input 13x13 instead of 26x26." in page
-    assert f"Its weights: {18432 * 4 // 1024} is right." in page
+    assert f"Its weights: {18432 * 4 // 1024} KiB is right." in page
     assert f"Right is {64 * OUTPUTS * 288:,} MAC = {2 * 64 * OUTPUTS * 288:,} FLOP" in page
+
+
+def test_what_was_counted_is_said_beside_why_there_is_no_figure_a_step(page: str) -> None:
+    assert (
+        "ncu counted FADD only, and the report does not say how many steps it covers: no FLOPs per step, no ratio."
+        in page
+    )
 
 
 def parameters(channels: int, kernel: int) -> dict[str, int]:

@@ -50,6 +50,15 @@ def test_a_dry_run_prints_one_command_a_batch_size_and_starts_nothing(perfctl: P
     assert list(Path().iterdir()) == []
 
 
+def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(perfctl: Perfctl) -> None:
+    words = ("torch", "--batches", "16", "--device", "cpu", "--out", "before/runs")
+    planned, ran = perfctl(*words, "--dry-run"), perfctl(*words)
+    assert "there is no folder before" in planned.err
+    assert (planned.code, planned.out, planned.err) == (ran.code, "", ran.err)
+    assert perfctl(*words, "--store", "here.db", "--dry-run").code == 0
+    assert list(Path().iterdir()) == []
+
+
 def test_an_out_folder_that_is_a_file_is_one_line(perfctl: Perfctl, recorded: Path) -> None:
     Path("taken").touch()
     said = perfctl("replay", recorded / "torch", "--out", "taken")

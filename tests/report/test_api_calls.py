@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page import study
 from perfctl.records.report import ApiCall, Range, Report
 from perfctl.records.run import Run
 from tests.analyse.synthetic import make_run
+from tests.report.outline import printed
 
 
 def run(report: Report) -> Run:
@@ -30,6 +32,22 @@ def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
         ("cudaLaunchKernel", "75.0 %"), ("cudaMalloc", "25.0 %"), ("poll", "100.0 %"),
     ]  # fmt: skip
     assert float(found[0]["mean"]) == 3000 / 4 / 1000
+
+
+def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal_shows_their_names_whole() -> None:
+    """463 ms, as a wait of SGLang's has, beside calls of 180 ns; two names that begin alike."""
+    calls = [
+        ApiCall("hip", "hipMemcpyWithStream", 1, 463_000_000, 463_000_000, 463_000_000),
+        ApiCall("hip", "hipMemcpyAsync", 2, 360, 180, 180), ApiCall("hip", "hipStreamIsCapturing", 1, 180, 180, 180),
+        ApiCall("a library", "poll", 1, 400_000_000, 400_000_000, 400_000_000),
+    ]  # fmt: skip
+    table = study.api_calls([run(Report("torch", Path("r"), "f", api_calls=calls))])
+    assert table is not None and "CUDA or HIP" in table.caption
+    assert [row["name"] for row in rows(table)] == [*(call.name for call in calls)]
+    shown = printed(terminal.run_details(run(Report("torch", Path("r"), "f", api_calls=calls))))
+    for call in calls:
+        assert call.name in shown
+    assert "463,000 µs" in shown and "463,000,000 ns" not in shown
 
 
 def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> None:

@@ -34,6 +34,17 @@ def test_a_column_has_one_unit_chosen_for_its_median_and_three_digits() -> None:
     assert cells.in_one_unit([cells.rate(0.5, "samples/s")])[0].text == "0.500"
 
 
+def test_no_value_has_more_than_six_digits_before_a_columns_unit_where_there_is_a_larger_one() -> None:
+    column = cells.in_one_unit([cells.time_cell(ns) for ns in (463_000_000, 6_410, 591, 275, 180)])
+    assert [f"{cell.text} {cell.unit}" for cell in column] == [
+        "463,000 µs", "6.41 µs", "0.591 µs", "0.275 µs", "0.180 µs",
+    ]  # fmt: skip
+    days = cells.in_one_unit([cells.time_cell(seconds * 1e9) for seconds in (3_000_000, 2, 1)])
+    assert [f"{cell.text} {cell.unit}" for cell in days] == ["3,000,000 s", "2.00 s", "1.00 s"]
+    counts = cells.in_one_unit([cells.amount(value, "FLOP") for value in (36, 7, 12, 1_360_000_000)])
+    assert [(cell.text, cell.unit) for cell in counts] == [("36", ""), ("7", ""), ("12", ""), ("1,360", "M")]
+
+
 def test_a_value_below_a_tenth_of_the_columns_unit_has_its_own_and_larger_ones_keep_the_columns() -> None:
     rates = cells.in_one_unit(
         [cells.amount(value, "FLOP/s") for value in (34.2e9, 88.3e6, 100e6, 5.6e12, 3.4e9, 0, None)]

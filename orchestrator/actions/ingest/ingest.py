@@ -502,8 +502,18 @@ def _with_hints(report: Report, hints: UserHints, batch: int | None, path: Path)
     said = tuple(Diagnostic("info", "perfctl ingest", note) for note in notes)
     gaps = report.gaps
     if report.batch_size is None and "batch_size" not in changes:
-        gaps = (*gaps, Gap("batch_size", "not_available", "the file does not say; give it with perfctl ingest --batch"))
+        why = _STEPS_SAY if _each_step_says(report) else "the file does not say; give it with perfctl ingest --batch"
+        gaps = (*gaps, Gap("batch_size", "not_available", why))
     return replace(report, diagnostics=(*report.diagnostics, *said), gaps=gaps, **changes)
+
+
+_STEPS_SAY = "the steps state their sequences (table served_step), and the file no batch size of the whole run"
+
+
+def _each_step_says(report: Report) -> bool:
+    """True for a server's trace in which every step states how many sequences it computes."""
+    steps = list(report.served_steps)
+    return bool(steps) and all(step.prompts is not None and step.decodes is not None for step in steps)
 
 
 def _errors(report: Report) -> str | None:

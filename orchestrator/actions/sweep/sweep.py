@@ -149,9 +149,18 @@ def replay_request(folder: Path | str, options: SweepOptions, *, all_batches: bo
     return sweep_request(recorded, options, (), None, origin="recorded")
 
 
-def planned(request: SweepRequest) -> list[tuple[int, Command]]:
-    """(batch size, command) of everything that the sweep would start, in order."""
+def planned(request: SweepRequest, store: Path | None = None) -> list[tuple[int, Command]]:
+    """(batch size, command) of everything that the sweep would start, in order; ``store`` as for :func:`run_request`.
+
+    Raises StoreError where that would find no folder for the store.
+    """
+    if not request.alongside:
+        database.check_folder(_store_of(request, store))
     return list(sweeps.commands(request))
+
+
+def _store_of(request: SweepRequest, store: Path | None) -> Path:
+    return store or request.out.parent / DEFAULT
 
 
 def run_request(request: SweepRequest, store: Path | None, listening: Listening = unheard) -> Swept:
@@ -166,7 +175,7 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
     if request.alongside:  # others may be running other batch sizes of this sweep on other machines
         with listening(request) as listener:
             return Swept(request, None, tuple(sweeps.run(request, listener)))
-    store = store or request.out.parent / DEFAULT
+    store = _store_of(request, store)
     facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
     limit = memory.bytes_of(None)
     with storing(store, "batch sizes"), listening(request) as listener:

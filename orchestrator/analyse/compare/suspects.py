@@ -17,10 +17,12 @@ from perfctl.orchestrator.analyse.compare.causes import (
     Part,
     Why,
 )
+from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED
 from perfctl.orchestrator.analyse.compare.records import BETTER, NOT_SHOWN, WITHIN, WORSE, Difference, Pair
 
 LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
-LEVELS = (LIKELY, POSSIBLE, UNLIKELY)
+NOT_RANKED = "not ranked"
+LEVELS = (LIKELY, POSSIBLE, UNLIKELY, NOT_RANKED)
 SLOWED = 0.02
 """Kernels that did not change and whose time moved by more than this share moved with the machine."""
 BETWEEN = 0.5
@@ -39,9 +41,23 @@ class Suspect:
 
 
 def suspects(pair: Pair, why: Why) -> tuple[Suspect, ...]:
-    """Every difference of the pair, the likeliest first; within a level in the order of the facts."""
-    found = [Suspect(one, *_RULES.get(one.fact, _nothing)(why)) for one in pair.differences]
+    """Every difference of the pair, the likeliest first; within a level in the order of the facts.
+
+    None is ranked where nothing was compared, for then there is no change that could have a cause.
+    """
+    if not any(row.a and row.b for row in pair.rows):
+        return tuple(Suspect(one, NOT_RANKED, "nothing was compared") for one in pair.differences)
+    found = [Suspect(one, *_judged(one, why)) for one in pair.differences]
     return tuple(sorted(found, key=lambda one: LEVELS.index(one.level)))
+
+
+def _judged(one: Difference, why: Why) -> _Judged:
+    """What one side did not record may be the same on both, so it is never likely."""
+    level, reason = _RULES.get(one.fact, _nothing)(why)
+    missing = [label for label, value in (("A", one.a), ("B", one.b)) if value == NOT_RECORDED]
+    if level == LIKELY and missing:
+        return POSSIBLE, f"not recorded in {missing[0]}, so it may be the same"
+    return level, reason
 
 
 def between_kernels(why: Why) -> bool:

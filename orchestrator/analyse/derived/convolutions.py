@@ -60,7 +60,10 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
 
 def _blocks(shape: ConvShape, m: int, n: int) -> tuple[int, str]:
     area = up(shape.pixels, m) * up(shape.out_channels, n)
-    return area, f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) tiles x {m} x {n}"
+    return (
+        area,
+        f"ceil({shape.pixels:,} output positions / {m}) x ceil({shape.out_channels} channels / {n}) tiles x {m} x {n}",
+    )
 
 
 _ENGINE = re.compile(r"(dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine<float")

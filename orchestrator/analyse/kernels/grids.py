@@ -193,7 +193,9 @@ def _implicit(algorithm: Algorithm, grid: Grid, shape: ConvShape) -> ExpectedGri
     ctas, depth = rows * columns, up(shape.depth, k)
     multiplies = ctas * m * n * depth
     matches = grid[:2] == (rows, columns) or (bool(algorithm.tensor_core) and grid[1::-1] == (rows, columns))
-    blocks = f"ceil({shape.pixels:,} outputs / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks"
+    blocks = (
+        f"ceil({shape.pixels:,} output positions / {m}) x ceil({shape.out_channels} channels / {n}) = {ctas:,} blocks"
+    )
     rule = f"{blocks} x {m} x {n} x {depth:,} = {multiplies:,} multiplies"
     return _made(ctas, matches, multiplies, shape.macs, rule, "implicit gemm")
 

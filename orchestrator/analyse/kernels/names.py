@@ -359,6 +359,8 @@ def _family(lowered: str, own: str) -> str | None:
         return _first("triton", lowered) or _first("family", lowered)
     if "elementwise_kernel" in own and re.search(r"direct_copy_kernel|copy_device_to_device", lowered):
         return "copy"
+    if own.startswith("multi_tensor_apply"):  # it runs any operation on a list of tensors: its functor says which
+        return _first("foreach", lowered) or "optimizer"
     return _first("family", own, lowered)
 
 

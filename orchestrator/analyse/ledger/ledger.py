@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from perfctl.orchestrator.analyse.counters.sums import instructions
 from perfctl.orchestrator.analyse.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.analyse.derived.run import NO_RULE
 from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
@@ -254,9 +255,12 @@ def _parts(
     return tuple(call for part in (*gradients, direction) for call in calls.get((layer, part), ()))
 
 
+NO_SHAPES = "no formula: its shapes were not seen"
+
+
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
-        return missing("not_available", "no formula: its shapes were not seen")
+        return missing("not_available", NO_SHAPES)
     known = sum(call.flops or 0 for call in parts)
     lacking = [call for call in parts if call.flops is None]
     if not lacking:
@@ -282,10 +286,28 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
         return {}, missing("not_collected", NOT_COUNTED if batch.batch is not None else NEITHER)
     profiler = counting.run.profiler
     if counting.steps is None:
-        return {}, missing("not_collected", f"the {profiler} run does not say how many steps it holds")
+        return {}, missing("not_collected", _without_steps(counting))
     layers = counting.run.report.environment.get("ncu:layers")
     unseen = f"ncu counted in {layers} only (--layer)" if layers else f"{profiler} saw no kernel of it"
     return _by_key(counting), missing("not_collected", unseen)
+
+
+NO_STEPS = "the report does not say how many steps it covers"
+
+
+def _without_steps(run: PreparedRun) -> str:
+    """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
+    profiler = run.run.profiler
+    if isinstance(run, DerivedRun):
+        return f"no counters were collected, and {NO_STEPS}, so nothing is derived for a step"
+    if any(figure.total.value is not None for figure in run.flops.values()):
+        return f"{profiler} counted its kernels, but {NO_STEPS}"
+    seen = dict.fromkeys(name.upper() for values in run.values.values() for name in instructions(values))
+    return (
+        f"{profiler} counted {' and '.join(seen)} only, and {NO_STEPS}"
+        if seen
+        else f"{profiler} counted no FLOPs, and {NO_STEPS}"
+    )
 
 
 def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:

@@ -118,6 +118,11 @@ def _rounded(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantit
     ]  # fmt: skip
 
 
+def in_its_unit(finding: Finding) -> str:
+    """ "72 KiB"; the bare value where it counts operations otherwise than in multiply-adds."""
+    return f"{finding.value:,} {finding.unit}" if finding.value == finding.right else f"{finding.value:,}"
+
+
 def explain(finding: Finding, layer: str = "") -> str:
     """The finding in a few sentences. ``layer``: its name, where the sentence must say it."""
     value = f"{finding.value:,}"

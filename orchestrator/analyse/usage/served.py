@@ -28,7 +28,8 @@ class PhaseUse:
     """Of all its steps together."""
     tokens: int | None
     """That its steps computed; None where one does not say."""
-    launches: float
+    launches: int | None
+    """None for a part: the same kernels compute both."""
     kernel_ns: float | None
     """Of its kernels added up; None where one was not timed."""
     running_ns: float | None
@@ -92,7 +93,7 @@ def _phase(run: Run, phase: str, steps: Sequence[ServedStep], launched: dict[int
         own = of_prompts if part == "prompts" else of_decodes
         count = _sum([step.prompts if part == "prompts" else step.decodes for step in steps])
         took = sum(share * (kernel.duration_ns or 0) for share, kernel in zip(mine, kernels, strict=True))
-        yield PhaseUse(run, phase, part, len(steps), count, own, sum(mine), took, running * took / total)
+        yield PhaseUse(run, phase, part, len(steps), count, own, None, took, running * took / total)
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:

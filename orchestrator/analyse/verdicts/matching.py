@@ -243,7 +243,7 @@ def by_groups(kernel: KernelGroup, shape: Shape) -> tuple[int, str] | None:
             break
     if not kernel.grid and (not each or abs(log(each / multiplies)) > EXACT):
         return None
-    blocks = f"{shape.groups} groups x ceil({shape.pixels:,} outputs / {m}) x ceil({channels} channels / {n})"
+    blocks = f"{shape.groups} groups x ceil({shape.pixels:,} output positions / {m}) x ceil({channels} channels / {n})"
     return multiplies, f"{blocks} blocks x {m} x {n} x {depth:,} = {multiplies:,} multiplies (paper {shape.macs:,})"
 
 

@@ -18,7 +18,7 @@ from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.studies import Study
 from perfctl.orchestrator.analyse.sheets.layers import Facts
 from perfctl.orchestrator.analyse.sheets.sheet import sheet_for
-from perfctl.orchestrator.analyse.sheets.slips import UNITS, Finding, check, explain
+from perfctl.orchestrator.analyse.sheets.slips import UNITS, Finding, check, explain, in_its_unit
 from perfctl.orchestrator.analyse.verdicts import matching as rows
 from perfctl.orchestrator.analyse.verdicts.evidence import FP, KernelGroup, Loose, Place, RowEvidence
 from perfctl.orchestrator.analyse.verdicts.missing_rules import COLLECT, COLLECT_FP32
@@ -371,7 +371,7 @@ def _hand_estimate(
         text += f" Its {what or 'operations'}: {explain(values[what][1])}{values[what][2]}"
     for what, (_, item, _) in values.items():
         if item.exact and not item.slips:
-            text += f" Its {what or 'operations'}: {item.value:,} is right."
+            text += f" Its {what or 'operations'}: {in_its_unit(item)} is right."
     todo = f"perfctl estimate {run.workload} --batch {batch} --layer {layer} --check {found.value}"
     return Verdict("hand estimate", text, None, None, todo, confidence="predicted and matched")
 

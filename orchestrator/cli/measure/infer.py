@@ -64,7 +64,7 @@ def _infer(models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: 
         models, profiler, asked, arguments=rest, placement=placement, only_planned=output.dry_run, messages=console
     )
     if output.dry_run:
-        _print_commands(requests, output)
+        _print_commands(requests, asked.store, output)
         return
     store = asked.store or asked.out.parent / DEFAULT
     done = _run(requests, store, output)
@@ -88,17 +88,17 @@ def _run(requests: dict[str, SweepRequest], store: Path, output: SweepOutput) ->
     return run(requests, store, listening=listening, began=began, ended=lambda model, done: print_summary(done, store))
 
 
-def _print_commands(requests: dict[str, SweepRequest], output: SweepOutput) -> None:
+def _print_commands(requests: dict[str, SweepRequest], store: Path | None, output: SweepOutput) -> None:
     """A line for each command; as JSON one list with an object a command."""
     from perfctl.orchestrator.actions.sweep.sweep import planned
 
     if not output.as_json:
         for request in requests.values():
-            print_commands(request, as_json=False)
+            print_commands(request, store, as_json=False)
         return
     console.as_json([
         {"model": model, "batch_size": batch, "stage": command.stage, "argv": command.argv}
-        for model, request in requests.items() for batch, command in planned(request)
+        for model, request in requests.items() for batch, command in planned(request, store)
     ], "infer-commands")  # fmt: skip
 
 

@@ -255,7 +255,7 @@ def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput
     from perfctl.orchestrator.actions.sweep.sweep import run_request
 
     if output.dry_run:
-        print_commands(request, as_json=output.as_json)
+        print_commands(request, store, as_json=output.as_json)
         return
     done = run_request(request, store, listening)
     if output.as_json:
@@ -267,16 +267,16 @@ def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput
     done.check()
 
 
-def print_commands(request: SweepRequest, *, as_json: bool) -> None:
+def print_commands(request: SweepRequest, store: Path | None, *, as_json: bool) -> None:
     """What the request would start, a line each, ready to paste; or as JSON."""
     from perfctl.orchestrator.actions.sweep.sweep import planned
     from perfctl.orchestrator.launch import printable
 
     if as_json:
-        found = [{"batch_size": batch, "stage": one.stage, "argv": one.argv} for batch, one in planned(request)]
+        found = [{"batch_size": batch, "stage": one.stage, "argv": one.argv} for batch, one in planned(request, store)]
         console.as_json(found, "sweep-commands")
         return
-    commands = [command for _, command in planned(request)]
+    commands = [command for _, command in planned(request, store)]
     for command in commands:
         console.result(printable(command))
     for note in dict.fromkeys(command.note for command in commands if command.note):

@@ -9,6 +9,7 @@ from perfctl.orchestrator.analyse.compare import records
 from perfctl.orchestrator.analyse.compare.causes import KINDS, SAME, TIMED, Executed, Part
 from perfctl.orchestrator.analyse.compare.records import BETTER, NEWS, WORSE, Comparison, Number, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import PER_REPORT
+from perfctl.orchestrator.analyse.compare.suspects import NOT_RANKED
 from perfctl.orchestrator.report.cells import (
     Cell,
     Scale,
@@ -223,7 +224,8 @@ def in_common_unit(rows: Sequence[tuple[Cell, ...]], places: Sequence[int]) -> l
 
 
 def _differences(pairs: Sequence[Explained]) -> Iterator[tuple[str, Table]]:
-    """What differs between the sides, likely causes first; equal tables of several batch sizes once."""
+    """What differs between the sides, likely causes first, no ranking where nothing was compared; equal tables of several batch
+    sizes once."""
     seen: dict[tuple[tuple[str, str, str, str, str, str], ...], list[str]] = {}
     for one in pairs:
         lines = tuple((found.difference.fact, found.difference.a, found.difference.b, found.level, found.why,
@@ -232,9 +234,10 @@ def _differences(pairs: Sequence[Explained]) -> Iterator[tuple[str, Table]]:
             seen.setdefault(lines, []).append(_title(one.pair))
     for lines, titles in seen.items():
         columns = [Column(label, style="text") for label in ("difference", "A", "B", "as a cause", "why", "effect")]
-        kept = columns if any(line[-1] for line in lines) else columns[:-1]
-        rows = tuple(tuple(text_cell(word) for word in line[: len(kept)]) for line in lines)
-        yield "; ".join(titles), Table(tuple(kept), rows, "; ".join(titles), tools=False)
+        ranked, blocks = (any(line[3] != NOT_RANKED for line in lines), any(line[-1] for line in lines))
+        kept = [at for at in range(len(columns)) if (ranked or at not in (3, 4)) and (blocks or at != len(columns) - 1)]
+        rows = tuple(tuple(text_cell(line[at]) for at in kept) for line in lines)
+        yield "; ".join(titles), Table(tuple(columns[at] for at in kept), rows, "; ".join(titles), tools=False)
 
 
 def _title(pair: Pair) -> str:

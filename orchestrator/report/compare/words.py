@@ -24,7 +24,7 @@ from perfctl.orchestrator.analyse.compare.causes import (
 )
 from perfctl.orchestrator.analyse.compare.records import Comparison, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
-from perfctl.orchestrator.analyse.compare.suspects import LIKELY, Suspect, between_kernels, suspects
+from perfctl.orchestrator.analyse.compare.suspects import LIKELY, NOT_RANKED, Suspect, between_kernels, suspects
 from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.analyse.statistics import ratio_too_wide
 from perfctl.orchestrator.report.numbers import full, si, significant, size, time
@@ -355,8 +355,8 @@ def algorithm_words(method: str) -> str:
 
 
 def environment(one: Explained) -> str | None:
-    """The differences that are likely causes; None where the sides do not differ."""
-    if not one.pair.differences:
+    """The differences that are likely causes; None where the sides do not differ, or nothing was compared."""
+    if all(found.level == NOT_RANKED for found in one.suspects):
         return None
     software = [found for found in one.pair.differences if found.software]
     likely = [found for found in one.suspects if found.level == LIKELY]

@@ -31,8 +31,10 @@ from perfctl.orchestrator.report.tables import Column, Table, table
 MUCH_PADDING, MUCH_TIME = 1.1, 0.01
 """Padding is a finding from this factor of executed / paper multiply-adds on, in parts with this share of a phase's kernel time."""
 NOT_TIMED = "a kernel of it was not timed"
-NOT_MIXED = "the phase is not mixed, or its steps do not say what is the prompts'"
+NOT_DIVIDED = "the trace does not say how tokens divide between prefill and decode"
 UNSAID = "the steps do not say their tokens"
+OF_MIXED = ("of prompts", "of decodes")
+"""Columns that only mixed steps have."""
 
 
 def phases_of(found: Analysis, *, each: bool = False) -> list[PhaseParts]:
@@ -67,16 +69,29 @@ def _table(phase: PhaseParts) -> Table | None:
         Column("padding", note="executed / paper multiply-adds: whole tiles, as a kernel's name has them, over outputs"),
     ]  # fmt: skip
     short = short_parts([part.part for part in phase.parts])
-    rows = [_row(part, short[part.part]) for part in phase.parts]
+    mixed = phase.phase == "mixed"
+    if not mixed:
+        columns = [column for column in columns if column.label not in OF_MIXED]
+    rows = [_row(part, short[part.part], mixed=mixed) for part in phase.parts]
     if not rows:
         return None
     columns_of_parts = zip(*rows, strict=True)
     rows.append([  # a column without values has the reasons of the parts
         parts[0] if cell.style == "no" and all(part.style == "no" for part in parts) else cell
-        for cell, parts in zip(_all(phase), columns_of_parts, strict=True)
+        for cell, parts in zip(_all(phase, mixed=mixed), columns_of_parts, strict=True)
     ])  # fmt: skip
     made = table(caption(phase), columns, rows, tools=False)
-    return None if made is None else replace(made, notes=(*made.notes, *said(phase)))
+    if made is None:
+        return None
+    return replace(made, notes=(*map(_columns_left_out, made.notes), *said(phase)))
+
+
+def _columns_left_out(note: str) -> str:
+    """The note about columns without values, as a sentence where it is about those of mixed steps."""
+    start = f"{', '.join(OF_MIXED)}: "
+    if not note.startswith(start):
+        return note
+    return f"Columns '{OF_MIXED[0]}' and '{OF_MIXED[1]}' are left out: {note.removeprefix(start)}"
 
 
 def caption(phase: PhaseParts) -> str:
@@ -139,7 +154,7 @@ def short_parts(names: Sequence[str]) -> dict[str, str]:
 _LAST_WORD = re.compile(r"^.*?(Attention|MLP|[A-Z][a-z]+Layer|[A-Z][a-z]+Block)$")
 
 
-def _row(part: PartUse, short: str) -> list[Any]:
+def _row(part: PartUse, short: str, *, mixed: bool) -> list[Any]:
     bytes_ = size_cell(part.bytes, part.bytes_why or "not known")
     if part.estimated:
         bytes_ = estimated(bytes_, "if the cache has the type of the projections")
@@ -153,14 +168,15 @@ def _row(part: PartUse, short: str) -> list[Any]:
         bytes_, nothing(part.flops_why or part.bytes_why or "not known") if intensity is None
         else Cell(significant(intensity), value=round(intensity, 4)),
         nothing(_unbound(part)) if part.bound is None else text_cell(part.bound), time_cell(part.token_ns, UNSAID),
-        *_split(part.kernel_ns, part.prompts_ns, part.split_by), _padded(part),
+        *(_split(part.kernel_ns, part.prompts_ns, part.split_by) if mixed else ()), _padded(part),
     ]  # fmt: skip
 
 
 def _split(kernel_ns: float | None, prompts_ns: float | None, by: str | None) -> tuple[Cell, Cell]:
     """Kernel time of the prompts and of the decodes of mixed steps, both estimates."""
     if kernel_ns is None or prompts_ns is None:
-        return nothing(NOT_MIXED), nothing(NOT_MIXED)
+        why = NOT_TIMED if kernel_ns is None else NOT_DIVIDED
+        return nothing(why), nothing(why)
     return estimated(time_cell(prompts_ns), f"by {by}"), estimated(time_cell(kernel_ns - prompts_ns), f"by {by}")
 
 
@@ -182,7 +198,7 @@ def covered(one: Padding) -> str:
     return f"{one.rows:,} x {one.columns:,} in tiles of {one.tile[0]} x {one.tile[1]}: {one.factor:.2f}"
 
 
-def _all(phase: PhaseParts) -> list[Any]:
+def _all(phase: PhaseParts, *, mixed: bool) -> list[Any]:
     known = [part.flops for part in phase.parts if part.flops is not None]
     tokens, total, prompts = phase.tokens, phase.kernel_ns, [part.prompts_ns for part in phase.parts]
     parts = [part for part in phase.parts if part.flops is not None]
@@ -194,7 +210,8 @@ def _all(phase: PhaseParts) -> list[Any]:
         share_cell(1.0 if total else None, NOT_TIMED), replace(flops, title=f"{flops.title}{where}"),
         nothing("some parts have none"), nothing("of the parts"), nothing("of the parts"),
         time_cell(total / tokens if total is not None and tokens else None, UNSAID),
-        *_split(total, None if None in prompts else sum(one or 0 for one in prompts), "work"), nothing("of the parts"),
+        *(_split(total, None if None in prompts else sum(one or 0 for one in prompts), "work") if mixed else ()),
+        nothing("of the parts"),
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter as Tally
 from collections import defaultdict
@@ -12,6 +13,7 @@ from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.analyse.ledger.ledger import Ledger
 from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy
 from perfctl.orchestrator.analyse.ledger.studies import Study, device_label
+from perfctl.orchestrator.analyse.usage.phase_layers import phase_parts
 from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell
 from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -107,8 +109,11 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
         for gap in run.report.gaps:
             found[gap.quantity, gap.state, gap.reason, gap.scope][run_label(run)] = None
     lacking: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+    by_phase = _on_paper_by_phase(study.runs)
     for row in ledger.rows:
         for what, figure in (("counted FLOPs", row.counted), ("paper FLOPs", row.paper)):
+            if what == "paper FLOPs" and figure.value is None and row.layer in by_phase:
+                continue  # the table of its phase shows them
             if figure.value is None or figure.missing:
                 lacking[what, figure.state, figure.reason or "not collected"][row.name] = None
         if row.time is None:
@@ -120,6 +125,8 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
     for (what, state, why), names in lacking.items():
         state = "lower bound" if state in ("counted", "derived", "estimated") else state
         concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
+        if what == "paper FLOPs" and len(names) != everything:  # the others have them
+            why = f"of {len(names):,} of {everything:,} rows ({_list(_kinds(names), 3)}): {why}"
         rows.append((what, state, why, concerns, nothing("a gap of the comparison")))
     for item in prepared.runs if study.foreign else ():
         if (said := lacking_flops(item)) is not None:
@@ -139,6 +146,26 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
     ]  # fmt: skip
     cells = [[text_cell(what), state.replace("_", " "), text_cell(why), *rest] for what, state, why, *rest in rows]
     return listing("What is missing, and why", columns, cells, drop_run=False)
+
+
+def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
+    """Layers whose paper FLOPs the steps of a server tell: attention, whose operator has no shapes of its keys."""
+    return {
+        part.part
+        for run in runs
+        if run.report.served_steps
+        for phase in phase_parts(run, each=True)
+        for part in phase.parts
+        if part.flops is not None
+    }
+
+
+def _kinds(names: Iterable[str]) -> dict[str, None]:
+    """The last components of layers without their numbers, each once: "RMSNorm", "conv2 forward"."""
+    return dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
+
+
+_NUMBER = re.compile(r"_\d+(?= |$)")
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:

@@ -118,8 +118,11 @@ def ranges(runs: Sequence[Run]) -> Table | None:
     return listing("Ranges by name", columns, rows)
 
 
+CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
+
+
 def api_calls(runs: Sequence[Run]) -> Table | None:
-    """Calls of the CUDA API, then of the operating system and libraries, summed over each run, the longest of each first.
+    """Calls of the CUDA or HIP runtime, then of the operating system and libraries, summed over each run, the longest of each first.
 
     A thread that waits (``poll``) is no answer to a question about the GPU. NVTX ranges have a table of their own.
     """
@@ -135,14 +138,14 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
     ]  # fmt: skip
     rows = []
     for run, item in sorted(
-        found, key=lambda pair: (pair[1].domain != "cuda", pair[1].domain, -(pair[1].total_ns or 0))
+        found, key=lambda pair: (pair[1].domain not in ("cuda", "hip"), pair[1].domain, -(pair[1].total_ns or 0))
     ):
         whole = totals[run_label(run), item.domain]
         share = item.total_ns / whole if item.total_ns is not None and whole else None
         mean = item.total_ns / item.calls if item.total_ns is not None and item.calls else None
         rows.append([run_label(run), item.domain, item.name, item.calls, item.total_ns, share_cell(share), mean,
                      item.min_ns, item.max_ns])  # fmt: skip
-    return listing("Calls of the CUDA API, the operating system and libraries", columns, rows)
+    return listing(CALLS, columns, rows)
 
 
 def copies(runs: Sequence[Run]) -> Table | None:

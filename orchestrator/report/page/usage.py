@@ -77,7 +77,7 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         a_token = PARTIAL if item.partial else tokens
         cells = [
             text_cell(item.phase if item.part is None else f"its {item.part}"), count(item.steps),
-            count(item.sequences, _UNSAID), count(item.tokens, _UNSAID), count(round(item.launches)),
+            count(item.sequences, _UNSAID), count(item.tokens, _UNSAID), count(item.launches, _BOTH),
             time_cell(item.running_ns, tokens), time_cell(item.kernel_ns, tokens),
             *((time_cell(item.token_ns, a_token), rate(item.tokens_per_second, "tokens/s", a_token))
               if item.part is None else (nothing(_SPLIT), nothing(_SPLIT))),
@@ -96,10 +96,13 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
 
 
 _PASSES = {
-    "forward": "forward", "grad_input": "backward for the input", "grad_weight": "backward for the weights",
-    "grad_bias": "backward for the bias", "backward": "backward", "optimizer": "optimizer", "recompute": "forward again in backward",
+    "forward": "forward", "grad_input": "backward, input", "grad_weight": "backward, weights",
+    "grad_bias": "backward, bias", "backward": "backward", "optimizer": "optimizer", "recompute": "forward again",
     None: "of no layer",
 }  # fmt: skip
+
+
+PASSES = "Forward and backward"
 
 
 def passes_table(runs: Sequence[Run]) -> Table | None:
@@ -119,7 +122,7 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
          time_cell(one.collective_ns, "none") if one.collective_ns else nothing("none"), _tokens(one.queries)]
         for one in found
     ]  # fmt: skip
-    made = listing("Forward and backward", columns, rows)
+    made = listing(PASSES, columns, rows)
     return None if made is None else replace(made, notes=(*made.notes, *_said(found)))
 
 
@@ -152,6 +155,7 @@ def _said(found: Sequence[PassUse]) -> Iterator[str]:
         )
 
 
+_BOTH = "the same kernels compute both parts of a mixed step, so a launch belongs to neither alone"
 _SPLIT = "most kernels of a mixed step are split by tokens, so a token of either part has about the time of the step's"
 BY_WORK = "the step's share by work: attention by pairs of queries and keys, what runs once a sequence by sequences, else by tokens"
 PARTIAL = "the trace does not show where the step begins, so it may have some of its layers only"

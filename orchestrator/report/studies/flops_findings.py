@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations
 
 from perfctl.orchestrator.analyse.comparison import Network
+from perfctl.orchestrator.analyse.sheets.slips import in_its_unit
 from perfctl.orchestrator.report.numbers import ratio, si, size, time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding, shortened
 from perfctl.orchestrator.report.studies import flops_tables as tables
@@ -40,7 +41,7 @@ def _hand_findings(study: FlopsStudy) -> Iterator[tuple[str, str]]:
     if len(study.hand) > 2:
         others, layers = study.hand[1:], {one.layer for one in study.hand}
         said = [
-            f"{one.finding.value:,} is right" if one.right
+            f"{in_its_unit(one.finding)} is right" if one.right
             else f"{one.finding.value:,} should be {one.finding.right:,} {one.finding.unit}" if one.finding.exact
             else f"{one.finding.value:,} is not explained"
             for one in others

@@ -178,3 +178,23 @@ def test_every_kind_has_a_meaning_that_the_documentation_has() -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "compare.md").read_text(encoding="utf-8")
     for kind, meaning in KINDS.items():
         assert kind == "no kernels recorded" or f"| {kind} | {meaning} |" in text
+
+
+def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause(net: Any) -> None:
+    """Winograd ran in B, so another cuDNN is likely, and one that A did not record only possible: it may be the same."""
+    without = {fact: value for fact, value in ENVIRONMENT.items() if fact != "cudnn"}
+    (pair,) = compare(net("A", {}, environment=without), net("B", {"conv2": WINOGRAD})).pairs
+    (found,) = suspects(pair, explain(pair.rows))
+    assert (found.difference.fact, found.level, found.why) == (
+        "cudnn",
+        "possible",
+        "not recorded in A, so it may be the same",
+    )
+
+
+def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
+    (pair,) = compare(net("A", {}), net("B", {}, environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})).pairs
+    alone = replace(pair, rows=tuple(replace(row, a=None) for row in pair.rows))
+    assert {(one.level, one.why) for one in suspects(alone, explain(alone.rows))} == {
+        ("not ranked", "nothing was compared")
+    }

@@ -13,6 +13,18 @@ from perfctl.orchestrator.analyse.kernels.names import Algorithm, family, of_lay
 
 NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "names.json"
 
+SPACE = "at::native::(anonymous namespace)::"
+FOREACH = (
+    (f"TensorListMetadata<2>, {SPACE}UnaryOpFunctor<long, 2, 1, 1>, at::native::Copy<long, long> >(x)", "copy"),
+    (f"TensorListMetadata<2>, {SPACE}CopyFunctor<int, long, 2, 1, 1>, at::native::Copy<int, long> >(x)", "copy"),
+    (f"TensorListMetadata<1>, {SPACE}ZeroFunctor<float, 1, 1, 0> >(x)", "copy"),
+    (f"FusedOptimizerTensorListMetadata<4>, {SPACE}FusedAdamMathFunctor<float, 4> >(x)", "optimizer"),
+    (f"TensorListMetadata<3>, {SPACE}FusedSgdMathFunctor<float, 3> >(x)", "optimizer"),
+    (f"TensorListMetadata<3>, {SPACE}TernaryOpScalarFunctor<float>, at::native::LerpFunctor<float> >(x)", "optimizer"),
+    (f"TensorListMetadata<4>, {SPACE}PointwiseOpScalarFunctor<float, 4, 3, 0>, std::divides<float> >(x)", "optimizer"),
+)
+"""Arguments of multi_tensor_apply_kernel -> family: it runs whatever its functor does on a list of tensors."""
+
 
 @pytest.mark.parametrize(
     ("name", "expected"),
@@ -38,6 +50,8 @@ NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "nam
         ("void (anonymous namespace)::softmax_warp_forward<float>", "softmax"),
         ("void cunn_ClassNLLCriterion_updateOutput_kernel<float, float>(float*)", "softmax"),
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<4>>", "optimizer"),
+        *((f"void {SPACE}multi_tensor_apply_kernel<{SPACE}{rest}", family)
+          for rest, family in FOREACH),
         ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64>>(Flash_fwd_params)", "attention"),
         ("fmha_cutlassB_f16_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel)", "attention"),
         ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>(x)", "copy"),

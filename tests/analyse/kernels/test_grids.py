@@ -117,7 +117,7 @@ def test_a_split_sum_of_an_implicit_product_is_in_the_grid_s_depth() -> None:
     assert not found(IMPLICIT, (1, 288, 1), MNIST_CONV2).matches, "FFMA kernels have outputs along x"
     assert not found(IMPLICIT, (288, 2, 1), MNIST_CONV2).matches
     assert prediction.rule == (
-        "ceil(36,864 outputs / 128) x ceil(64 channels / 64) = 288 blocks x 128 x 64 x 288 = 679,477,248 multiplies "
+        "ceil(36,864 output positions / 128) x ceil(64 channels / 64) = 288 blocks x 128 x 64 x 288 = 679,477,248 multiplies "
         "(paper 679,477,248)"
     )
 

@@ -227,7 +227,11 @@ def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
     stepless = replace(
         ncu, report=replace(ncu.report, kernels=[kernel._replace(step=None) for kernel in ncu.report.kernels])
     )
-    assert reason(stepless) == "the ncu run does not say how many steps it holds"
+    assert reason(stepless) == "ncu counted its kernels, but the report does not say how many steps it covers"
+    adds = [one for one in stepless.report.counters if "_fadd_" in one.name]
+    assert adds and reason(replace(stepless, report=replace(stepless.report, counters=adds))) == (
+        "ncu counted FADD only, and the report does not say how many steps it covers"
+    )
 
 
 def test_kernels_outside_of_the_steps_are_not_counted_into_them(synthetic: ModuleType) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from perfctl.orchestrator.analyse.usage.training import passes, queries
+from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page.usage import passes_table
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
 from tests.analyse import synthetic
+from tests.report.outline import printed
 
 TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
 FLASH2 = f"flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, {TILE}, 64, 4, false, false, cutlass::bfloat16_t>, true>"
@@ -21,6 +23,7 @@ BACKWARD3 = (
     f"cutlass::device_kernel<flash::FlashAttnBwdPreprocess<cute::tuple<cute::C<{TILE}>, cute::C<192> >, float> >"
 )
 BACKWARD2 = f"flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits<64, {TILE}, 128, 8> >"
+MS = 10**6
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
@@ -132,3 +135,15 @@ def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
     assert untold is not None and "Tokens: not known" in " ".join(untold.notes)
     images = passes_table([training([ran("conv", "forward", 0, 10), gradient])])
     assert images is not None and not any("Tokens" in note for note in images.notes)
+
+
+def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which_a_kernel_ran() -> None:
+    """Two kernels of the forward overlap: 60 + 60 ms added up, 90 ms in which one ran; the backward has 40 of all 160 ms."""
+    kernels = [
+        ran("gemm", *at)
+        for at in (("forward", 0, 60 * MS), ("forward", 30 * MS, 60 * MS), ("grad_input", 90 * MS, 40 * MS))
+    ]
+    shown = printed(terminal.run_details(training(kernels, profiler="torch")))
+    (forward,) = (line for line in shown.splitlines() if line.startswith("forward"))
+    for words in ("90.0 ms", "120 ms", "75.0 %"):
+        assert words in forward

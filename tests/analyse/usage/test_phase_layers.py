@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from perfctl.orchestrator.analyse.ledger.ledger import ledger
+from perfctl.orchestrator.analyse.ledger.prepared import prepare
+from perfctl.orchestrator.analyse.ledger.studies import studies
 from perfctl.orchestrator.analyse.usage.blocks import fold
 from perfctl.orchestrator.analyse.usage.padding import Padding, padding
 from perfctl.orchestrator.analyse.usage.phase_layers import EITHER, PhaseParts, phase_parts
 from perfctl.orchestrator.analyse.usage.served import same_sequences
-from perfctl.orchestrator.report.ledger.phases import padding_findings, short_parts
+from perfctl.orchestrator.report.ledger.phases import padding_findings, phase_tables, short_parts
+from perfctl.orchestrator.report.page.about import gaps
 from perfctl.records.paper import OpShape
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel
 from perfctl.records.run import Run
@@ -148,3 +153,32 @@ def test_a_batch_is_known_where_all_steps_are_alike() -> None:
 def test_short_names_tell_parts_apart() -> None:
     names = ["L.Qwen3Attention.Linear", "L.Qwen2MLP.Linear", "L.Qwen2MLP.Act"]
     assert list(short_parts(names).values()) == ["Attention.Linear", "MLP.Linear", "Act"]
+
+
+def test_a_phase_that_is_not_mixed_says_nothing_of_the_columns_of_mixed_steps() -> None:
+    (table,) = phase_tables([decoding()])
+    assert not {"of prompts", "of decodes"} & {column.label for column in table.columns}
+    assert "prompts" not in " ".join(table.notes)
+
+
+def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why() -> None:
+    unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
+    (table,) = phase_tables(phase_parts(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)])))
+    assert (
+        "Columns 'of prompts' and 'of decodes' are left out: the trace does not say how tokens divide between prefill and decode."
+        in table.notes
+    )
+
+
+def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_the_phase_shows() -> None:
+    """Attention has no shapes of its keys, so the ledger has no formula for it; its phase has one."""
+    found = decoding()
+    assert all(part.flops for part in found.parts)
+    norms = [ran(f"Block_{at}.Norm_{at}") for at in range(BLOCKS)]
+    kernels = [kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)]
+    (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
+    prepared = prepare(study)
+    table = gaps(prepared, ledger(prepared))
+    assert table is not None
+    (said,) = (row[2].text for row in table.rows if row[0].text == "paper FLOPs")
+    assert said.startswith(f"of {BLOCKS} of {BLOCKS * 4} rows (Norm forward): ")

@@ -60,7 +60,8 @@ def test_attention_of_a_mixed_step_is_split_by_pairs_and_what_runs_once_a_sequen
     expected = {"attn": 70 * 900 / 1000, "head": 22 * 1 / 11, "mlp": 40 * 30 / 40}
     (parts,) = phase_parts(run)
     assert {part.part: part.prompts_ns for part in parts.parts} == pytest.approx(expected)
-    _, prompts, decodes = phases(run)
+    whole, prompts, decodes = phases(run)
+    assert (whole.launches, prompts.launches, decodes.launches) == (3, None, None), "one launch computes both parts"
     assert prompts.kernel_ns == pytest.approx(sum(expected.values()))
     assert decodes.kernel_ns == pytest.approx(132 - sum(expected.values()))
 

@@ -185,7 +185,7 @@ def test_hand_values_of_a_layer_are_one_verdict_with_each_once(synthetic: Module
     assert said.sentence.startswith("The hand estimate of fc (a, batch 64): 1,000 comes from one slip")
     assert said.sentence.count("1,000 comes from") == 1
     assert f" Its b: {4 * 64_000:,} comes from" in said.sentence
-    assert said.sentence.endswith(f" Its right: {64_000:,} is right.")
+    assert said.sentence.endswith(f" Its right: {64_000:,} MAC is right.")
     assert "zz" not in said.sentence and "none" not in said.sentence
 
 
@@ -205,7 +205,7 @@ def test_a_hand_value_in_bytes_or_values_is_held_against_sizes_not_operations(sy
     assert said.sentence.startswith(
         "The hand estimate of fc (all, batch 64): 1,640 comes from one slip: bias left out."
     )
-    assert said.sentence.endswith(" Its weights: 4,000 is right.")
+    assert said.sentence.endswith(" Its weights: 4,000 B is right.")
 
 
 @pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "measured")])
