@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,6 +98,15 @@ def golden() -> Callable[[str, str], None]:
             pytest.fail("\n".join([*lines, "If this is right: python scripts/accept_golden.py"]), pytrace=False)
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def bf16_lstm() -> None:
+    """Skips where torch has no LSTM in bf16 for this CPU: oneDNN's needs AVX-512."""
+    code = "import torch\nwith torch.autocast('cpu', torch.bfloat16): torch.nn.LSTM(4, 4)(torch.randn(2, 3, 4))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no LSTM in bf16 on this CPU: {done.stderr.strip().splitlines()[-1][:80]}")
 
 
 @pytest.fixture(scope="session")

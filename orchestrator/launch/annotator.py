@@ -22,7 +22,19 @@ MODULES = (
     *(f"perfctl.workloads.run.{name}" for name in ("annotate", "clock", "memory", "options", "record", "setup")),
     *(
         f"perfctl.workloads.script.{name}"
-        for name in ("facts", "options", "phases", "record", "run", "samples", "shapes", "steps", "threads", "watch")
+        for name in (
+            "facts",
+            "graphs",
+            "options",
+            "phases",
+            "record",
+            "run",
+            "samples",
+            "shapes",
+            "steps",
+            "threads",
+            "watch",
+        )
     ),
     *(
         f"perfctl.workloads.tracing.{name}"

@@ -37,7 +37,7 @@ _TOGETHER = (
 )  # fmt: skip
 """Lines of a summary of DLProf 1.7 and 1.8, all with numbers, which also has the blocks of all ops and all kernels. Shorter
 summaries have the first lines and the total at most, so any other line of these says that all were written."""
-_NUMBERS = ("gpu count", "tensor core kernel utilization %", *_TOGETHER)
+_NUMBERS = ("gpu count", *_TOGETHER)
 _LINES_OF_WHOLES = {
     "all ops": ("all ops", "ops using tc", "ops eligible for tc but not using", "all other ops"),
     "all kernels": ("all kernels", "kernels using tc", "memory", "all other kernels"),

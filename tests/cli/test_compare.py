@@ -36,7 +36,7 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(perfctl: Per
     assert row["change"] == pytest.approx(0.3, abs=1e-6)
     assert row["interval"][0] < 0.3 < row["interval"][1]
     assert row["a"]["runs"] == 4
-    assert re.search(r"\d regressions? over 5 %(; largest)?: step at batch 16, \+30 % \(slower\)", said.err)
+    assert re.search(r"\d regressions? over 5 %(; largest)?: step at batch 16, \+30\.0 % \(slower\)", said.err)
     assert perfctl("compare", a, b, "--gate", "50%").code == 0
     back = perfctl("compare", b, a, "--json")
     assert back.code == 0

@@ -21,7 +21,7 @@ SMALL = ("--hidden", "4", "--length", "6", "--samples", "32", "--threads", "1", 
 CALL = ("speedup", "--workload", "lstm", "--devices", "cpu,cpu:bf16", "--batches", "8", "--epochs", "2", *SMALL)
 
 
-@pytest.mark.usefixtures("quick_sweeps")
+@pytest.mark.usefixtures("quick_sweeps", "bf16_lstm")
 def test_two_precisions_leave_traces_results_and_a_page(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     said = perfctl(*CALL, "--charts", "charts")

@@ -215,6 +215,7 @@ def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> N
     assert [label for label, _ in parts] == [
         f"{model} {how}" for model in asked.models for how in ("timed", "under torch")
     ]
+    Path("study").mkdir()
     for _, words in parts[:1]:
         assert run_command([*words, "--dry-run"]) == 0
 

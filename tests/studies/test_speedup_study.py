@@ -24,7 +24,7 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def made(quick_sweeps_of_module: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(bf16_lstm: None, quick_sweeps_of_module: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole study of two tiny networks, made once."""
     folder = tmp_path_factory.mktemp("study")
     before = Path.cwd()

@@ -239,7 +239,7 @@ Total Iterations,3
     [
         ("60000\n", "60nan0\n", "wall clock time (ns)"),
         ("60000\n", "60000Tensor Core Kernel Utilization %,22.5\n", "wall clock time (ns)"),
-        ("22.5", "2e2e5", "tensor core kernel utilization %"),
+        ("9.1", "9e1e5", "gpu utilization %"),
         ("Count,1", "Count,", "gpu count"),
     ],
 )
