@@ -137,6 +137,8 @@ def environment() -> dict[str, str]:
         "cudnn_benchmark": _ON_OFF[bool(torch.backends.cudnn.benchmark)],
         "threads": str(torch.get_num_threads()),
         "cpu": _cpu_name(),
+        "cpu_model": _cpu_model(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cpu_count": str(os.cpu_count()),
         "os": platform.system(),
         "kernel": platform.release(),
@@ -157,6 +159,14 @@ def _cudnn_version() -> str | None:
 def _cpu_name() -> str | None:
     found = in_file("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
     return found.strip() if found else None
+
+
+def _cpu_model() -> str | None:
+    """ "family 25, model 17, stepping 1". Virtual machines give processors of several generations one name."""
+    wanted = {"cpu family": "family", "model": "model", "stepping": "stepping",
+              "CPU implementer": "implementer", "CPU part": "part", "CPU revision": "revision"}  # fmt: skip
+    found = {said: in_file("/proc/cpuinfo", rf"^{key}[ \t]*:[ \t]*(\S+)$") for key, said in wanted.items()}
+    return ", ".join(f"{said} {number}" for said, number in found.items() if number) or None
 
 
 def _positive(value: int | None, factor: int) -> int | None:

@@ -147,6 +147,11 @@ def _said(key: str) -> Callable[[Run], str | None]:
     return lambda run: run.report.environment.get(key)
 
 
+def _of_cpu(key: str) -> Callable[[Run], str | None]:
+    """A fact of the host that says something of the time only where the CPU is what is timed."""
+    return lambda run: run.report.environment.get(key) if device_kind(run) == "cpu" else None
+
+
 def commit_of(run: Run) -> str | None:
     """ "1a2b3c4d5e6f", "1a2b3c4d5e6f + changes": the commit of the user's code; None where it was not recorded."""
     commit = run.report.environment.get("commit")
@@ -179,8 +184,9 @@ FACTS = (
     Fact("driver", False, _OTHER_SOFTWARE, lambda run: next(
         (device.driver_version for device in run.devices if device.driver_version), None), software=True),
     Fact("cudnn_benchmark", False, "cuDNN chooses its kernels in another way", _said("cudnn_benchmark"), software=True),
-    Fact("threads", True, "on a CPU, threads change the time",
-         lambda run: run.report.environment.get("threads") if device_kind(run) == "cpu" else None),
+    *(Fact(name, True, why, _of_cpu(name)) for name, why in (
+        ("cpu_model", "processors of one name differ in speed"), ("cpu_capability", "torch uses other instructions"),
+        ("threads", "on a CPU, threads change the time"))),
     Fact("world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")),
     Fact("what timed the steps", True, "steps were timed by another clock", _said("clock")),
     Fact("commit", False, "other code of yours may have run", commit_of, software=True),

@@ -210,7 +210,8 @@ def _nothing(why: Why) -> _Judged:
 
 
 _RULES: Mapping[str, Callable[[Why], _Judged]] = {
-    **dict.fromkeys(("workload", "variant", "mode", "batch", "world_size"), _work), "device": _machine,
+    **dict.fromkeys(("workload", "variant", "mode", "batch", "world_size"), _work),
+    **dict.fromkeys(("device", "cpu_model", "cpu_capability"), _machine),
     **dict.fromkeys(("largest clock", "SM clock while it ran"), _clock),
     **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _types), "commit": _code, "torch": _torch, "cuda": _cuda,
     **dict.fromkeys(("cudnn", "cudnn_benchmark"), _cudnn), "driver": _driver,

@@ -43,7 +43,10 @@ SESSIONS = 5
 """Of the baseline: fewer do not show what a time varies by from one session to another."""
 MOST = 20
 """Sessions that a baseline keeps, the newest."""
-_CLOCKS = ("device", "largest clock", "SM clock while it ran", "threads", "cpu", "what timed the steps", "profilers")
+_CLOCKS = (
+    "device", "largest clock", "SM clock while it ran", "threads", "cpu", "cpu_model", "cpu_capability",
+    "what timed the steps", "profilers",
+)  # fmt: skip
 """Facts that make times say nothing about the code."""
 _WORK = ("workload", "variant", "mode", "precision", "device", "world_size")
 """Facts that name a study."""

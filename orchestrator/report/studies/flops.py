@@ -30,7 +30,8 @@ COUNTED = "counted FLOPs"
 """Begins the name of the part that ncu runs."""
 UNNAMED = {"gpu": "a GPU without a name", "cpu": "a CPU without a name"}
 ENVIRONMENT = (
-    ("cpu", "CPU"), ("cpu_count", "CPU cores"), ("threads", "CPU threads of torch"), ("os", "operating system"),
+    ("cpu", "CPU"), ("cpu_model", "CPU model"), ("cpu_capability", "CPU instructions that torch uses"),
+    ("cpu_count", "CPU cores"), ("threads", "CPU threads of torch"), ("os", "operating system"),
     ("python", "Python"), ("torch", "torch"), ("cuda", "CUDA"), ("cudnn", "cuDNN"), ("tf32_conv", "TF32 in convolutions"),
     ("cudnn_benchmark", "cuDNN benchmark"), ("option:data", "data"), ("option:seed", "seed"),
 )  # fmt: skip

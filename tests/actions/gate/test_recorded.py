@@ -20,11 +20,13 @@ def grid(run: Run, layer: str, **sides: int) -> Run:
     return replace(run, report=replace(run.report, kernels=kernels))
 
 
-def on_cpu(took: int, **shares: float) -> Measured:
+def on_cpu(took: int, model: str = "", **shares: float) -> Measured:
     """A step without kernels; shares: of the summaries of :data:`CPU_WAIT` and :data:`CPU_OTHERS`."""
     run = gpu_step(False)
     said = tuple(Summary(name, share, "ratio") for name, share in shares.items())
-    report = replace(run.report, kernels=[], ops=(), steps=(Step(0, "step", None, took),), summaries=said)
+    facts = run.report.environment | ({"cpu_model": model} if model else {})
+    steps = (Step(0, "step", None, took),)
+    report = replace(run.report, kernels=[], ops=(), steps=steps, summaries=said, environment=facts)
     return of_runs([replace(run, device=Device("AMD EPYC", "cpu"), report=report)])
 
 
@@ -67,6 +69,21 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
     assert not judge("net", held, busy, {}).undecided
     kept = with_sessions(held, busy, {}).places
     assert [values[TIME] for values in kept.values() if TIME in values] == [tuple(STEP_NS + one for one in range(6))]
+
+
+def test_processors_of_one_name_are_not_one_machine() -> None:
+    """A cloud calls all generations "AMD EPYC"; sessions of one say nothing of the time on another."""
+    first, second = "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"
+    held = on_cpu(STEP_NS, first)
+    for more in range(1, 6):
+        held = with_sessions(held, on_cpu(STEP_NS + more, first), {})
+    assert [row.verdict for row in judge("net", held, on_cpu(2 * STEP_NS, first), {}).rows if row.quantity == TIME] == [
+        WORSE
+    ]
+    (row,) = (row for row in judge("net", held, on_cpu(2 * STEP_NS, second), {}).rows if row.quantity == TIME)
+    assert row.verdict == NOT_JUDGED and f"cpu_model: {first} before, {second} now" in row.said
+    moved = with_sessions(held, on_cpu(2 * STEP_NS, second), {}).places
+    assert [values[TIME] for values in moved.values() if TIME in values] == [(2.0 * STEP_NS,)], "sessions begin anew"
 
 
 def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -> None:

@@ -200,6 +200,18 @@ def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(syntheti
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("name", "one", "other"), [
+    ("cpu_model", "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"), ("cpu_capability", "AVX512", "AVX2"),
+])  # fmt: skip
+def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
+    name: str, one: str, other: str, synthetic: ModuleType
+) -> None:
+    cpu = [synthetic.make_run(environment={name: said}) for said in (one, other)]
+    gpu = [replace(run, device=H200) for run in cpu]
+    assert differing(cpu[:1], cpu[1:]) == [(name, one, other, True)]
+    assert differing(gpu[:1], gpu[1:]) == []
+
+
 def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(synthetic: ModuleType) -> None:
     one, two = (synthetic.make_run(host=host, environment={"torch": torch}) for host, torch in (("x", "2"), ("y", "2")))
     assert differing([one, two], [two, one]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,6 +133,23 @@ def test_cudnn_versions_are_read(monkeypatch: pytest.MonkeyPatch, number: int, t
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
     assert run_setup.environment()["cudnn"] == text
+
+
+@pytest.mark.parametrize(("said", "model"), [
+    ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n", "family 25, model 17, stepping 1"),
+    ("CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd40\nCPU revision\t: 1\n",
+     "implementer 0x41, part 0xd40, revision 1"),
+    ("processor\t: 0\n", None),
+])  # fmt: skip
+def test_a_processor_is_known_by_its_family_and_model(
+    said: str, model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(said)
+    read = run_setup.in_file
+    monkeypatch.setattr(run_setup, "in_file", lambda path, pattern: read(str(tmp_path / Path(path).name), pattern))
+    found = run_setup.environment()
+    assert found.get("cpu_model") == model
+    assert found["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
 
 
 def test_tf32_is_switched_in_both_libraries() -> None:
