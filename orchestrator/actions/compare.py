@@ -119,7 +119,7 @@ def _of_store(path: Path) -> list[Run]:
 def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
     if not store.is_file():
         problem = f"'{named}' is not a file here, and there is no store {store} to look it up in"
-        raise UsageError(problem, "Name another `store`")
+        raise UsageError(problem, "Name a file, a folder or a store that is there")
     kind, colon, number = named.partition(":")
     with database.reading(store) as connection:
         if named.isdecimal() or (kind == "run" and number.isdecimal()):

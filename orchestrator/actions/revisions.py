@@ -1,4 +1,4 @@
-"""Run a sweep on two revisions of the user's repository, in turns, and compare what they measured."""
+"""Run a sweep on two revisions of the user's repository alternately, and compare what they measured."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def compare_revisions(
     """Compare the files here (B), as they are, with a revision of their repository (A); and where the runs are kept.
 
     rev: a commit, branch or tag. words: a sweep as one would type it, ("torch", "--batches", "32", "--", "python",
-    "train.py", "{batch}"). It is run ``repeat`` times on each side, in turns (A B, B A, ...), so that a machine that gets
+    "train.py", "{batch}"). It is run ``repeat`` times on each side, alternately (A B, B A, ...), so that a machine that gets
     slower does so for both. A has the committed files of the revision only, in a folder of its own that is removed
     afterwards; its ``src`` and top folder come first when modules are looked for, and so do those here for B.
     Raises UsageError for a revision or sweep that cannot be, ToolMissing without git, RunFailed when a side has no whole

@@ -146,7 +146,7 @@ def page_view(found: History) -> HistoryPage:
     parts = tuple(_part(line, at, found) for at, line in enumerate(found.lines))
     changes = sum(len(part.changes) for part in parts)
     points = sum(len(line.points) for line in found.lines)
-    count = "no change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
+    count = "No change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
     return HistoryPage(f"{count} in {points} points", _named(found.stores), f"{found.gate * 100:g} %", parts)
 
 

@@ -131,7 +131,7 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (lambda store: perfctl.compare(store, store, gate=float("inf")), "`gate` must be 0 or more"),
         (lambda store: perfctl.compare("nothing", store, store=store), "neither a file nor a sweep or run"),
         (lambda store: perfctl.compare("nothing", store, store=store), "sweep:1"),
-        (lambda store: perfctl.compare("nothing", store, store="none.db"), "Name another `store`"),
+        (lambda store: perfctl.compare("nothing", store, store="none.db"), "Name a file, a folder or a store that is there"),
     ],
 )  # fmt: skip
 def test_a_request_that_makes_no_sense_names_the_field_and_nothing_is_written(

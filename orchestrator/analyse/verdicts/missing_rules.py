@@ -106,7 +106,7 @@ def direction_missing(given: RuleInput) -> Verdict | None:
         return None  # computed again inside backward's kernel
     sentence = f"{given.who}: no kernel of it was seen, while paper has {amount(evidence.row.whole_paper or 0)}FLOP."
     return verdict(
-        given, "direction missing", sentence, None, _how_to_find(evidence, given.loose), confidence="measured"
+        given, "direction missing", sentence, None, _how_to_find(evidence, given.loose), confidence="observed"
     )
 
 

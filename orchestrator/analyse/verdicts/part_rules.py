@@ -33,7 +33,7 @@ def other_gpu(parts: Sequence[Study]) -> list[Verdict]:
     who = "; ".join(_who(runs) for _, runs in groups)
     text = f"Parts of this study ran on different GPUs ({named}): their times cannot be compared. In this order: {who}."
     todo = "Time every part on one GPU ('nvidia-smi -L' names it); until then compare times only within a part."
-    return [Verdict("other GPU", text, None, None, todo, confidence="measured")]
+    return [Verdict("other GPU", text, None, None, todo, confidence="observed")]
 
 
 def _timed(run: Run) -> bool:

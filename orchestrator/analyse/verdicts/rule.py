@@ -16,8 +16,8 @@ PART = 0.2
 """Of a gap: so large a part of a small one makes a verdict all the same."""
 
 
-Confidence = Literal["measured", "predicted and matched", "plausible"]
-"""measured: counters or launches show it. predicted and matched: shapes, names and grids say a number, and the count is near
+Confidence = Literal["observed", "predicted and matched", "plausible"]
+"""observed: counters or launches show it. predicted and matched: shapes, names and grids say a number, and the count is near
 it. plausible: it fits, and so may something else."""
 
 
@@ -117,9 +117,9 @@ def verdict(
     factor: float | None,
     todo: str,
     kernels: tuple[KernelGroup, ...] = (),
-    confidence: Confidence = "measured",
+    confidence: Confidence = "observed",
 ) -> Verdict:
-    if given.evidence.derived and confidence == "measured":
+    if given.evidence.derived and confidence == "observed":
         confidence = "predicted and matched"  # nothing was counted
     share = explained(given.ratio, factor) if factor is not None and given.tells(factor) else None
     names = tuple(dict.fromkeys(kernel.name for kernel in kernels))

@@ -126,4 +126,4 @@ def constant_moves(given: RuleInput) -> Verdict | None:
     added = f"added up they would be {amount(seeming)}FLOP, {share} of paper{', that nobody computed' if sure else ''}"
     sentence = f"{given.who} shows {halves:,.0f} HFMA{also} that {'' if sure else 'may only '}move constants: {added}."
     todo = "They are left out of the count; leave them out of your own sums too."
-    return verdict(given, "constant moves", sentence, None, todo, kernels, "measured" if sure else "plausible")
+    return verdict(given, "constant moves", sentence, None, todo, kernels, "observed" if sure else "plausible")

@@ -248,7 +248,7 @@ def window(found: Window | None) -> list[Verdict]:
     if found.batch is not None and largest is not None and found.batch >= largest:
         caught += f", or the program pads every batch to {found.batch:,}"
     text = f"The count does not follow the batch size: {found.reason}. {caught}."
-    return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels, "measured")]
+    return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels, "observed")]
 
 
 def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list[Verdict]:
@@ -276,7 +276,7 @@ def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list
             more = f" Derived for {evidence.row.layer} at a batch of {seen:,}: {derived.rule}, and {value:,.0f} FADD, as counted."
     omits = f"it omits the multiply-adds, which are FFMA instructions.{more}"
     text = f"Only FADD was collected, {value:,.0f} in {spoken(kernel.name)}: {omits}"
-    return [Verdict("FADD alone", text, None, None, f"{COLLECT_FP32}; {COLLECT}.", (kernel.name,), "measured")]
+    return [Verdict("FADD alone", text, None, None, f"{COLLECT_FP32}; {COLLECT}.", (kernel.name,), "observed")]
 
 
 HOST_TODO = "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise before each reading of the clock."
@@ -313,7 +313,7 @@ def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdi
         proven = most is not None and needed > most
         if proven:
             text += f" The device's peak is {amount(most or 0)}FLOP/s."
-        confidence: Confidence = "measured" if proven else "plausible"
+        confidence: Confidence = "observed" if proven else "plausible"
         said.append(Verdict("time does not follow", text, None, None, HOST_TODO, confidence=confidence))
     return said or (_kernels_flat(ledger) if found is not None else [])
 
@@ -331,7 +331,7 @@ def _kernels_flat(ledger: Ledger) -> list[Verdict]:
     first, last = (f"{sums[batch] / 1e6:.3g} ms at batch {batch}" for batch in (low, high))
     grows = f"while the work on paper grows {paper[high] / paper[low]:.3g}-fold"
     text = f"The times do not follow the batch either: the layers' kernels take {first} and {last}, {grows}."
-    return [Verdict("time does not follow", text, None, None, WINDOW_TODO, confidence="measured")]
+    return [Verdict("time does not follow", text, None, None, WINDOW_TODO, confidence="observed")]
 
 
 SPACE = ("values", "B", *UNITS)
@@ -412,5 +412,5 @@ def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
                     "Compare times on either side of it per sample.",
                 )
             kernels = tuple(kernel.name for kernel in after.product_kernels)
-            said.append(Verdict("algorithm switch", f"{text}.", None, None, todo, kernels, "measured"))
+            said.append(Verdict("algorithm switch", f"{text}.", None, None, todo, kernels, "observed"))
     return said

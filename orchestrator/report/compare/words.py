@@ -22,6 +22,7 @@ from perfctl.orchestrator.analyse.compare.causes import (
     Why,
     explain,
 )
+from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED
 from perfctl.orchestrator.analyse.compare.records import Comparison, Pair, Row
 from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
 from perfctl.orchestrator.analyse.compare.suspects import LIKELY, NOT_RANKED, Suspect, between_kernels, suspects
@@ -354,6 +355,12 @@ def algorithm_words(method: str) -> str:
     return " ".join(_WORDS.get(word, word) for word in method.split(" "))
 
 
+def _facts(found: Sequence[Suspect]) -> str:
+    """The first three by name."""
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(one.difference.fact for one in found[:3]) + more
+
+
 def environment(one: Explained) -> str | None:
     """The differences that are likely causes; None where the sides do not differ, or nothing was compared."""
     if all(found.level == NOT_RANKED for found in one.suspects):
@@ -361,9 +368,13 @@ def environment(one: Explained) -> str | None:
     software = [found for found in one.pair.differences if found.software]
     likely = [found for found in one.suspects if found.level == LIKELY]
     if not likely:
-        facts = ", ".join(found.difference.fact for found in one.suspects[:3])
-        more = f" and {len(one.suspects) - 3} more" if len(one.suspects) > 3 else ""
-        return f"No difference between the sides is a likely cause; {facts}{more} differ{'s' if len(one.suspects) == 1 else ''}."
+        unknown = [found for found in one.suspects if NOT_RECORDED in (found.difference.a, found.difference.b)]
+        differ = [found for found in one.suspects if found not in unknown]
+        facts = f"; {_facts(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
+        facts += (
+            f"; {_facts(unknown)} {'was' if len(unknown) == 1 else 'were'} recorded on one side only" if unknown else ""
+        )
+        return f"No difference between the sides is a likely cause{facts}."
     first = likely[0].difference
     if first.software and len(software) == 1:
         name = _PROPER.get(first.fact, first.fact)

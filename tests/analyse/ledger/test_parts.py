@@ -32,7 +32,7 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each(synthetic: ModuleT
         "Parts of this study ran on different GPUs (Tesla V100 of 16,384 MiB, a GPU of 40,960 MiB): their times cannot be "
         "compared. In this order: ncu at batch 16 to 64; runs without a profiler at batch 64."
     )
-    assert (said.rule, said.factor, said.confidence) == ("other GPU", None, "measured")
+    assert (said.rule, said.factor, said.confidence) == ("other GPU", None, "observed")
 
 
 @pytest.mark.parametrize(

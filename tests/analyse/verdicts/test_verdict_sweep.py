@@ -208,7 +208,7 @@ def test_a_hand_value_in_bytes_or_values_is_held_against_sizes_not_operations(sy
     assert said.sentence.endswith(" Its weights: 4,000 B is right.")
 
 
-@pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "measured")])
+@pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "observed")])
 def test_only_a_rate_over_the_devices_peak_proves_that_the_clock_saw_the_launch(
     grown: float, confidence: str, synthetic: ModuleType
 ) -> None:
@@ -224,4 +224,4 @@ def test_only_a_rate_over_the_devices_peak_proves_that_the_clock_saw_the_launch(
     (found,) = studies(runs)
     (said,) = times_flat(found, Ledger(tuple(case(batch).row for batch in (16, 64)), ()), None)
     assert said.confidence == confidence
-    assert ("The device's peak is" in said.sentence) is (confidence == "measured")
+    assert ("The device's peak is" in said.sentence) is (confidence == "observed")

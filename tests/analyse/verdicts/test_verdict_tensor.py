@@ -37,7 +37,7 @@ def test_tensor_cores_are_told_with_their_share_and_that_of_ffma(tensor: float, 
         assert said.sentence == (
             f"fc forward at batch 32 executed {share} of the multiply-adds on paper on tensor cores in fp16{beside}."
         )
-        assert (said.rule, said.factor, said.confidence) == ("tensor cores", 1, "measured")
+        assert (said.rule, said.factor, said.confidence) == ("tensor cores", 1, "observed")
         assert ("Nothing is missing" in said.todo) is (tensor + 2 * ffma == PAPER)
 
 

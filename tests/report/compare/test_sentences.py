@@ -113,6 +113,16 @@ def test_the_only_version_that_changed_is_named_with_the_reason() -> None:
     assert quiet[-1] == "No difference between the sides is a likely cause; cudnn differs."
 
 
+def test_what_one_side_did_not_record_is_not_said_to_differ() -> None:
+    one = said(made("A", QUIET), made("B", QUIET, kernel="6.1"))
+    assert one[-1] == "No difference between the sides is a likely cause; kernel was recorded on one side only."
+    both = said(made("A", QUIET), made("B", QUIET, cudnn="9.99", kernel="6.1"))
+    assert (
+        both[-1]
+        == "No difference between the sides is a likely cause; cudnn differs; kernel was recorded on one side only."
+    )
+
+
 def test_the_same_kernels_are_said_to_be_the_same() -> None:
     launches = 4 * 2 + 1  # four layers in two directions, and a copy of no layer
     news = said(made("A", QUIET), made("B", QUIET))

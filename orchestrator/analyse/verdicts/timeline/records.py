@@ -23,7 +23,7 @@ class RunVerdict:
     """The number, 0..1; ``of`` says of what."""
     of: str
     todo: str
-    confidence: Confidence = "measured"
+    confidence: Confidence = "observed"
     kernels: tuple[str, ...] = ()
 
 
