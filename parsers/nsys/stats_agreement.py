@@ -4,14 +4,14 @@ the table. Where these contradict each other the file was damaged, edited or cut
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
 
 from perfctl.parsers.nsys.stats_columns import COUNTS, NAMES, TEXTS
 from perfctl.parsers.nsys.stats_rows import Cells
 from perfctl.parsers.text.doubts import implied_whole, is_mean
-from perfctl.parsers.text.numbers import DecimalStyle
+from perfctl.parsers.text.numbers import DecimalStyle, Unit
 
 _TOTALS = ("Total Time", "Total")
 _ORDER = (("Min", "Med"), ("Med", "Max"), ("Min", "Avg"), ("Avg", "Max"), ("Min", "Max"))
@@ -26,6 +26,8 @@ _BY_TOTAL = (*_OF_FUNCTIONS, "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "nvtx
 _OF_CUDA = re.compile(r"cu(?:da)?[A-Z]")
 _CHANCE = 3
 """Calls from which two rows do not have the same total, mean, least, largest and deviation by chance."""
+FASTEST_GBPS = 20_000
+"""Bytes a nanosecond that no memory moves: the fastest, of 2026, moves 8,000 GB/s."""
 _HALF_SHARE = 0.0501
 """How far it is from the true one at most."""
 
@@ -69,6 +71,28 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         yield from _in_order(report, read)
     if shares and len(shares) == len(read):
         yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))
+
+
+def of_copies(read: Mapping[str, Sequence[Cells]]) -> Iterator[str]:
+    """What the sums of copies by time and by size (report -> rows) say of the same operations: how many they were, and how fast."""
+    by_time, by_size = (
+        {row.text(*NAMES): row for row in read.get(report, ())}
+        for report in ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
+    )
+    if any(_unit(row, "Total") is None for row in by_size.values()):
+        yield "cuda_gpu_mem_size_sum: the unit of its sizes is none that nsys prints"
+    if not by_time or not by_size:
+        return
+    for name in by_time.keys() ^ by_size.keys():
+        yield f"{name[:80]}: it is in one of the sums of copies, by time and by size, but not in the other"
+    for name in by_time.keys() & by_size.keys():
+        times, sizes = by_time[name], by_size[name]
+        if times.number(*COUNTS) != sizes.number(*COUNTS):
+            yield f"{name}: {_of(times, *COUNTS)} by time, but {_of(sizes, *COUNTS)} by size"
+        took, moved = times.number("Total Time"), sizes.number("Total")
+        are_known = _unit(sizes, "Total") is not None and _unit(times, "Total Time") is not None
+        if took and moved and are_known and moved / took > FASTEST_GBPS:
+            yield f"{name}: {moved:.3g} B in {took:.3g} ns, which no memory can: a unit is wrong"
 
 
 def _of_name(report: str, name: str, text: str) -> Iterator[str]:
@@ -175,6 +199,10 @@ def _rounded(row: Cells, *labels: str) -> float:
 
 def _scale(row: Cells, *labels: str) -> float:
     """Base units in one of the column's."""
-    at = next((row.shape.at[label] for label in labels if label in row.shape.at), None)
-    unit = None if at is None else row.shape.columns[at].unit
+    unit = _unit(row, *labels)
     return float(unit.scale if unit else 1)
+
+
+def _unit(row: Cells, *labels: str) -> Unit | None:
+    at = next((row.shape.at[label] for label in labels if label in row.shape.at), None)
+    return None if at is None else row.shape.columns[at].unit

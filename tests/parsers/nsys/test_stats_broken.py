@@ -249,6 +249,31 @@ def test_what_a_table_of_this_report_cannot_hold_is_said(
     assert said in told if said else "contradict" not in told
 
 
+@pytest.mark.parametrize(
+    "unit, total, count, name, said",
+    [("KiB", "491,520.000", "60", "[CUDA memcpy HtoD]", None),
+     ("bytes", "503,316,480", "60", "[CUDA memcpy HtoD]", None),
+     ("GiB", "491,520.000", "60", "[CUDA memcpy HtoD]", "the unit of its sizes is none that nsys prints"),
+     ("KiB", "491,520,000.000", "60", "[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]: 5.03e+11 B in 7.89e+06 ns, which no memory can"),
+     ("KiB", "491,520.000", "61", "[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]: 60 by time, but 61 by size"),
+     ("KiB", "491,520.000", "60", "[CUDA memcpy DtoH]", "[CUDA memcpy HtoD]: it is in one of the sums of copies")],
+)  # fmt: skip
+def test_sums_of_copies_by_time_and_by_size_have_to_agree(
+    tmp_path: Path, unit: str, total: str, count: str, name: str, said: str | None
+) -> None:
+    """nsys of 2020: 480 MiB in 7.89 ms, which is 64 GB/s."""
+    path = tmp_path / "stats.txt"
+    by_time = ["100.0", "7,891,763", "60", "131,529.4", "65,920", "194,239", "[CUDA memcpy HtoD]"]
+    heads = ["Time(%)", "Total Time (ns)", "Operations", "Average", "Minimum", "Maximum", "Operation"]
+    figures = [total, count, *[f"{float(total.replace(',', '')) / int(count):,.3f}"] * 3, name]
+    path.write_text(
+        f"CUDA Memory Operation Statistics (by time):\n\n{column_table(heads, [by_time])}\n\n"
+        f"CUDA Memory Operation Statistics (by size in {unit}):\n\n{column_table(['Total', *heads[2:]], [figures])}"
+    )
+    told = " ".join(one.text for one in stats.parse(path).diagnostics)
+    assert said in told if said else "contradict" not in told
+
+
 def test_a_table_that_no_line_names_beside_named_ones_says_that_lines_may_be_lost(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
     table = csv_table(SUM, [["100.0", "5", "1", "5", "5", "5", "5", "0.0", "poll"]])
