@@ -23,6 +23,7 @@ _HALF, _WHOLE = 0.501, 1.01
 _OF_FUNCTIONS = ("cuda_api_sum", "osrt_sum")
 _BY_TOTAL = (*_OF_FUNCTIONS, "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "nvtx_sum")
 """Reports whose rows nsys sorts by their total, the largest first."""
+_OF_COPIES = ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
 _OF_CUDA = re.compile(r"cu(?:da)?[A-Z]")
 _CHANCE = 3
 """Calls from which two rows do not have the same total, mean, least, largest and deviation by chance."""
@@ -100,6 +101,9 @@ def _of_name(report: str, name: str, text: str) -> Iterator[str]:
         yield f"{name}: this is not the name of a function: the row has lost its beginning"
     if report == "osrt_sum" and _OF_CUDA.match(text):
         yield f"{name}: this is no function of the operating system: rows before it, or the title of their table, are missing"
+    if text and text.startswith("[CUDA") is not (report in _OF_COPIES) and report in (*_OF_COPIES, "cuda_gpu_kern_sum"):
+        what = "a kernel" if report in _OF_COPIES else "an operation on memory"
+        yield f"{name}: this is {what}: rows before it, or the title of their table, are missing"
     is_clipped = "\u2026" in text or text.endswith("...")
     if report == "cuda_gpu_kern_sum" and not is_clipped and text.count("(") != text.count(")"):
         yield f"{name}: a bracket in its name has no other one: a part of the name is missing, and perhaps rows"
