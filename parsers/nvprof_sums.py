@@ -16,6 +16,8 @@ _LAST_DIGITS = 1.01
 _WHOLE = 100.0
 _SHARE = re.compile(r"\d{1,2}(?:\.\d{1,9})?|100(?:\.0{1,9})?")
 _TIME = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ns|us|ms|s)")
+_WHOLE_NS = {"ns": 0, "us": 3}
+"""Unit -> decimals that are whole nanoseconds."""
 _SIZE = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?([KMGT]?)B")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 Time = Callable[[str, str], int | None]
@@ -134,6 +136,13 @@ def _unlikely(name: str, cells: Mapping[str, str], keys: Sequence[str]) -> Itera
         found = _TIME.fullmatch(text := cells.get(key, "").strip())
         if found and ((float(found[1]) > 1000 and found[2] != "s") or (0 < float(found[1]) < 1 and found[2] != "ns")):
             yield f"{name}: {key} is {text}, which nvprof would print in another unit"
+        elif (
+            found
+            and key != "Avg"
+            and found[2] in _WHOLE_NS
+            and found[1].partition(".")[2][_WHOLE_NS[found[2]] :].strip("0")
+        ):
+            yield f"{name}: {key} is {text}, but nvprof's times are whole nanoseconds"
 
 
 def _fit(sizes: Sequence[re.Match[str]], count: int, base: int) -> bool:

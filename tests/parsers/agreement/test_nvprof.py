@@ -60,6 +60,13 @@ def test_a_figure_that_does_not_fit_the_others_is_said(tmp_path: Path, rows: tup
     assert text in said(tmp_path, *rows)
 
 
+def test_a_time_of_parts_of_a_nanosecond_is_no_time_of_nvprof(tmp_path: Path) -> None:
+    row = "100.00%,3.4240us,3,1.1410us,659ns,1.7280us,cuDeviceGetCount"
+    assert said(tmp_path, row) == ""
+    found = said(tmp_path, row.replace("3.4240", "3.4204"))
+    assert "cuDeviceGetCount: Time is 3.4204us, but nvprof's times are whole nanoseconds" in found
+
+
 def test_five_printed_digits_are_no_contradiction(tmp_path: Path) -> None:
     """94 calls of 2.7087 us make 254.6178 us, of which 254.62 us is printed; an average of 2.7087 is off by up to 94 x 0.05 ns."""
     time, calls = 254_617.8, 94
