@@ -166,7 +166,7 @@ def of_archive(path: Path) -> Snapshot:
     if not archives.is_archive(path):
         raise ReportError(path, "archive", "no archive", "")
     with tempfile.TemporaryDirectory() as folder:
-        archives.unpack(path, Path(folder))
+        archives.unpack(path, Path(folder), archives.Room(path.stat().st_size))
         found = [one for one in sorted(Path(folder).rglob("*")) if one.is_file()]
         archives.sha256_unpacked(found[0]) if found else None
         if any(one.is_symlink() for one in Path(folder).rglob("*")):

@@ -170,6 +170,7 @@ RULES = (
     Rule("rocprof-compute sums", PLAIN, _of("summary") | _SUMS, _SUMMED),
     Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("nvprof summary", PLAIN, _SPREAD, _SUMMED),
+    Rule("nvprof summary", PLAIN, ANY, f"{_SUMMED}; and names", figures=_SPREAD),
     Rule("nvprof summary", PLAIN, _of("summary") | _SUMS | {"summary Time"},
          "a time within what its rounded mean leaves open", place=ROUNDED),
     Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
@@ -311,10 +312,10 @@ def _are_small(before: Sequence[bytes], lost: Sequence[bytes], new: Sequence[byt
 
 
 def _is_rounding(one: bytes, other: bytes) -> bool:
-    """Do two rows of sums differ in their times alone, by no more than calls times half of the mean's last digit? One call has
-    its time as its mean, so there is nothing to round."""
+    """Do two rows of sums differ in their times, by no more than calls times half of the mean's last digit, and beside it in nothing
+    but median, extremes and deviation? One call has its time as its mean, so there is nothing to round."""
     nsys, changed = _NSYS_SUM.fullmatch(one), _NSYS_SUM.fullmatch(other)
-    if nsys and changed and [*nsys.groups()][2:] == [*changed.groups()][2:] and nsys[1] == changed[1]:
+    if nsys and changed and [*nsys.groups()][2:6] == [*changed.groups()][2:6] and nsys[1] == changed[1]:
         calls, mean = int(nsys[4]), float(nsys[6])
         half = 10.0 ** -len(nsys[6].partition(b".")[2]) / 2
         times = [int(row[2].replace(b",", b"")) for row in (nsys, changed)]

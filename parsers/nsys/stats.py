@@ -338,7 +338,7 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
     """(operations, summaries) of all sums; calls of an API trace are added up where there is no sum of them."""
     operations: list[Operation] = []
     summaries: list[Summary] = []
-    style, copies = found.style, dict[str, list[rows.Cells]]()
+    style, tables = found.style, dict[str, list[rows.Cells]]()
     for number, (start, kept) in enumerate(found.tables):
         read = list(map(rows.Shape(start.columns, style).of, kept))
         is_of_calls = {"Total Time", "Name"} <= {column.label for column in start.columns}
@@ -347,7 +347,7 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
         if not read:
             found.contradictions.append(f"{report}: a header stands without rows, which nsys never prints")
         found.contradictions += stats_agreement.contradictions(report, read)
-        copies.setdefault(report, []).extend(read)
+        tables.setdefault(report, []).extend(read)
         for row in read:
             if rows.is_broken(row):
                 found.trouble.rows += 1
@@ -355,7 +355,7 @@ def _sums(found: Found) -> tuple[list[Operation], list[Summary]]:
             if one := rows.operation(report, row):
                 operations.append(one)
             summaries.extend(rows.summaries(report, row))
-    found.contradictions += stats_agreement.of_copies(copies)
+    found.contradictions += [*stats_agreement.of_units(tables), *stats_agreement.of_copies(tables)]
     if not any(start.report == "cuda_api_sum" for start, _ in found.tables):
         operations.extend(_api_calls(found))
     return rows.merged(operations), summaries

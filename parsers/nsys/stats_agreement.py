@@ -44,6 +44,10 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
     )
     if len(units) > 1:
         yield f"{report}: its columns of times are in different units"
+    for label in figures:
+        places = {_decimals(row, label) for row in read if row.text(label)}
+        if len(places) > 1:
+            yield f"{report}: figures in the column {label} have different numbers of decimals ({', '.join(map(str, sorted(places)))})"
     totals, shares = list[float](), list[float]()
     for row in read:
         name = f"{report}: {row.text(*NAMES)[:80]}"
@@ -72,6 +76,15 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         yield from _in_order(report, read)
     if shares and len(shares) == len(read):
         yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))
+
+
+def of_units(read: Mapping[str, Sequence[Cells]]) -> Iterator[str]:
+    """nsys prints the times of all reports (report -> rows) in one unit."""
+    units = {
+        report: unit for report, rows in read.items() if rows and (unit := _unit(rows[0], "Total Time")) is not None
+    }
+    if len(set(units.values())) > 1:
+        yield f"times are not in one unit in {', '.join(units)}"
 
 
 def of_copies(read: Mapping[str, Sequence[Cells]]) -> Iterator[str]:
@@ -195,10 +208,14 @@ def _of(row: Cells, *labels: str) -> str:
 def _rounded(row: Cells, *labels: str) -> float:
     """By how much a printed figure may be wrong, in its base unit: half of the last decimal; a whole one, without decimals,
     was cut off up to 2021."""
+    decimals = _decimals(row, *labels)
+    return (_HALF if decimals else _WHOLE) * _scale(row, *labels) * 10.0**-decimals
+
+
+def _decimals(row: Cells, *labels: str) -> int:
     text = row.text(*labels)
     mark = "," if row.shape.style is DecimalStyle.COMMA else "."
-    decimals = len(text.rpartition(mark)[2]) if mark in text else 0
-    return (_HALF if decimals else _WHOLE) * _scale(row, *labels) * 10.0**-decimals
+    return len(text.rpartition(mark)[2]) if mark in text else 0
 
 
 def _scale(row: Cells, *labels: str) -> float:

@@ -277,6 +277,31 @@ def test_sums_of_copies_by_time_and_by_size_have_to_agree(
     assert said in told if said else "contradict" not in told
 
 
+def test_tables_in_different_units_of_time_contradict_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    row = ["100.0", "5", "1", "5", "5", "5", "5", "0.0"]
+    kernels = processing("cuda_gpu_kern_sum") + csv_table(SUM, [[*row, "gemm(int)"]])
+    for unit, is_said in (("ns", False), ("ms", True)):
+        columns = [column.replace("(ns)", f"({unit})") for column in SUM]
+        path.write_text(kernels + "\n" + processing("osrt_sum") + csv_table(columns, [[*row, "poll"]]))
+        told = " ".join(one.text for one in stats.parse(path).diagnostics)
+        assert ("times are not in one unit in cuda_gpu_kern_sum, osrt_sum" in told) is is_said
+
+
+def test_a_figure_that_lost_its_last_decimal_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    columns = ["Total (MB)", "Count", "Avg (MB)", "Med (MB)", "Min (MB)", "Max (MB)", "StdDev (MB)", "Operation"]
+    rows = [
+        ["13627.435", "294", "46.352", "26.214", "0.010", "104.858", "42.643", "[CUDA memcpy HtoD]"],
+        ["12.345", "1", "12.345", "12.345", "12.345", "12.345", "0.000", "[CUDA memcpy DtoH]"],
+    ]
+    for total, is_said in (("13627.435", False), ("13627.43", True)):
+        rows[0][0] = total
+        path.write_text(processing("cuda_gpu_mem_size_sum") + csv_table(columns, rows))
+        told = " ".join(one.text for one in stats.parse(path).diagnostics)
+        assert ("figures in the column Total have different numbers of decimals (2, 3)" in told) is is_said
+
+
 def test_a_table_that_no_line_names_beside_named_ones_says_that_lines_may_be_lost(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
     table = csv_table(SUM, [["100.0", "5", "1", "5", "5", "5", "5", "0.0", "poll"]])
