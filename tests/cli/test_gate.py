@@ -16,7 +16,7 @@ import yaml
 import perfctl
 from perfctl.orchestrator.actions.gate.gate import runs, update
 from perfctl.orchestrator.analyse.gate.judge import judge
-from perfctl.orchestrator.analyse.gate.records import BETTER, NOT_JUDGED, WORSE, Measured, Place
+from perfctl.orchestrator.analyse.gate.records import BETTER, NOT_JUDGED, SAME, TIME, WORSE, Measured, Place
 from perfctl.orchestrator.errors import PerfctlError
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +42,23 @@ def changed(baseline: Path, to: Path) -> Path:
 def test_the_same_recording_passes_and_the_python_api_is_not_its_package(baseline: Path) -> None:
     (found,) = perfctl.gate(baseline)
     assert not found.failed and not found.undecided and callable(perfctl.gate)
+
+
+def test_a_run_of_today_does_the_work_of_a_recording_of_another_day(
+    baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording is of 2026-11-20, of another machine and release of torch. A release may call other operators, and time is not
+    held here; FLOPs, steps and parameters have to be the same."""
+    monkeypatch.chdir(tmp_path)
+    perfctl.sweep("torch", perfctl.SweepOptions(batches=(16, 32), steps=3, warmup=2, device="cpu"))
+    held = json.loads(baseline.read_text())
+    held["entries"][0]["subject"]["runs"] = "perfctl-runs"
+    path = tmp_path / "perfctl-gate.json"
+    path.write_text(json.dumps(held))
+    (found,) = perfctl.gate(path)
+    exact = [row for row in found.rows if row.quantity not in (TIME, "operations")]
+    assert {row.quantity for row in exact} >= {"flops", "steps"} and len(exact) > 50
+    assert [row for row in exact if row.verdict != SAME] == []
 
 
 def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -> None:
