@@ -312,7 +312,7 @@ def _are_small(before: Sequence[bytes], lost: Sequence[bytes], new: Sequence[byt
 
 
 def _is_rounding(one: bytes, other: bytes) -> bool:
-    """Do two rows of sums differ in their times, by no more than calls times half of the mean's last digit, and beside it in nothing
+    """Do two rows of sums differ in their times, by no more than rounding leaves open, and beside it in nothing
     but median, extremes and deviation? One call has its time as its mean, so there is nothing to round."""
     nsys, changed = _NSYS_SUM.fullmatch(one), _NSYS_SUM.fullmatch(other)
     if nsys and changed and [*nsys.groups()][2:6] == [*changed.groups()][2:6] and nsys[1] == changed[1]:
@@ -325,7 +325,8 @@ def _is_rounding(one: bytes, other: bytes) -> bool:
         return False
     unit, digit = _SECONDS[first[8]], 10.0 ** -len(first[7].partition(b".")[2])
     mean = float(first[7]) * unit * int(first[5])
-    return int(first[5]) > 1 and abs(float(second[2]) * _SECONDS[first[3]] - mean) <= 2 * int(first[5]) * digit * unit
+    off = (int(first[5]) + 1) * max(digit * unit, _SECONDS[b"ns"])  # both are cut off, to whole ns at least
+    return int(first[5]) > 1 and abs(float(second[2]) * _SECONDS[first[3]] - mean) <= off
 
 
 def _figures(line: bytes) -> list[bytes]:

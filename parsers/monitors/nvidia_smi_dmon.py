@@ -54,6 +54,11 @@ class _Header(NamedTuple):
     by_comma: bool
 
     @property
+    def gpu(self) -> int:
+        """The place of its column."""
+        return self.names.index("gpu")
+
+    @property
     def is_pmon(self) -> bool:
         return "pid" in self.names
 
@@ -126,7 +131,7 @@ def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
         if header and header.names[-1] == "command" and len(cells) > len(header.names):
             last = len(header.names) - 1
             cells = [*cells[:last], " ".join(cells[last:])]
-        if header and len(cells) == len(header.names) and ordinal(cells[header.names.index("gpu")]) is not None:
+        if header and len(cells) == len(header.names) and ordinal(cells[header.gpu]) is not None:
             rows.append((header, cells))
             last_is_row, others = True, 0
         elif line.strip():
@@ -134,14 +139,18 @@ def _rows(text: MonitorText) -> list[tuple[_Header, list[str]]]:
             text.stray(line)
     if starts:
         raise several(text.path, TOOL, starts)
-    if last_is_row and not text.ends_whole and rows[-1][1][-1].isdigit():
-        rows[-1][1][-1] = "-"  # the file ends within this number
+    if last_is_row and not text.ends_whole and rows[-1][1][-1].isdigit():  # the file ends within this number
+        if rows[-1][0].gpu == len(rows[-1][1]) - 1:
+            rows.pop()
+            text.stray(line)
+        else:
+            rows[-1][1][-1] = "-"
     return rows
 
 
 def _rounds(rows: list[tuple[_Header, list[str]]]) -> int:
     """How often the GPU that is read most often was read."""
-    gpus = [cells[header.names.index("gpu")] for header, cells in rows]
+    gpus = [cells[header.gpu] for header, cells in rows]
     return max(map(gpus.count, set(gpus)), default=0)
 
 
@@ -153,7 +162,7 @@ def _moments(
     seen: set[tuple[int, str]] = set()
     for row, (header, cells) in enumerate(rows):
         named = dict(zip(header.names, cells, strict=True))
-        device = int(named["gpu"])
+        device = int(cells[header.gpu])
         key = (device, named.get("pid", ""))
         # a GPU with a lower number than one of this round begins the next: pmon lists processes that change
         if key in seen or number < 0 or any(earlier > device for earlier, _ in seen):

@@ -37,6 +37,21 @@ def test_every_column_of_dmon_has_its_unit_without_the_line_of_units(tmp_path: P
     assert report.form == "nvidia-smi dmon"
 
 
+def test_a_file_that_ends_in_the_number_of_a_gpu_loses_that_row_alone(tmp_path: Path) -> None:
+    """A header in which the GPU stands last, as fields may be chosen."""
+    whole = "# Time sm gpu\n10:00:01 60 1\n10:00:02 50 1"
+    assert [sample.gpu_utilisation for sample in read(tmp_path, whole + "\n").samples] == [0.6, 0.5]
+    assert [sample.gpu_utilisation for sample in read(tmp_path, whole).samples] == [0.6]
+    with pytest.raises(ReportError, match="no complete row"):
+        read(tmp_path, "# Time sm gpu\n10:00:01 60 1")
+
+
+def test_a_header_with_two_columns_of_one_name_is_read_by_the_first(tmp_path: Path) -> None:
+    """Found by the fuzzer: the second one had "-" for the GPU."""
+    report = read(tmp_path, "# gpu sm gpu\n 1 60 -\n")
+    assert [(sample.device_index, sample.gpu_utilisation) for sample in report.samples] == [(1, 0.6)]
+
+
 def test_temp_of_older_drivers_is_the_gpu_s(tmp_path: Path) -> None:
     report = read(tmp_path, "# gpu   pwr  temp\n# Idx     W     C\n    0    60    41\n")
     assert [(sample.temperature_c, sample.power_w) for sample in report.samples] == [(41, 60)]
