@@ -21,24 +21,27 @@ PLAIN = tuple(kind for kind in VALUES if kind not in ("sign", "unit"))
 """Sums are not negative, and their columns have one unit."""
 EVERY = (*ROWS, *ORDER, *VALUES)
 ANY = frozenset({"*"})
-END, START, SMALL, TABLES, ROUNDED, UNIT, SHORT, LAST_OP = (
+END, START, SMALL, TABLES, OUTPUTS, ROUNDED, UNIT, SHORT, LAST_OP = (
     "end",
     "start",
     "small",
     "tables",
+    "outputs",
     "rounded",
     "unit",
     "short",
     "last op",
 )
 """Where the lines stood that are missing, or that they differ within what rounding leaves open, or in a unit, the same one in all
-headers; SHORT: the report is a summary of DLProf without the lines that state the time again; LAST_OP: lines of ops with the
-highest number of their type."""
+headers. OUTPUTS: what is left ends in a line of another program than the profiler. SHORT: the report is a summary of DLProf
+without the lines that state the time again. LAST_OP: lines of ops with the highest number of their type."""
 _OP = re.compile(rb'"?(\w+)_(\d+)"?,')
 _SHARE = re.compile(rb"\s*(\d{1,3}\.\d)[,\s]")
 """At the beginning of a row of ``nsys stats``."""
 _NVPROF_SUM = re.compile(rb"(.*\d%[\s,]+)([\d.]+)([num]?s)([\s,]+)(\d+)([\s,]+)([\d.]+)([num]?s)([\s,].*)")
 """A row of nvprof, as text or with units in the cells of its CSV: share, time, calls, average, the rest."""
+_OF_NVPROF = re.compile(rb"==\d*==|\d%|Time\(%\)|\d[num]?s\b|\bNo kernels")
+"""Lines of nvprof, and rows of its tables."""
 _NSYS_SUM = re.compile(rb"(\s*\d{1,3}\.\d[,\s]\s*)([\d,]+?)([,\s]\s*)(\d+)([,\s]\s*)(\d+\.\d+)([,\s].*)")
 """A row of nsys stats: share, time in whole ns, calls, average, the rest."""
 _IN_BRACKETS = re.compile(rb"\((ns|us|ms|s|[KMG]i?B)\)")
@@ -169,6 +172,7 @@ RULES = (
     Rule("rocprof-compute sums", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("rocprof-compute sums", PLAIN, _of("summary") | _SUMS, _SUMMED),
     Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
+    Rule("nvprof summary", (*ROWS, "cut"), ANY, "whole outputs that come last: how many there are is said nowhere", place=OUTPUTS),
     Rule("nvprof summary", PLAIN, _SPREAD, _SUMMED),
     Rule("nvprof summary", PLAIN, ANY, f"{_SUMMED}; and names", figures=_SPREAD),
     Rule("nvprof summary", PLAIN, _of("summary") | _SUMS | {"summary Time"},
@@ -273,6 +277,8 @@ def lost_lines(whole: bytes, mutant: bytes) -> tuple[list[bytes], set[str]]:
         first = before[last] if last >= 0 and before[last] != after[last] else before[last + 1]
         if not _SHARE.match(first):
             found.add(TABLES)
+        if after and mutant.endswith(b"\n") and not _OF_NVPROF.search(next(filter(None, reversed(after)), b"")):
+            found.add(OUTPUTS)
     if before[:1] + before[1 + few :] == after or before[few:] == after:
         found.add(START)
     if lost and _are_small(before, lost, list((Counter(after) - Counter(before)).elements())):

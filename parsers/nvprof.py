@@ -94,7 +94,7 @@ class Lines:
         self.tables: list[str] = []
         self.unread = 0
         self.cut_message = ""
-        """The file's last line, where it is a message without a line end."""
+        """The file's last line, where it is no row and has no line end."""
         self.unknown: dict[str, None] = {}
         """Headers of tables."""
         self.again: int | None = None
@@ -133,7 +133,6 @@ class Lines:
             at = _ANYWHERE.search(line)
             line = line[at.start() :] if at else line
             if tool := _TOOL_LINE.match(line):
-                self.cut_message = "" if self._text.ends_whole else line.strip()
                 self._process = tool["process"] or ""
                 self._begin_run(tool["text"] or tool["said"] or "")
                 self._tool_line(tool["text"] or tool["said"] or "")
@@ -146,6 +145,8 @@ class Lines:
             yield self._met(row)
         elif row is not None:
             self.unread += 1  # the name at its end may be cut off
+        elif self._line and not self._text.ends_whole:
+            self.cut_message = line.strip()
 
     @property
     def opened(self) -> int:

@@ -122,7 +122,10 @@ def test_transfers_of_unified_memory_have_the_sizes_that_their_number_implies(
 def test_a_message_without_a_line_end_is_the_end_of_a_file_that_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "nvprof.txt"
     begun = f"==7== NVPROF is profiling process 7, command: a\n==7== Profiling result:\n{HEADER}{ADD}\n{COPY}\n"
-    for end, is_cut in (("==7== Unified Memory profiling result:\n", False), ("==7== Unif", True)):
+    for end, last in (("==7== Unified Memory profiling result:\n", ""), ("==7== Unif", "==7== Unif"), ("\ncommit: b2", "commit: b2"),
+                      ("\ncommit: b2\n", "")):  # fmt: skip
         path.write_text(begun + end)
         said = [gap.reason for gap in parsers.parse(path).gaps if "no line end" in gap.reason]
-        assert said == (["the last line, '==7== Unif', has no line end: what stood below it may be cut off"] * is_cut)
+        assert said == (
+            [f"the last line, '{last}', has no line end: what stood below it may be cut off"] if last else []
+        )
