@@ -81,6 +81,9 @@ def of_summary(blocks: Sequence[Block], *, is_csv: bool) -> tuple[Diagnostic, ..
     for label in _NUMBERS:
         if label in figures and ((figure := figures[label]) is None or not isfinite(figure)):
             found.append(f"the line '{label}' states no number")
+    found += [
+        f"the line '{label[:60]}' states {value:g}, less than 0" for label, value in figures.items() if (value or 0) < 0
+    ]
     count, names = (next((values[0] for block in blocks if not block.columns for label, values in block.lines
                           if label.strip().lower() == name), "") for name in _PAIRS[0])  # fmt: skip
     if count and names and _number(count) != len(names.split(",")):

@@ -90,7 +90,10 @@ _FEW = 10
 
 
 def arguments_missing(events: Events) -> Iterator[Gap]:
-    """A gap where few launches lack what all others state: a version of the profiler writes the same of each."""
+    """A gap where few launches and calls lack what all others state: a version of the profiler writes the same of each."""
+    if 0 < events.uncorrelated * _FEW <= events.called:
+        reason = f"{events.uncorrelated:,} of {events.called:,} calls of the runtime state no correlation, which all others do"
+        yield Gap("api_call.correlation", "unreadable", reason)
     last, lost = max(_ARGUMENTS.values()) + 1, dict.fromkeys(_ARGUMENTS, 0)
     for event in events.kernels:
         if None in event.args[:last]:

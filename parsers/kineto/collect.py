@@ -371,6 +371,8 @@ class Collector:
         found = self.found
         is_launch = "Launch" in name
         found.launches += is_launch
+        found.called += 1
+        found.uncorrelated += correlation is None
         if is_launch and correlation is not None and "GraphLaunch" in name:
             found.graphs.add(correlation)
         if self.captures and start is not None and "Graph" not in name:

@@ -215,6 +215,9 @@ class Events:
     """Launches, and begins and ends of captures, in the order of the trace; empty where they were not wanted."""
     launches: int = 0
     """Runtime and driver calls that launch a kernel or a graph."""
+    called: int = 0
+    """All runtime and driver calls; ``uncorrelated``: those of them without a correlation id."""
+    uncorrelated: int = 0
     kernels: list[DeviceEvent] = field(default_factory=list)
     copies: list[DeviceEvent] = field(default_factory=list)
     memory: list[tuple[int, int, int]] = field(default_factory=list)

@@ -136,6 +136,9 @@ def find_gaps(found: Found, summaries: list[Summary]) -> Iterator[Gap]:
         names = ", ".join(sorted(alone))
         reason = f"no line 'Processing ...' stands before {names}, as before other reports: lines there may be lost"
         yield Gap("operation", "ambiguous", reason)
+    if lost := stats_agreement.left_out(list(found.trouble.processed)):
+        reason = f"nsys runs these reports between others that are there: {lost}. They were not asked for, or their lines are lost"
+        yield Gap("operation", "ambiguous", reason)
     if found.trouble.unended:
         yield Gap("operation.name", "ambiguous", "the last line has no line end, so the last name may be cut off")
 

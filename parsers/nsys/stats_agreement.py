@@ -23,6 +23,15 @@ _HALF, _WHOLE = 0.501, 1.01
 _OF_FUNCTIONS = ("cuda_api_sum", "osrt_sum")
 _BY_TOTAL = (*_OF_FUNCTIONS, "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "nvtx_sum")
 """Reports whose rows nsys sorts by their total, the largest first."""
+_DEFAULT = (
+    "nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum",
+    "openmp_sum", "opengl_khr_range_sum", "opengl_khr_gpu_range_sum", "vulkan_marker_sum", "vulkan_gpu_marker_sum",
+    "dx11_pix_sum", "dx12_gpu_marker_sum", "dx12_pix_sum", "wddm_queue_sum", "um_sum", "um_total_sum",
+    "um_cpu_page_faults_sum", "openacc_sum", "syscall_sum",
+)  # fmt: skip
+"""What nsys 2023 and 2024 run, in this order, where no report is named."""
+_SURELY_DEFAULT = 8
+"""So many of them, in order, were not named one by one."""
 _OF_COPIES = ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
 _OF_CUDA = re.compile(r"cu(?:da)?[A-Z]")
 _CHANCE = 3
@@ -76,6 +85,15 @@ def contradictions(report: str, read: Sequence[Cells]) -> Iterator[str]:
         yield from _in_order(report, read)
     if shares and len(shares) == len(read):
         yield from _of_table(report, shares, totals, max(_rounded(row, "Total Time") for row in read))
+
+
+def left_out(processed: Sequence[str]) -> str:
+    """Reports that nsys runs by default between those that it announced, and that are not there; "" for none, and where others
+    were asked for."""
+    places = [_DEFAULT.index(report) for report in processed if report in _DEFAULT]
+    if len(places) < max(_SURELY_DEFAULT, len(processed)) or places != sorted(places):
+        return ""
+    return ", ".join(report for at, report in enumerate(_DEFAULT) if places[0] < at < places[-1] and at not in places)
 
 
 def of_units(read: Mapping[str, Sequence[Cells]]) -> Iterator[str]:

@@ -189,6 +189,7 @@ All other kernels,30,300,3
         ("Name(s),A GPU", "Name(s),A GPU, A GPU", "1 GPUs, but 2 names of GPUs"),
         ("IO Duration %,5.0", "IO Duration %,5.0x", "the line 'io duration %' states no number"),
         ("Total Iterations,9", "Total Iterations,1e400", "the line 'total iterations' states no number"),
+        ("IO Duration %,5.0", "IO Duration %,-5.0", "the line 'io duration %' states -5, less than 0"),
         ("Other Duration %", "Othez Duration %", "the line 'other duration %' is missing"),
         (SUMMARY[SUMMARY.index("All Ops") :], "", "the line 'all ops' is missing, and 1 more"),
         (SUMMARY[SUMMARY.index("Tensor Core") :], "", "the line 'total iterations' is missing"),
@@ -381,3 +382,14 @@ def test_the_mean_of_two_calls_is_in_the_middle(tmp_path: Path, least: object, l
     path.write_text(f'{columns}"a()",2,300,150.000000,100.00,{least},{largest},70.7\n')
     found = warnings(parsers.parse(path))
     assert said in found if said else found == ""
+
+
+def test_a_call_without_the_correlation_that_all_others_have_is_counted(tmp_path: Path) -> None:
+    calls = [trace.launch(10 * at, at) for at in range(20)]
+    said = "1 of 20 calls of the runtime state no correlation, which all others do"
+    assert said not in str(trace.read(tmp_path, *calls).gaps)
+    del calls[7]["args"]["correlation"]
+    assert said in str(trace.read(tmp_path, *calls).gaps)
+    for one in calls:
+        one["args"].pop("correlation", None)
+    assert "correlation, which" not in str(trace.read(tmp_path, *calls).gaps), "this profiler states none"

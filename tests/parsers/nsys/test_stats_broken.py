@@ -277,6 +277,37 @@ def test_sums_of_copies_by_time_and_by_size_have_to_agree(
     assert said in told if said else "contradict" not in told
 
 
+def test_default_reports_between_others_that_are_not_there_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    names = [
+        "nvtx_sum",
+        "osrt_sum",
+        "cuda_api_sum",
+        "cuda_gpu_kern_sum",
+        "cuda_gpu_mem_time_sum",
+        "cuda_gpu_mem_size_sum",
+        "openmp_sum",
+    ]
+    names += ["opengl_khr_range_sum", "opengl_khr_gpu_range_sum", "vulkan_marker_sum", "vulkan_gpu_marker_sum"]
+    row = ["100.0", "5", "1", "5", "5", "5", "5", "0.0", "poll"]
+    parts = {
+        name: processing(name)
+        + (csv_table(SUM, [row]) if name == "osrt_sum" else "SKIPPED: a does not contain data.\n")
+        + "\n"
+        for name in names
+    }
+    for left_out, is_said in (
+        ((), False),
+        (("cuda_gpu_kern_sum", "openmp_sum"), True),
+        (names[8:], False),
+        (names[4:], False),
+    ):
+        path.write_text("".join(part for name, part in parts.items() if name not in left_out))
+        reasons = " ".join(gap.reason for gap in stats.parse(path).gaps)
+        assert ("between others that are there: cuda_gpu_kern_sum, openmp_sum." in reasons) is is_said
+        assert ("between others" in reasons) is is_said
+
+
 def test_tables_in_different_units_of_time_contradict_each_other(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
     row = ["100.0", "5", "1", "5", "5", "5", "5", "0.0"]
