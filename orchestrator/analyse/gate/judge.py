@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.compare.pairing import FACTS
+from perfctl.orchestrator.analyse.compare.pairing import FACTS, NOT_RECORDED
 from perfctl.orchestrator.analyse.gate.records import (
     BETTER,
     CHANGED,
@@ -48,6 +48,8 @@ _CLOCKS = (
     "what timed the steps", "profilers",
 )  # fmt: skip
 """Facts that make times say nothing about the code."""
+_MACHINE = ("cpu_model", "cpu_capability")
+"""Those that have to be known on both sides, if on one: without them, a processor may be any of its name."""
 _WORK = ("workload", "variant", "mode", "precision", "device", "world_size")
 """Facts that name a study."""
 _NEAR = {fact.name: fact.tolerance for fact in FACTS if fact.tolerance}
@@ -153,8 +155,12 @@ def _blocked(before: Measured, after: Measured) -> Mapping[str, str]:
     for study, facts in before.environment.items():
         now = after.environment.get(study, {})
         other = [fact for fact in _CLOCKS if fact in facts and fact in now and not _same(fact, facts[fact], now[fact])]
+        other += [fact for fact in _MACHINE if (fact in facts) is not (fact in now)]
         if other:
-            found[study] = ", ".join(f"{fact}: {facts[fact]} before, {now[fact]} now" for fact in other)
+            said = (
+                f"{fact}: {facts.get(fact, NOT_RECORDED)} before, {now.get(fact, NOT_RECORDED)} now" for fact in other
+            )
+            found[study] = ", ".join(said)
     return found
 
 

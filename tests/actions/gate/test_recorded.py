@@ -82,6 +82,8 @@ def test_processors_of_one_name_are_not_one_machine() -> None:
     ]
     (row,) = (row for row in judge("net", held, on_cpu(2 * STEP_NS, second), {}).rows if row.quantity == TIME)
     assert row.verdict == NOT_JUDGED and f"cpu_model: {first} before, {second} now" in row.said
+    (row,) = (row for row in judge("net", held, on_cpu(2 * STEP_NS), {}).rows if row.quantity == TIME)
+    assert row.verdict == NOT_JUDGED and f"cpu_model: {first} before, not recorded now" in row.said
     moved = with_sessions(held, on_cpu(2 * STEP_NS, second), {}).places
     assert [values[TIME] for values in moved.values() if TIME in values] == [(2.0 * STEP_NS,)], "sessions begin anew"
 
