@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.ingest import parallel
-from perfctl.orchestrator.actions.ingest.sources import Source
-from perfctl.orchestrator.store import shape
+from perfctl.orchestrator.actions.ingest.ingest import UserHints
+from perfctl.orchestrator.actions.ingest.sources import Named, Source
+from perfctl.orchestrator.store import database, shape
+from perfctl.orchestrator.store.write import SweepFacts
 from tests.cli.test_ingest import NCU, told
 
 Perfctl = Callable[..., Any]
@@ -153,3 +155,32 @@ def test_reports_whose_reader_was_killed_are_named_with_the_reason() -> None:
         "a.csv: the process that read it was ended by signal 9, which is what the system does when memory runs out. "
         "Read it with fewer --jobs",
     )
+
+
+def test_a_reader_that_nobody_listens_to_ends_without_a_traceback(tmp_path: Path) -> None:
+    """Whoever asked was killed: the pipe of the answers can break before the one of the tasks ends."""
+    store, folder, report = tmp_path / "perfctl.db", tmp_path / "readers", tmp_path / "b1.csv"
+    folder.mkdir()
+    report.write_text(NCU.format(count=1))
+    with database.writing(store):
+        pass
+    shutil.copy(store, folder / "empty.db")
+    sweep = SweepFacts("ingest", "ingest", None, None)
+    setting = parallel.Setting(store, sweep, UserHints(), again=False, empty=folder / "empty.db")
+    task = parallel.Task([(Source(report, report), Named())], folder / "own.db")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        (sys.executable, "-P", "-m", parallel.READER),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdout.close()
+        process.stdin.write(f"{parallel.setting_line(setting)}\n{parallel.task_line(task)}\n")
+        process.stdin.flush()
+        assert process.wait(60) == -signal.SIGKILL
+        assert process.stderr.read() == ""
+    assert not folder.exists(), "what it made goes with it"

@@ -19,7 +19,7 @@ import warnings
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from perfctl.orchestrator.actions.ingest.ingest import read_source
 from perfctl.orchestrator.actions.ingest.parallel import (
@@ -106,16 +106,25 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     with database.reading(setting.store, as_it_is=True) as store:
         while True:
-            answers.write(f"{answer_line(read(tasks.get(), setting, store))}\n")
-            answers.flush()
+            answer = answer_line(read(tasks.get(), setting, store))
+            try:
+                answers.write(f"{answer}\n")
+                answers.flush()
+            except BrokenPipeError:
+                _leave(setting.empty.parent)
 
 
 def _listen(stdin: TextIO, tasks: queue.Queue[Task], folder: Path) -> None:
     """Take tasks until nobody is left to answer, which ends this process in the middle of whatever it does."""
     while line := stdin.readline():
         tasks.put(task_of(line))
+    _leave(folder)
+
+
+def _leave(folder: Path) -> NoReturn:
     shutil.rmtree(folder, ignore_errors=True)  # where that process was killed, nobody else does it
     os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 if __name__ == "__main__":
