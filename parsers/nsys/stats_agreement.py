@@ -107,10 +107,7 @@ def of_units(read: Mapping[str, Sequence[Cells]]) -> Iterator[str]:
 
 def of_copies(read: Mapping[str, Sequence[Cells]]) -> Iterator[str]:
     """What the sums of copies by time and by size (report -> rows) say of the same operations: how many they were, and how fast."""
-    by_time, by_size = (
-        {row.text(*NAMES): row for row in read.get(report, ())}
-        for report in ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
-    )
+    by_time, by_size = ({row.text(*NAMES): row for row in read.get(report, ())} for report in _OF_COPIES)
     if any(_unit(row, "Total") is None for row in by_size.values()):
         yield "cuda_gpu_mem_size_sum: the unit of its sizes is none that nsys prints"
     if not by_time or not by_size:
