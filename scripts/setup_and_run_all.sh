@@ -8,7 +8,7 @@ python=${1:-python3}
 venv=${VENV:-.venv}
 out=${OUT:-runs}
 
-sh scripts/make_venv.sh "$python" "$venv"
+sh scripts/setup/make_venv.sh "$python" "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[torch,nvml,notebook]'
 perfctl=$venv/bin/perfctl
 "$perfctl" doctor || echo "setup: what doctor found missing is left out below" >&2
@@ -40,5 +40,5 @@ echo
 for page in "$out"/*.html; do
     [ -f "$page" ] && echo "A page:    $(pwd)/$page"
 done
-echo "Notebooks: $venv/bin/python -m pip install jupyterlab, then $venv/bin/jupyter lab notebooks"
+echo "Notebooks: $venv/bin/python -m pip install jupyterlab, then $venv/bin/jupyter lab examples/notebooks"
 exit "$failed"

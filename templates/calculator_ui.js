@@ -470,7 +470,7 @@ const begin = async () => {
   if (location.protocol.startsWith("http")) families = (await askServer("")).families ?? null;
   [choice, troubles] = readChoice(location.hash);
   showAll();
-  requestAnimationFrame(() => setTimeout(() => performance.mark("drawn"))); // after the first paint; bench/calculator.py reads it
+  requestAnimationFrame(() => setTimeout(() => performance.mark("drawn"))); // after the first paint; scripts/speed/calculator.py reads it
 };
 globalThis.perfctlCalculator = { answerOf, splitOf, networks, firstChoice, readChoice, tickValues }; // for scripts, and for tests that hold these numbers against 'perfctl predict'
 begin();

@@ -83,7 +83,7 @@ def reports(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str, str], None]:
-    """Compare a text with tests/golden/NAME; scripts/accept_golden.py takes the text instead."""
+    """Compare a text with tests/golden/NAME; scripts/accept/golden.py takes the text instead."""
 
     def compare(name: str, text: str) -> None:
         path = ROOT / "tests" / "golden" / name
@@ -95,7 +95,7 @@ def golden() -> Callable[[str, str], None]:
             lines = difflib.unified_diff(
                 there.splitlines(), text.splitlines(), f"golden/{name}", "made now", lineterm=""
             )
-            pytest.fail("\n".join([*lines, "If this is right: python scripts/accept_golden.py"]), pytrace=False)
+            pytest.fail("\n".join([*lines, "If this is right: python scripts/accept/golden.py"]), pytrace=False)
 
     return compare
 

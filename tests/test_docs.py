@@ -35,7 +35,7 @@ _WORKLOADS = {"model", "images", "weights", "data", "data-dir", "dataloader-work
 
 
 def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / "accept" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -44,7 +44,7 @@ def _script(name: str) -> ModuleType:
     return module
 
 
-accept_docs = _script("accept_docs")
+accept_docs = _script("docs")
 
 
 def test_every_command_has_help_and_a_line_in_the_readme() -> None:
@@ -74,7 +74,7 @@ def test_the_outputs_that_a_page_shows_are_what_its_commands_print(page: Path, m
         count += 1
         assert shown.exit_code == shown.wanted_exit_code(), f"{shown.command}\n{shown.printed}"
         there, now = shown.as_compared()
-        assert there == now, f"{shown.command}: if this is right: python scripts/accept_docs.py {page}"
+        assert there == now, f"{shown.command}: if this is right: python scripts/accept/docs.py {page}"
     assert count, f"{page} shows no command"
 
 
@@ -200,7 +200,7 @@ def _texts_of_the_source() -> set[str]:
 def test_every_operation_with_a_formula_is_listed_with_the_section_that_states_it() -> None:
     there = (DOCS / "operations.md").read_text(encoding="utf-8")
     operations = _script("list_operations")
-    assert there == operations.markdown(), "if this is right: python scripts/accept_docs.py"
+    assert there == operations.markdown(), "if this is right: python scripts/accept/docs.py"
     assert set(re.findall(r"`((?:aten|perfctl|optim|prims|quantized|torchvision)\.\w+)`", there)) == set(
         operations.TABLE
     )

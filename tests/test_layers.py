@@ -29,7 +29,7 @@ def test_the_layers_of_the_house_are_kept() -> None:
     ]
     for words in PLANNED:
         assert sum(words in contract["name"] for contract in contracts) == 1, words
-    script = ROOT / "scripts" / "check_layers.sh"
+    script = ROOT / "scripts" / "proof" / "check_layers.sh"
     done = subprocess.run(["sh", script, linter], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert f"{len(contracts)} kept, 0 broken" in done.stdout

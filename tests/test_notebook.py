@@ -27,7 +27,7 @@ PICTURES = {
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_notebook_is_kept_without_outputs_and_without_a_path_of_any_machine(name: str) -> None:
-    path = ROOT / "notebooks" / f"{name}.ipynb"
+    path = ROOT / "examples" / "notebooks" / f"{name}.ipynb"
     content = json.loads(path.read_text(encoding="utf-8"))
     code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     assert code
@@ -49,9 +49,12 @@ def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
     monkeypatch.delenv("PERFCTL_STORE", raising=False)
     monkeypatch.delenv("PERFCTL_STUDY", raising=False)
     _kernel(tmp_path / "jupyter_data_dir")
-    notebook: Any = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    notebook: Any = nbformat.read(ROOT / "examples" / "notebooks" / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(
-        notebook, timeout=600, kernel_name="here", resources={"metadata": {"path": str(ROOT / "notebooks")}}
+        notebook,
+        timeout=600,
+        kernel_name="here",
+        resources={"metadata": {"path": str(ROOT / "examples" / "notebooks")}},
     ).execute()
     shown = json.dumps([cell.get("outputs", []) for cell in notebook.cells])
     for text in SHOWN[name]():
@@ -69,7 +72,7 @@ def test_a_notebook_without_anything_to_read_says_in_one_sentence_what_to_do(
     monkeypatch.delenv(variable, raising=False)
     first = next(
         cell
-        for cell in json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        for cell in json.loads((ROOT / "examples" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
         if cell["cell_type"] == "code"
     )
     with pytest.raises(perfctl.PerfctlError) as caught:

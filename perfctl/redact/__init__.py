@@ -4,7 +4,7 @@ Profilers keep more than measurements: nsys stores the whole environment of ever
 output stands in ncu's logs. Only names leave this module (``HF_TOKEN``, "a GitHub token"), never a value.
 
 ``settings`` finds secrets by their name, ``shapes`` by their own form; most forms are gitleaks' (``gitleaks.json``, made by
-scripts/secret_rules.py). Both take time in proportion to the text.
+scripts/accept/secret_rules.py). Both take time in proportion to the text.
 """
 
 from __future__ import annotations

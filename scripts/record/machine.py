@@ -120,7 +120,7 @@ def find_profilers(environment: dict[str, str], limit_s: float) -> list[str]:
                 done.append(f"{tool} found in {place}")
     lack = [tool for tool in ("ncu", "nsys") if shutil.which(tool, path=environment["PATH"]) is None]
     if lack and os.geteuid() == 0 and is_debian() and has_network():
-        script = ["sh", str(ROOT / "scripts" / "install_nsight_debian.sh")]
+        script = ["sh", str(ROOT / "scripts/setup/install_nsight_debian.sh")]
         try:
             ended = subprocess.run(script, capture_output=True, text=True, timeout=limit_s, check=False)
             said = "installed" if ended.returncode == 0 else f"failed: {ended.stderr.strip()[-200:]}"

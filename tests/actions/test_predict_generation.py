@@ -14,7 +14,7 @@ from perfctl.orchestrator.actions.predict.generation import predict_generation
 from perfctl.orchestrator.analyse.predict.generation import GenerationAnswer, steps_of, whole_of, work_of
 from perfctl.orchestrator.analyse.predict.published import peaks_of, table_machines
 from perfctl.orchestrator.errors import UsageError
-from scripts.accuracy.engines.engine_rows import Shape, step
+from scripts.proof.accuracy.engines.engine_rows import Shape, step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 FILE = f"{Path(__file__).parents[1] / 'data' / 'scripts' / 'language_model.py'}:plain"

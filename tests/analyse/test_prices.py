@@ -68,7 +68,7 @@ def test_the_large_clouds_h100_is_there_and_no_board_has_an_offer_of_another_for
 def test_the_table_is_what_the_script_makes_of_the_public_file(
     shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = Path(__file__).parents[2] / "scripts" / "make_prices.py"
+    script = Path(__file__).parents[2] / "scripts" / "accept" / "make_prices.py"
     runpy.run_path(str(script))["main"](str(shared / "datasets" / "cloud_prices" / "cloud-gpus.csv"))
     said = capsys.readouterr()
     assert said.out == resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")

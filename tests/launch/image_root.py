@@ -38,7 +38,7 @@ def why_not() -> str | None:
     """Why no image can be built and run here; None when one can."""
     runtime = next((name for name in run.RUNTIMES if shutil.which(name)), None)
     if runtime is None:
-        return "neither Apptainer nor Singularity is installed here (scripts/apptainer_install.sh)"
+        return "neither Apptainer nor Singularity is installed here (scripts/setup/apptainer_install.sh)"
     if not Path(_stdlib(), "ensurepip", "_bundled").is_dir():
         return "this Python has no ensurepip, which makes the pip of the image"
     return None

@@ -46,7 +46,7 @@ class Cluster:
         return other
 
     def script(self, word: str) -> None:
-        self.call("bash", str(ROOT / "scripts" / "slurm_up.sh"), word)
+        self.call("bash", str(ROOT / "scripts" / "setup" / "slurm_up.sh"), word)
 
     def call(self, *argv: str, cwd: Path | None = None, code: int = 0) -> str:
         done = subprocess.run(
@@ -86,7 +86,7 @@ def started() -> Iterator[Cluster]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     missing = [tool for tool in ("munged", "slurmctld", "slurmd", "sbatch") if shutil.which(tool, path=path) is None]
     if missing:
-        pytest.skip(f"no Slurm here: {', '.join(missing)} missing (scripts/slurm_up.sh install)")
+        pytest.skip(f"no Slurm here: {', '.join(missing)} missing (scripts/setup/slurm_up.sh install)")
     folder = Path(tempfile.mkdtemp(prefix="perfctl-slurm-", dir="/tmp"))  # short: munge has a socket in it
     found = Cluster(folder)
     before = os.environ.get("SLURM_CONF")

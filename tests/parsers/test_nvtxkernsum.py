@@ -27,10 +27,10 @@ REAL = (
 
 @pytest.fixture(scope="module")
 def comparison() -> ModuleType:
-    """scripts/compare_nvtxkernsum.py, where nsys is installed."""
+    """scripts/proof/compare_nvtxkernsum.py, where nsys is installed."""
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
-    spec = importlib.util.spec_from_file_location("compare_nvtxkernsum", ROOT / "scripts/compare_nvtxkernsum.py")
+    spec = importlib.util.spec_from_file_location("compare_nvtxkernsum", ROOT / "scripts/proof/compare_nvtxkernsum.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

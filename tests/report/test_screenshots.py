@@ -1,4 +1,4 @@
-"""The page still looks like the pictures that were accepted by eye: docs/images, made by scripts/accept_screenshots.py."""
+"""The page still looks like the pictures that were accepted by eye: docs/images, made by scripts/accept/screenshots.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("page-light", "page-dark", "page-print", "page-390", "page-ledger", "pa
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("accept_screenshots", ROOT / "scripts" / "accept_screenshots.py")
+    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "scripts" / "accept" / "screenshots.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -55,7 +55,7 @@ def test_the_page_looks_like_the_accepted_picture(
     taken = script.take(browser, page, name, tmp_path)
     off = difference(taken, ACCEPTED / f"{name}.png")
     assert off < ROOM, (
-        f"{name} differs by {off:.1f}; look at {taken}, and if it is right run python scripts/accept_screenshots.py"
+        f"{name} differs by {off:.1f}; look at {taken}, and if it is right run python scripts/accept/screenshots.py"
     )
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.analyse.predict.operations import Operation
-from scripts.accuracy import accuracy_ops_model as ops
-from scripts.accuracy.accuracy_ops_model import (
+from scripts.proof.accuracy import accuracy_ops_model as ops
+from scripts.proof.accuracy.accuracy_ops_model import (
     LAUNCH,
     Chip,
     Parts,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.accuracy import all_tables
+from scripts.proof.accuracy import all_tables
 
 SCRIPT = """import sys
 from pathlib import Path

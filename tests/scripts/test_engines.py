@@ -13,7 +13,7 @@ from perfctl.orchestrator.analyse.predict import engines
 from perfctl.orchestrator.analyse.predict.engines import StepWork
 from perfctl.orchestrator.analyse.predict.published import table_machines
 from perfctl.orchestrator.analyse.predict.step_parts import peak_of
-from scripts.accuracy.engines.engine_rows import SHAPES, Shape, at_once, rows, step
+from scripts.proof.accuracy.engines.engine_rows import SHAPES, Shape, at_once, rows, step
 
 FIT = engines.load()
 LLAMA = SHAPES["hf:meta-llama/Llama-3.1-8B"]

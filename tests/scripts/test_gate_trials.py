@@ -1,10 +1,10 @@
-"""Seeded changes are caught by the quantity that names them; scripts/gate_trials.py has all."""
+"""Seeded changes are caught by the quantity that names them; scripts/proof/gate_trials.py has all."""
 
 from __future__ import annotations
 
 import pytest
 
-from scripts import gate_trials
+from scripts.proof import gate_trials
 
 FAST = (9, 10, 11, 12, 15, 18, 19, 21, 22, 24, *range(29, 35))
 """Seeds that need no torch."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "install_nsight_debian.sh"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "setup" / "install_nsight_debian.sh"
 LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 42 (apt-get)"
 
 

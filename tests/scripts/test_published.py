@@ -1,4 +1,4 @@
-"""Published speeds of networks on one GPU (scripts/accuracy/published.csv): each row can be traced, read and believed."""
+"""Published speeds of networks on one GPU (scripts/proof/accuracy/published.csv): each row can be traced, read and believed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.hardware.gpus import GPUS, Gpu, flops_per_second
 
-FILE = Path(__file__).resolve().parents[2] / "scripts" / "accuracy" / "published.csv"
+FILE = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "accuracy" / "published.csv"
 COLUMNS = (
     "id device model mode precision layout engine batch input value unit statistic data gpus "
     "software source published licence note"

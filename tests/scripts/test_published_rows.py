@@ -1,4 +1,4 @@
-"""Networks of published steps, as scripts/accuracy/published_rows.py traces them."""
+"""Networks of published steps, as scripts/proof/accuracy/published_rows.py traces them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torchvision")
 
-from scripts.accuracy.published_rows import key_of, traced
+from scripts.proof.accuracy.published_rows import key_of, traced
 
 FORWARD = 20 + 20 + 17 + 8 + 2 + 1
 """Convolutions, batch norms, ReLUs, additions, pools and the linear layer of ResNet-18."""
@@ -44,7 +44,7 @@ def test_the_standardisation_of_weights_is_counted_once_not_for_each_sample() ->
 @pytest.fixture
 def publish(monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("scipy")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts" / "accuracy"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts" / "proof" / "accuracy"))
     return importlib.import_module("publish")
 
 

@@ -14,7 +14,7 @@ from perfctl.orchestrator.analyse.ledger.ledger import ledger
 from perfctl.orchestrator.analyse.ledger.prepared import prepare
 from perfctl.orchestrator.analyse.ledger.studies import studies
 
-FOLDER = Path(__file__).resolve().parents[2] / "verdicts"
+FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "verdicts"
 SEEDS = range(40)
 
 

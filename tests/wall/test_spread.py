@@ -94,7 +94,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(tmp_path: Path, perfctl: Callable[..., Said]) -> Path:
     """Three studies of two runs each, synthetic."""
-    bench = Path(__file__).parents[2] / "bench" / "make_sweeps.py"
+    bench = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
     subprocess.run([sys.executable, str(bench), "3", "2", "2", "30", str(tmp_path / "made")], check=True)
     assert perfctl("ingest", tmp_path / "made").code == 0
     return tmp_path / "perfctl.db"

@@ -1,7 +1,7 @@
 """torchvision's models for the calculator's page: each is traced without data, once, and kept in the user's cache.
 
 A model takes half a second to four. Many are traced in several processes (``tracer.py``). A table of all of them, traced
-with one version of torch and torchvision, comes with perfctl (``scripts/trace_torchvision.py`` makes it).
+with one version of torch and torchvision, comes with perfctl (``scripts/accept/trace_torchvision.py`` makes it).
 """
 
 from __future__ import annotations

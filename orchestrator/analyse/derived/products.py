@@ -1,6 +1,6 @@
 """Matrix products on the CUDA cores in fp32: cuBLAS and CUTLASS.
 
-The rules were read off counters of an A100 (CUDA 11.4) with known shapes; ``scripts/silicon.py`` repeats the comparison.
+The rules were read off counters of an A100 (CUDA 11.4) with known shapes; ``scripts/proof/silicon/silicon.py`` repeats the comparison.
 cuBLAS computes C = alpha A B + beta C, column by column, so that a tile's first side lies along the outputs of a Linear layer.
 """
 

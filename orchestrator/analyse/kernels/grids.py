@@ -1,6 +1,6 @@
 """Grids, tiles and multiplies that follow from a kernel's name and its layer's shape.
 
-Verified on public measurements of cuDNN 8.9 and cuBLAS (fp32 forward on a V100, a T4 and two A100); ``scripts/neusight.py``
+Verified on public measurements of cuDNN 8.9 and cuBLAS (fp32 forward on a V100, a T4 and two A100); ``scripts/proof/neusight.py``
 repeats that. The same arithmetic for tensor-core kernels that print their tile is not verified.
 """
 

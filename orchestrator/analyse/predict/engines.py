@@ -8,7 +8,7 @@ One step, prefill or one of decode, of the whole batch (1 multiply-add is 2 FLOP
 
 Eight costs hold for all devices; there is no factor of a device. All are positive and every amount grows with batch and
 context, so a larger batch, a longer context or a chip with lower peaks never takes less time.
-``scripts/accuracy/engines/publish_engines.py`` makes the file.
+``scripts/proof/accuracy/engines/publish_engines.py`` makes the file.
 """
 
 from __future__ import annotations

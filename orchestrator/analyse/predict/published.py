@@ -6,7 +6,7 @@ One model for all devices. A step is the sum of its parts (``step_parts``), each
 
 A regime is training or inference, with four or two bytes an element, on vector or tensor units, and contiguous or channels-last.
 Two more terms are learned: bytes over what the SMs can issue (SMs x clock), because fast memory is not filled by few SMs, and
-fp32 FLOPs (1 multiply-add = 2) over what the power limit sustains. ``scripts/accuracy/publish.py`` makes the file.
+fp32 FLOPs (1 multiply-add = 2) over what the power limit sustains. ``scripts/proof/accuracy/publish.py`` makes the file.
 
 Two rules hold whatever was learned: no device is slower than one whose peaks are all lower, and TF32 is not slower than fp32.
 

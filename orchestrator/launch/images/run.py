@@ -90,7 +90,7 @@ def find_runtime(asked: str | None = None) -> str:
         return found
     raise ToolMissing(
         f"{asked or ' or '.join(RUNTIMES)} is not installed; it is needed to run images",
-        "Install Apptainer (Debian 12: scripts/apptainer_install.sh), or omit `image`",
+        "Install Apptainer (Debian 12: scripts/setup/apptainer_install.sh), or omit `image`",
     )
 
 

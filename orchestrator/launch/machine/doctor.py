@@ -83,7 +83,7 @@ def _profiling_tools() -> Iterator[Finding]:
             yield Finding("nsys importer", OK, "not checked", "this installation keeps it elsewhere")
         else:
             yield Finding("nsys importer", OK if there else MISSING, None, detail)
-    yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/install_nsight_debian.sh)")
+    yield _program("ncu", "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)")
     yield _program("dlprof", "last released in 2021; perfctl reads existing reports without it")
     for name, use in _OPTIONAL_PROGRAMS:
         path = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)

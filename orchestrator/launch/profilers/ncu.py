@@ -98,7 +98,7 @@ def range_options(layers: tuple[str, ...]) -> tuple[str, ...]:
 TOOL = Tool(
     "ncu",
     "Nsight Compute counts the instructions that each kernel executed",
-    "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: scripts/install_nsight_debian.sh)",
+    "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)",
     "perfctl nsys and perfctl torch measure times and estimate FLOPs; only ncu counts executed FLOPs",
 )
 DRIVER = Tool(

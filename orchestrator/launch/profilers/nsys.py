@@ -25,7 +25,7 @@ IMPORTER = Tool(
     "nsys's importer (host-linux-x64/QdstrmImporter)",
     "without it nsys leaves only .qdstrm files",
     "install all of Nsight Systems, not only its target-linux-x64 (Debian 12 and 13: "
-    "scripts/install_nsight_debian.sh, which links it)",
+    "scripts/setup/install_nsight_debian.sh, which links it)",
     "perfctl torch times layers and kernels with PyTorch alone",
 )
 
@@ -86,7 +86,7 @@ BUSY = (
 TOOL = Tool(
     "nsys",
     "Nsight Systems records when each kernel ran",
-    "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: scripts/install_nsight_debian.sh)",
+    "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)",
     "perfctl torch times layers and kernels with PyTorch alone",
 )
 
@@ -250,7 +250,7 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
             )
         return (
             "nsys recorded, but left only a .qdstrm because its importer is missing. On Debian run "
-            "scripts/install_nsight_debian.sh, which links it; elsewhere install all of Nsight Systems"
+            "scripts/setup/install_nsight_debian.sh, which links it; elsewhere install all of Nsight Systems"
         )
     if request.paths.report(".qdrep").exists():
         return "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems 2021.4 or newer"

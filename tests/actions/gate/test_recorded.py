@@ -10,7 +10,7 @@ from perfctl.orchestrator.analyse.gate.recorded import of_runs
 from perfctl.orchestrator.analyse.gate.records import BETTER, CHANGED, MISSING, NOT_JUDGED, TIME, WORSE, Measured
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from perfctl.records.run import Run
-from scripts.gate_trials import MLP, ROWS, TILE, gpu_step
+from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
 
 STEP_NS = 5_000
 

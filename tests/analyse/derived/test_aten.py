@@ -256,8 +256,8 @@ def test_parameters_are_read_off_the_operations_that_use_them() -> None:
 
 @cache
 def silicon() -> ModuleType:
-    """scripts/silicon_aten.py, which is no package."""
-    path = Path(__file__).resolve().parents[3] / "scripts" / "silicon_aten.py"
+    """scripts/proof/silicon/silicon_aten.py, which is no package."""
+    path = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "silicon" / "silicon_aten.py"
     spec = importlib.util.spec_from_file_location("perfctl_scripts_silicon_aten", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

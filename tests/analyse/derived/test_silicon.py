@@ -23,7 +23,7 @@ from perfctl.orchestrator.analyse.kernels.grids import GemmShape
 @cache
 def silicon(file: str = "silicon") -> ModuleType:
     """A file of scripts/, which is no package."""
-    path = Path(__file__).resolve().parents[3] / "scripts" / f"{file}.py"
+    path = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "silicon" / f"{file}.py"
     spec = importlib.util.spec_from_file_location(f"perfctl_scripts_{file}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

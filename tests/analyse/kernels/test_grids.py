@@ -213,8 +213,8 @@ def test_the_grid_tells_how_a_product_s_tile_lies(
 
 @cache
 def neusight() -> ModuleType:
-    """scripts/neusight.py, which is no package."""
-    path = Path(__file__).resolve().parents[3] / "scripts" / "neusight.py"
+    """scripts/proof/neusight.py, which is no package."""
+    path = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "neusight.py"
     spec = importlib.util.spec_from_file_location("perfctl_scripts_neusight", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.memory.trace import RESERVE
 from perfctl.records.paper import MemoryTrace
 from perfctl.workloads.models.plan import plan
 
-PUBLISHED = Path(__file__).parents[3] / "scripts" / "accuracy" / "published.csv"
+PUBLISHED = Path(__file__).parents[3] / "scripts" / "proof" / "accuracy" / "published.csv"
 RESNET50 = "resnet:depth=50,width=64,image=224,classes=1000"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[3] / "verdicts"
+FOLDER = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "verdicts"
 
 
 @pytest.fixture(scope="module")

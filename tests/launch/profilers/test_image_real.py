@@ -66,7 +66,7 @@ def test_a_script_runs_under_the_python_of_the_image_and_its_run_remembers_the_i
 def test_nsys_runs_inside_the_image_with_the_program(image: Path, tmp_path: Path) -> None:
     found = shutil.which("nsys")
     if found is None or not Path(found).resolve().is_relative_to(LIBRARIES):
-        pytest.skip("Debian's nsys is not installed here (scripts/install_nsight_debian.sh)")
+        pytest.skip("Debian's nsys is not installed here (scripts/setup/install_nsight_debian.sh)")
     binds, variables = torch_from_here()
     variables["APPTAINERENV_PREPEND_PATH"] = str(Path(found).resolve().parent)
     words = ("-b", "2", "--steps", "1", "--warmup", "1", "--device", "cpu", "--bind", "/usr/lib/nsight-systems")

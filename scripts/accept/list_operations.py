@@ -1,0 +1,104 @@
+"""Every operation that has a formula, and the formula: ``python scripts/accept/list_operations.py`` prints docs/operations.md."""
+
+from __future__ import annotations
+
+import inspect
+
+from perfctl.orchestrator.analyse.flops.engine import TABLE
+from perfctl.orchestrator.analyse.flops.formulas import Formula
+
+SECTIONS = {
+    "convolution": "products",
+    "convolution_backward": "backward",
+    "matrix_product": "products",
+    "added_product": "products",
+    "linear": "products",
+    "recurrent": "products",
+    "recurrent_backward": "backward",
+    "attention": "products",
+    "attention_backward": "backward",
+    "fused_attention_backward": "backward",
+    "grouped_product": "products",
+    "trilinear": "products",
+    "deformed_convolution": "products",
+    "deformed_convolution_backward": "backward",
+    "linear_backward": "backward",
+    "product_backward": "backward",
+    "quantized_linear": "products",
+    "pairwise_distance": "products",
+    "distance_by_product": "products",
+    "fourier": "products",
+    "cubic": "linear-algebra",
+    "lu": "linear-algebra",
+    "solve": "linear-algebra",
+    "substitution": "linear-algebra",
+    "qr": "linear-algebra",
+    "svd": "linear-algebra",
+    "eigen": "linear-algebra",
+    "pseudo_inverse": "linear-algebra",
+    "least_squares": "linear-algebra",
+    "matrix_exponential": "linear-algebra",
+    "ctc": "elementwise-flops",
+    "ctc_backward": "elementwise-flops",
+    "per_output": "elementwise-flops",
+    "per_input": "elementwise-flops",
+    "moved": "elementwise-flops",
+    "pooling": "elementwise-flops",
+    "batch_norm": "elementwise-flops",
+    "norm_backward": "elementwise-flops",
+    "interpolation_backward": "elementwise-flops",
+    "step": "elementwise-flops",
+}
+"""Formula -> the section of docs/formulas.md that states it, with its source. One that is missing here is an error."""
+_HEAD = """\
+# Every operation
+
+Which formula an operation of PyTorch gets. [Formulas](formulas.md) states them with their sources; 1 multiply-add = 2
+FLOPs. Operations that torch itself tags pointwise count 1 FLOP for each output value; `aten._foreach_*` 1 for each value of
+the first list. Any other operation that is not here is listed by name and number of calls, and never counted as 0.
+
+This page is made from the table in `orchestrator/analyse/flops/operations.csv`: `python scripts/accept/docs.py`.
+
+| formula | stated under | operations |
+|---|---|---|
+"""
+
+
+def markdown() -> str:
+    """docs/operations.md."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for operation, formula in TABLE.items():
+        name, words = _described(formula)
+        groups.setdefault((SECTIONS[name], words), []).append(operation)
+    order = list(dict.fromkeys(SECTIONS.values()))
+    rows = [
+        f"| {words} | [{section.replace('-', ' ')}](formulas.md#{section}) | {', '.join(f'`{name}`' for name in names)} |"
+        for (section, words), names in sorted(groups.items(), key=lambda group: (order.index(group[0][0]), group[0][1]))
+    ]
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _described(formula: Formula) -> tuple[str, str]:
+    """Name of the function, or of its factory, and its first docstring line with the factory's arguments."""
+    bound = inspect.getclosurevars(formula).nonlocals
+    if not bound:
+        return formula.__name__, _first_line(formula)
+    name = formula.__qualname__.partition(".")[0]
+    number = next(value for value in bound.values() if isinstance(value, int))
+    unit = "FLOP" if number == 1 else "FLOPs"
+    return name, {
+        "per_output": f"{number} {unit} for each output value",
+        "cubic": f"{number} n^3 / 3 FLOPs for each matrix, leading terms",
+        "substitution": f"{number} n^2 FLOPs for each right-hand side, leading terms",
+        "per_input": f"{number} {unit} for each value of the largest input",
+        "interpolation_backward": f"{2 * number} FLOPs for each value of the gradient that comes in",
+    }[name]
+
+
+def _first_line(formula: Formula) -> str:
+    line = (inspect.getdoc(formula) or "").partition("\n")[0].strip()
+    return line.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

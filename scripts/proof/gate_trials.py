@@ -1,0 +1,581 @@
+"""Does `perfctl gate` catch what changed, by the quantity that names it, and keep still where nothing did?
+
+    python scripts/proof/gate_trials.py [--seeds 100] [--first 0] [--sessions STORE ...] [--clean 1000]
+
+Each seed makes one change to a real input: to a model (built by a factory and estimated), to a recorded report (examples and
+tests/data, edited in its records), or to machine code (tests/data/sass). It is caught where the gate fails, and its headline
+is about one of the quantities that the change names. Everything follows from the seed's number. Clean comparisons read the
+same inputs once more; with stores of sessions of the same code (`perfctl torch --repeat 5`, one store a session), sessions
+are compared with baselines of others, by counts and by time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.actions.compare import side
+from perfctl.orchestrator.actions.count.static import static
+from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.analyse.gate.causes import causes
+from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessions
+from perfctl.orchestrator.analyse.gate.measure import of_code, of_model
+from perfctl.orchestrator.analyse.gate.recorded import of_runs
+from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, WORSE, Measured, Outcome
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Counter as Metric
+from perfctl.records.report import Device, Kernel, MemoryFigure, Report, Step
+from perfctl.records.run import Run
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from perfctl.orchestrator.analyse.derived.code.records import Static
+    from perfctl.records.compiled import CompiledStep
+
+ROOT = Path(__file__).resolve().parents[2]
+GPU, CPU = ROOT / "examples/mnist_v100_study", ROOT / "tests/data/recorded-cpu"
+CODE = ROOT / "tests/data/sass/kernels.cubin"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One seeded change, and what the gate said."""
+
+    seed: int
+    change: str
+    names: tuple[str, ...]
+    """Quantities that name it."""
+    outcome: Outcome
+
+    @property
+    def first(self) -> str:
+        """Quantity of the headline; "" where the gate passed."""
+        return next((cause.first.quantity for cause in causes(self.outcome, *FAILS)), "")
+
+    @property
+    def caught(self) -> bool:
+        return self.first in self.names
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+_EDIT: dict[str, Any] = {}
+"""What the factory below builds."""
+
+
+def network() -> nn.Module:
+    """A small network: width, depth and slips as ``_EDIT`` says."""
+    import torch
+    from torch import nn
+
+    width, hidden = _EDIT["width"], _EDIT["hidden"]
+
+    class Net(nn.Module):
+        """A convolution, some linear layers and a head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, width, _EDIT.get("kernel", 3), padding=_EDIT.get("kernel", 3) // 2)
+            bias = bool(_EDIT.get("bias"))
+            self.body = nn.ModuleList(nn.Linear(hidden, hidden, bias) for _ in range(2 + _EDIT.get("deeper", 0)))
+            if _EDIT.get("opaque"):
+                _register()
+            self.into, self.head = nn.Linear(width, hidden), nn.Linear(hidden, 10 + _EDIT.get("classes", 0))
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen = torch.relu(self.conv(images))
+            if _EDIT.get("break"):
+                torch._dynamo.graph_break()
+            if _EDIT.get("print"):
+                print(f"seen {seen.shape}", file=sys.stderr)
+            if _EDIT.get("cast"):
+                seen = seen.to(torch.float64).to(torch.float32)
+            if _EDIT.get("copy"):
+                seen = seen.clone()
+            if _EDIT.get("opaque"):
+                seen = torch.ops.perfctl_trials.opaque(seen)
+            at = self.into(seen.mean((2, 3)))
+            for _ in range(1 + _EDIT.get("again", 0)):
+                for layer in self.body:
+                    at = torch.relu(layer(at))
+            found: torch.Tensor = self.head(torch.tanh(at) if _EDIT.get("activation") else at)
+            return found
+
+    return Net()
+
+
+@cache
+def _register() -> None:
+    """An operator that Inductor does not know, so that nothing is fused across it."""
+    import torch
+
+    opaque = torch.library.custom_op(
+        "perfctl_trials::opaque", torch.clone, mutates_args=(), schema="(Tensor value) -> Tensor"
+    )
+    opaque.register_fake(torch.empty_like)
+    opaque.register_autograd(lambda _, gradient: gradient)
+
+
+def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> Measured:
+    _EDIT.clear()
+    _EDIT.update(edit)
+    sys.modules["perfctl_gate_trials"] = sys.modules[
+        __name__
+    ]  # by its path, the factory's file would be imported once more
+    request = Request("perfctl_gate_trials:network", ("3x8x8",), mode, memory=True)
+    return of_model(estimate_model(request, [batch]).batches)
+
+
+def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        given = {"width": dice.choice((8, 12, 16)), "hidden": dice.choice((16, 24, 32))}
+        edits: Mapping[str, Mapping[str, Any]] = {
+            "wider layer": {"hidden": given["hidden"] + dice.randint(1, 8)}, "larger kernel": {"kernel": 5},
+            "deeper": {"deeper": dice.randint(1, 2)}, "cast": {"cast": True}, "copy": {"copy": True},
+            "layers run twice": {"again": 1}, "activation": {"activation": True},
+            "bias": {"bias": True}, "wider head": {"classes": dice.randint(1, 20)}, "batch": {"batch": 8 + dice.randint(1, 8)},
+        }  # fmt: skip
+        edit = {**given, **edits[name]}
+        return Trial(seed, f"model: {name}", names, judge("model", _estimate(**given), _estimate(**edit), {}))
+
+    return made
+
+
+def _compiled(name: str, edit: str, *names: str) -> Callable[[int, random.Random], Trial]:
+    """Under torch.compile, in this process: what `--compile` asks a process of its own for."""
+
+    def made(seed: int, dice: random.Random) -> Trial:
+        given = {"width": dice.choice((8, 12, 16)), "hidden": dice.choice((16, 24, 32))}
+        sides = [_step(tuple({**given, **more}.items())) for more in ({}, {edit: True})]
+        return Trial(seed, f"compiled: {name}", names, judge("model", *(of_model({}, {8: one}) for one in sides), {}))
+
+    return made
+
+
+@cache
+def _step(edit: tuple[tuple[str, Any], ...]) -> CompiledStep:
+    from perfctl.workloads.compiling.inductor import compiled_step
+    from perfctl.workloads.models.find import Source
+
+    _EDIT.clear()
+    _EDIT.update(edit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compiled_step(Source(network(), "network"), [(8, 3, 8, 8)], ["float32"], train=True, precision="fp32")
+
+
+# --- recorded reports ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def _recorded(path: Path) -> tuple[Run, ...]:
+    return tuple(run for run in side(path, Path("none.db")).runs if run.status == "ok" and run.profiler != "none")
+
+
+def _kernels(run: Run, made: Sequence[Kernel]) -> Run:
+    return replace(run, report=replace(run.report, kernels=list(made)), families=())
+
+
+def _doubled(run: Run, dice: random.Random) -> Run:
+    one, free = dice.choice(list(run.report.kernels)), 1 + max(kernel.launch for kernel in run.report.kernels)
+    return _kernels(run, [*run.report.kernels, one._replace(launch=free)])
+
+
+def _extra(name: str) -> Callable[[Run, random.Random], Run]:
+    def edit(run: Run, dice: random.Random) -> Run:
+        doubled = _doubled(run, dice)
+        return _kernels(run, [*run.report.kernels, doubled.report.kernels[-1]._replace(name=name, short_name=name)])
+
+    return edit
+
+
+def _renamed(old: str, new: str) -> Callable[[Run, random.Random], Run]:
+    def edit(run: Run, dice: random.Random) -> Run:
+        at = dice.randrange(len(run.report.kernels))
+        every = [
+            kernel._replace(name=new, short_name=new) if number == at else kernel
+            for number, kernel in enumerate(run.report.kernels)
+        ]
+        return _kernels(run, every)
+
+    return edit
+
+
+def _unfused(run: Run, dice: random.Random) -> Run:
+    """One kernel's work in two: the bias is added apart."""
+    free = 1 + max(kernel.launch for kernel in run.report.kernels)
+    one = dice.choice(list(run.report.kernels))
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+    return _kernels(run, [*run.report.kernels, one._replace(launch=free, name=name, short_name=name)])
+
+
+def _fewer_steps(run: Run, dice: random.Random) -> Run:
+    left = max(step.number for step in run.report.steps) - dice.randint(0, 1)
+    return replace(run, report=replace(run.report, steps=tuple(one for one in run.report.steps if one.number < left)))
+
+
+def _wider(run: Run, dice: random.Random) -> Run:
+    layer = dice.choice(sorted({call.layer for call in run.layer_calls if call.flops}))
+    calls = tuple(
+        call._replace(flops=2 * call.flops) if call.layer == layer and call.flops else call for call in run.layer_calls
+    )
+    return replace(run, layer_calls=calls)
+
+
+def _operations(run: Run, dice: random.Random) -> Run:
+    ops = list(run.report.ops)
+    at = dice.randrange(len(ops))
+    ops[at] = replace(ops[at], calls=ops[at].calls + 1)
+    return replace(run, report=replace(run.report, ops=ops))
+
+
+def _field(name: str, value: str) -> Callable[[Run, random.Random], Run]:
+    return lambda run, dice: replace(run, **{name: value})
+
+
+def _batch(run: Run, dice: random.Random) -> Run:
+    return replace(run, batch_size=(run.batch_size or 0) * 3)
+
+
+def _run(path: Path, name: str, edit: Callable[[Run, random.Random], Run], *names: str) -> Callable[..., Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        every = _recorded(path)
+        if path == CPU:
+            every = tuple(run for run in every if run.profiler == "torch")
+        batch = dice.choice(sorted({run.batch_size or 0 for run in every}))
+        before = [run for run in every if run.batch_size == batch]
+        after = [edit(run, dice) for run in before]
+        return Trial(seed, f"recording: {name}", names, judge("runs", of_runs(before), of_runs(after), {}))
+
+    return made
+
+
+ROWS, MLP = 512, (784, 1024, 512, 256)
+"""Rows of a batch, and widths of the linear layers of the step below."""
+TILE = (128, 64)
+FP = ("ffma", "fmul", "fadd", "dfma", "dmul", "dadd", "hfma", "hmul", "hadd")
+
+
+@cache
+def gpu_step(counted: bool) -> Run:
+    """SYNTHETIC, and no profiler ran: a forward step of linear layers, one cuBLAS kernel each, every number from the dimensions.
+
+    counted: with counters, as ncu gives them; else with the peak of the allocator, as nsys or torch do.
+    """
+    ops, kernels, counters, blocks = [], [], [], []
+    for at, (inside, out) in enumerate(pairwise(MLP)):
+        layer, name = f"fc{at + 1}", f"ampere_sgemm_{TILE[0]}x{TILE[1]}_tn"
+        shapes = ((out,), (ROWS, inside), (inside, out))
+        ops.append(
+            OpShape(layer, "Linear", "aten.addmm", "forward", shapes, ((ROWS, out),), ("float32",) * 4, position=at)
+        )
+        blocks.append((out // TILE[0], ROWS // TILE[1], 1))
+        kernels.append(Kernel(
+            at, name, name, layer, "forward", 0, "range", grid_x=blocks[at][0], grid_y=blocks[at][1], grid_z=1,
+            block_x=128, block_y=1, block_z=1, start_ns=1000 * at, duration_ns=900,
+        ))  # fmt: skip
+        executed = {"ffma": ROWS * out * inside, "fmul": ROWS * out}
+        counters += [
+            Metric(at, f"smsp__sass_thread_inst_executed_op_{one}_pred_on.sum", executed.get(one, 0), "inst")
+            for one in FP
+        ]
+        counters += [
+            Metric(at, "sm__inst_executed_pipe_tensor.sum", 0, "inst"),
+            Metric(at, "dram__bytes_read.sum", 4 * (ROWS * inside + inside * out), "byte"),
+            Metric(at, "dram__bytes_write.sum", 4 * ROWS * out, "byte"),
+        ]
+    tool, memory = ("ncu", ()) if counted else ("torch", (MemoryFigure("peak", "allocated", 50_000_000),))
+    report = Report(
+        tool, Path("synthetic"), "synthetic", kernels=kernels, counters=counters if counted else [], ops=tuple(ops),
+        steps=(Step(0, "step", None, 5000),), memory=memory,
+    )  # fmt: skip
+    gpu = Device("NVIDIA A100-SXM4-40GB", "gpu", compute_capability="8.0", sm_count=108)
+    return Run(
+        1, 1, "synthetic", None, None, tool, None, "mlp", ROWS, "infer", "fp32", gpu, "ok", "synthetic", 0, None, None, None,
+        None, None, report,
+    )  # fmt: skip
+
+
+def _gpu(name: str, counted: bool, edit: Callable[[Run, random.Random], Run], *names: str) -> Callable[..., Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        before = gpu_step(counted)
+        after = edit(before, dice)
+        return Trial(seed, f"recording: {name}", names, judge("runs", of_runs([before]), of_runs([after]), {}))
+
+    return made
+
+
+def _counter(part: str, least: float, most: float) -> Callable[[Run, random.Random], Run]:
+    """A counter of one launch, so many times as large."""
+
+    def edit(run: Run, dice: random.Random) -> Run:
+        counters = list(run.report.counters)
+        at = dice.choice([place for place, one in enumerate(counters) if part in one.name])
+        factor = dice.uniform(least, most)
+        counters[at] = counters[at]._replace(value=int((counters[at].value or 0) * factor))
+        return replace(run, report=replace(run.report, counters=counters))
+
+    return edit
+
+
+def _grid(**sides: Sequence[int]) -> Callable[[Run, random.Random], Run]:
+    """The grid of one launch, so many times as large in a direction."""
+
+    def edit(run: Run, dice: random.Random) -> Run:
+        kernels = list(run.report.kernels)
+        at = dice.randrange(len(kernels))
+        times = {side: getattr(kernels[at], side) * dice.choice(factors) for side, factors in sides.items()}
+        kernels[at] = kernels[at]._replace(**times)
+        return _kernels(run, kernels)
+
+    return edit
+
+
+def _more_memory(run: Run, dice: random.Random) -> Run:
+    factor = 1.02 + dice.random()
+    figures = tuple(one._replace(bytes=int(one.bytes * factor)) for one in run.report.memory)
+    return replace(run, report=replace(run.report, memory=figures))
+
+
+def _slower(seed: int, dice: random.Random) -> Trial:
+    """Times of known spread: sessions vary by 2 %, and the new one is 1.4 to 2 times as slow."""
+    (base, *_), factor = [run for run in _recorded(CPU) if run.profiler == "torch"], 1.4 + 0.6 * dice.random()
+    held = _scaled(base, dice.gauss(1, 0.02))
+    for _ in range(7):
+        held = with_sessions(held, _scaled(base, dice.gauss(1, 0.02)), {})
+    return Trial(
+        seed, "recording: slower", (TIME,), judge("runs", held, _scaled(base, factor * dice.gauss(1, 0.02)), {})
+    )
+
+
+def _scaled(run: Run, factor: float) -> Measured:
+    measured = of_runs([run])
+    places = {
+        place: {name: (float(f"{value[0] * factor:.5g}"),) if name == TIME and isinstance(value, tuple) else value
+                for name, value in values.items()}
+        for place, values in measured.places.items()
+    }  # fmt: skip
+    return replace(measured, places=places)
+
+
+# --- machine code -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _static() -> tuple[Static, ...]:
+    return static(CODE)
+
+
+def _code(name: str, field: str, *names: str) -> Callable[[int, random.Random], Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        every = list(_static())
+        at = dice.randrange(len(every))
+        listed = every[at].listed
+        one = listed.kernel
+        more = {field: (getattr(one, field) or 0) + 8 * dice.randint(1, 32)}
+        edited = replace(every[at], listed=replace(listed, kernel=replace(one, **more)))
+        after = [*every[:at], edited, *every[at + 1 :]]
+        return Trial(seed, f"code: {name}", names, judge("code", of_code(every), of_code(after), {}))
+
+    return made
+
+
+TRITON = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n)
+    tl.store(y + at, EXPRESSION, mask=at < n)
+
+
+@triton.jit
+def product(x, y, z, BLOCK: tl.constexpr, DEPTH: tl.constexpr):
+    rows, sums = tl.arange(0, BLOCK), tl.arange(0, DEPTH)
+    a = tl.load(x + rows[:, None] * DEPTH + sums[None, :])
+    b = tl.load(y + sums[:, None] * BLOCK + rows[None, :])
+    tl.store(z + rows[:, None] * BLOCK + rows[None, :], tl.dot(a, b))
+"""
+
+
+def _triton(name: str, kernel: str, edit: Mapping[str, Any], *names: str) -> Callable[[int, random.Random], Trial]:
+    def made(seed: int, dice: random.Random) -> Trial:
+        arch = dice.choice((80, 90, 100))
+        given = {
+            "block": dice.choice((512, 1024)) if kernel == "scaled" else 64,
+            "expression": "value + 2.0",
+            "warps": 4,
+        }
+        sides = [_cubins(kernel, arch, **{**given, **more}) for more in ({}, edit)]
+        return Trial(seed, f"Triton: {name}", names, judge("code", *map(of_code, sides), {}))
+
+    return made
+
+
+@cache
+def _cubins(kernel: str, arch: int, block: int, expression: str, warps: int) -> tuple[Static, ...]:
+    from perfctl.records.compiled import KernelAsked
+    from perfctl.workloads.compiling import triton_kernel
+
+    signature: tuple[tuple[str, str], ...] = (("x", "*fp32"), ("y", "*fp32"), ("n", "i32:16"))
+    constants: tuple[tuple[str, str], ...] = (("BLOCK", str(block)),)
+    if kernel == "product":
+        signature, constants = (("x", "*fp16"), ("y", "*fp16"), ("z", "*fp32")), (*constants, ("DEPTH", "64"))
+    with TemporaryDirectory(prefix="perfctl-") as made:
+        file = Path(made) / "own.py"
+        file.write_text(TRITON.replace("EXPRESSION", expression), encoding="utf-8")
+        asked = KernelAsked(str(file), kernel, (arch,), signature, constants, warps)
+        return tuple(one for cubin in triton_kernel.compiled(asked, Path(made)) for one in static(cubin, keep=False))
+
+
+CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
+    _model("wider layer", "flops"),
+    _model("larger kernel", "flops"),
+    _model("deeper", "flops"),
+    _model("wider head", "flops"),
+    _model("layers run twice", "flops"),
+    _model("cast", "cast_bytes"),
+    _model("copy", "copied_bytes"),
+    _model("activation", "operations"),
+    _model("batch", "setup"),
+    _run(GPU, "a launch more", _doubled, "launches"),
+    _run(GPU, "a cast kernel", _extra("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>()"),
+         "launches", "algorithm"),
+    _run(GPU, "a lost fusion", _unfused, "launches", "algorithm"),
+    _run(GPU, "another algorithm", _renamed("", "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"), "algorithm"),
+    _run(GPU, "another kernel", _renamed("", "my_own_kernel(float *)"), "kernels", "algorithm"),
+    _run(GPU, "another precision", _field("precision", "tf32"), "setup"),
+    _run(GPU, "another batch", _batch, "setup"),
+    _run(CPU, "another mode", _field("mode", "infer"), "setup"),
+    _run(CPU, "other options", _field("variant", "--conv2 32,128,3,1"), "setup"),
+    _run(CPU, "fewer steps", _fewer_steps, "steps"),
+    _run(CPU, "twice the FLOPs of a layer", _wider, "flops"),
+    _run(CPU, "one more operation", _operations, "operations"),
+    _slower,
+    _code("a spill", "stack_bytes", "spill_bytes"),
+    _code("more registers", "registers", "registers"),
+    _code("more shared memory", "shared_bytes", "shared_bytes"),
+    _model("bias", "parameters"),
+    _compiled("a graph break", "break", "graph_breaks"),
+    _compiled("a print", "print", "graph_breaks"),
+    _compiled("a lost fusion", "opaque", "compiled_kernels"),
+    _gpu("twice the multiply-adds counted", True, _counter("_op_ffma_", 2, 2), "counted_flops"),
+    _gpu("a multiply for each value", True, _counter("_op_fmul_", 1.5, 3), "counted_flops"),
+    _gpu("more traffic of DRAM", True, _counter("dram__bytes_read", 1.5, 4), "dram_bytes"),
+    _gpu("a sum in several parts", False, _grid(grid_z=(2, 4)), "derived_flops"),
+    _gpu("a larger grid", False, _grid(grid_x=(2, 4), grid_y=(1, 2)), "threads"),
+    _gpu("more memory allocated", False, _more_memory, "allocated"),
+    _triton("one more multiply", "scaled", {"expression": "value * 3.0 + value * value"}, "instructions"),
+    _triton("a division", "scaled", {"expression": "value / (value + 1.0)"}, "instructions"),
+    _triton("twice the block", "scaled", {"block": 2048}, "instructions"),
+    _triton("a product of twice the tile on one warp", "product", {"block": 128, "warps": 1}, "spill_bytes"),
+)  # fmt: skip
+
+
+def trial(seed: int) -> Trial:
+    """The change of this number, judged."""
+    return CHANGES[seed % len(CHANGES)](seed, random.Random(seed))  # noqa: S311
+
+
+# --- nothing changed ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Comparisons of the same code."""
+
+    comparisons: int
+    by_counts: int
+    """Of these, failed by anything but time."""
+    by_time: int
+    judged: int
+    """Comparisons in which a time was judged at all."""
+    times: int
+    """Times judged, in all of them."""
+
+
+def clean(sessions: Sequence[Measured], again: Sequence[Callable[[], Measured]], count: int, seed: int = 0) -> Clean:
+    """``count`` comparisons: inputs read once more in turn (once each where there are sessions), else sessions with others.
+
+    Of sessions, the baseline holds 5 to 8 drawn from all but the judged one, in a drawn order: no drift is assumed.
+    """
+    dice, seen = random.Random(seed), Counter[str]()  # noqa: S311
+    first = [read() for read in again]
+    outcomes = []
+    for number in range(count):
+        if len(sessions) <= SESSIONS or number < 2 * len(again):
+            at = number % len(again)
+            outcomes.append(judge("again", first[at], again[at](), {}))
+            continue
+        drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS, 8) + 1))
+        held = drawn[0]
+        for one in drawn[1:-1]:
+            held = with_sessions(held, one, {})
+        outcomes.append(judge("session", held, drawn[-1], {}))
+    for one in outcomes:
+        failed = {row.quantity for row in one.of(*FAILS)}
+        timed = [row for row in one.rows if row.quantity == TIME and row.verdict != NOT_JUDGED]
+        seen["counts"] += bool(failed - {TIME})
+        seen["time"] += bool([row for row in timed if row.verdict == WORSE])
+        seen["judged"] += bool(timed)
+        seen["times"] += len(timed)
+    return Clean(len(outcomes), seen["counts"], seen["time"], seen["judged"], seen["times"])
+
+
+def _again() -> list[Callable[[], Measured]]:
+    return [
+        *(lambda path=path: of_runs(side(path, Path("none.db")).runs) for path in (GPU, CPU)),  # type: ignore[misc]
+        lambda: _estimate(width=8, hidden=16),
+        lambda: of_code(static(CODE)),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--clean", type=int, default=1000)
+    parser.add_argument("--sessions", type=Path, nargs="*", default=())
+    given = parser.parse_args()
+    caught, tried = Counter[str](), Counter[str]()
+    named: dict[str, Counter[str]] = {}
+    missed = []
+    for seed in range(given.first, given.first + given.seeds):
+        found = trial(seed)
+        tried[found.change] += 1
+        caught[found.change] += found.caught
+        named.setdefault(found.change, Counter())[found.first or "passed"] += 1
+        if not found.caught:
+            missed.append(f"seed {seed}, {found.change}: {found.first or 'passed'}, not {' or '.join(found.names)}")
+    print(f"{'change':44}{'seeds':>6}{'caught':>8}  named by")
+    for change, count in tried.items():
+        print(f"{change:44}{count:6}{caught[change]:8}  {', '.join(named[change])}")
+    print(f"{'all':44}{tried.total():6}{caught.total():8}")
+    print("\n".join(missed))
+    if given.clean:
+        sessions = [of_runs(side(store, store).runs) for store in given.sessions]
+        still = clean(sessions, _again(), given.clean)
+        print(
+            f"{still.comparisons:,} comparisons of the same code, {len(sessions)} sessions: {still.by_counts} alarms from counts;"
+        )
+        print(f"{still.by_time} from time, of {still.judged:,} in which a time was judged ({still.times:,} times)")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
