@@ -83,17 +83,20 @@ def reports(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str, str], None]:
-    """Compare a text with tests/golden/NAME; scripts/accept/golden.py takes the text instead."""
+    """Compare a text with tests/golden/NAME; scripts/accept/golden.py takes the text instead.
+
+    A name with folders is a path in the checkout: scripts/jobs/array.sbatch.
+    """
 
     def compare(name: str, text: str) -> None:
-        path = ROOT / "tests" / "golden" / name
+        path = ROOT / name if "/" in name else ROOT / "tests" / "golden" / name
         if os.environ.get("PERFCTL_ACCEPT_GOLDEN"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         there = path.read_text(encoding="utf-8") if path.exists() else ""
         if there != text:
             lines = difflib.unified_diff(
-                there.splitlines(), text.splitlines(), f"golden/{name}", "made now", lineterm=""
+                there.splitlines(), text.splitlines(), str(path.relative_to(ROOT)), "made now", lineterm=""
             )
             pytest.fail("\n".join([*lines, "If this is right: python scripts/accept/golden.py"]), pytrace=False)
 

@@ -1,6 +1,7 @@
-"""Accept the current results of the tests: ``python scripts/accept/golden.py [TEST FILE...]`` rewrites tests/golden/.
+"""Accept the current results of the tests: ``python scripts/accept/golden.py [TEST FILE...]`` rewrites tests/golden/ and
+scripts/jobs/.
 
-Look at the difference (git diff tests/golden) before you commit it.
+Look at the difference (git diff tests/golden scripts/jobs) before you commit it.
 """
 
 from __future__ import annotations

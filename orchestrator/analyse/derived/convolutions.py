@@ -1,7 +1,8 @@
 """Convolutions and their gradients on the CUDA cores in fp32: cuDNN, CUTLASS and ATen.
 
 Forward rules were read off counters of an A100 (CUDA 11.4) with known shapes, stride 1 and no padding;
-``scripts/proof/silicon/silicon.py`` repeats the comparison. No counter has verified a rule for gradients: each follows from a sister kernel or from open source.
+``scripts/proof/silicon/silicon.py`` repeats the comparison. No counter has verified a rule for gradients: each
+follows from a sister kernel or from open source.
 """
 
 from __future__ import annotations

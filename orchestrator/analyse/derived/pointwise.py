@@ -1,7 +1,8 @@
 """Kernels without products: what moves or compares values, and PyTorch's elementwise kernels, an element at a time.
 
 ``elementwise.csv`` holds FFMA, FMUL and FADD for an element, which perfctl 1.0.0 (``scripts/aten_counts.py``) read
-from PyTorch's machine code for several architectures. Counters of an A100 confirm ``add`` (a + alpha b: one FFMA and no FADD) and ``mul``.
+from PyTorch's machine code for several architectures. Counters of an A100 confirm ``add``
+(a + alpha b: one FFMA and no FADD) and ``mul``.
 """
 
 from __future__ import annotations

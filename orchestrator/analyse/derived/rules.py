@@ -81,7 +81,7 @@ class Verified:
 
 @lru_cache(maxsize=1)
 def verified() -> dict[str, Verified]:
-    """Family -> what ``silicon.py`` and ``silicon_aten.py`` (scripts/proof/silicon) measured; families without a counter are missing."""
+    """Family -> what ``silicon.py`` and ``silicon_aten.py`` (scripts/proof/silicon) measured; others are missing."""
     text = Path(__file__).with_name("verified.json").read_text(encoding="utf-8")
     return {family: Verified(**facts) for family, facts in json.loads(text).items()}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import perfctl
 from perfctl.orchestrator.actions.sweep.slurm import Words
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import status
@@ -16,7 +17,7 @@ from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read
 from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
 from tests.launch.cluster.test_slurm_script import FACTS, HOME, directives, plan, script
 
-IN_IMAGE = {**FACTS, "perfctl": ["python3", "-m", "perfctl"]}
+IN_IMAGE = {**FACTS, "version": perfctl.__version__, "perfctl": ["python3", "-m", "perfctl"]}
 BATCHES = (16, 32, 64, 128, 256)
 NCU = Words(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"), ())
 
@@ -29,13 +30,14 @@ def ncu_plan() -> Plan:
     return Plan(HOME / "perfctl-runs" / "slurm-mnist_cnn-26e5246c", "mnist_cnn", tasks, command, "login1")
 
 
-def test_the_golden_script_of_one_profiler_in_an_image_shows_the_whole_call_and_a_line_for_each_batch(
+def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_each_batch(
     golden: Callable[[str, str], None],
 ) -> None:
     site = Site(image="/home/ada/study/perfctl.sif")
     text = array_script(ncu_plan(), site, IN_IMAGE)
-    golden("slurm-ncu-array.sbatch", text)
-    golden("slurm-ncu-gather.sbatch", gather_script(ncu_plan(), site, IN_IMAGE))
+    golden("scripts/jobs/array.sbatch", text)
+    golden("scripts/jobs/gather.sbatch", gather_script(ncu_plan(), site, IN_IMAGE))
+    golden("scripts/jobs/job.sh", functions(ncu_plan(), site, IN_IMAGE))
     for number, batch in enumerate(BATCHES):
         assert f"    {number}) batch={batch} ;;\n" in text
     call = text[text.index('run "$container"') :]
