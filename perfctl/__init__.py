@@ -12,7 +12,6 @@ The Python API. Names are imported when they are first used, so importing perfct
 ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
 ``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
 ``predict_generation(model, prompt=..., generate=..., device=...)`` how long a language model takes to write;
-``count(code, kernel, grid=..., block=...)`` counts a kernel's instructions from its machine code;
 ``mfu(model, tokens_per_second=..., device=...)`` is the MFU of a training run by every published formula;
 ``ingest(paths, store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or program under
 a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does so from a recorded sweep.
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.compare import compare
-    from perfctl.orchestrator.actions.count.count import count
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.history import history
@@ -43,8 +41,8 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 __all__ = [
-    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "count",
-    "counters", "estimate", "gate", "history", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
+    "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "counters",
+    "estimate", "gate", "history", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
     "predict_generation", "replay", "report", "runs", "sniff",
     "sweep",
 ]  # fmt: skip
@@ -55,7 +53,6 @@ _HOME = {
     "UserHints": f"{_ACTIONS}.ingest.ingest",
     "charts": f"{_ACTIONS}.plot",
     "compare": f"{_ACTIONS}.compare",
-    "count": f"{_ACTIONS}.count.count",
     "estimate": f"{_ACTIONS}.estimate",
     "gate": f"{_ACTIONS}.gate.gate",
     "history": f"{_ACTIONS}.history",

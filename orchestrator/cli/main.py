@@ -64,7 +64,6 @@ GROUPS = {
         "compare": ("read.compare:compare", "Compare two runs, sweeps or stores: slower, faster, new."),
         "history": ("read.history:history", "Show quantities of many runs, and where they changed."),
         "gate": ("read.gate:gate", "Hold counts, memory and time to a committed baseline."),
-        "count": ("read.count:count", "Count a kernel's instructions from its machine code."),
     },
     "Predict": {
         "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),

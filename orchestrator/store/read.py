@@ -374,7 +374,7 @@ def derived_counts(connection: sqlite3.Connection, run_id: int) -> list[DerivedC
 
 
 def _code_counts(connection: sqlite3.Connection, run_id: int) -> tuple[DerivedCount, ...]:
-    """Those that were read from the machine code of kernels, which cannot be worked out again from the rows."""
+    """Return those that perfctl 1.0.0 read from the machine code of kernels: no rule can compute them again from the rows."""
     rules = "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ? AND rule LIKE '" + CODE + "%')"
     try:
         found = connection.execute(rules, (run_id,)).fetchone()[0]

@@ -1,28 +1,8 @@
-"""What is asked of compilers on a machine without a GPU, and what torch.compile made of a step."""
+"""What torch.compile made of a step, on a machine without a GPU."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-WARPS = 4
-"""Of a thread block, where nothing is said: as Triton."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelAsked:
-    """Which Triton kernel, and what of its arguments is known when it is compiled."""
-
-    file: str
-    kernel: str
-    targets: tuple[int, ...]
-    """90 for sm_90."""
-    signature: tuple[tuple[str, str], ...]
-    """Argument -> its type as Triton writes it: "*fp32", "i32"; with ":16" behind it, a multiple of 16, with ":1" not known to
-    be. A pointer without either is a multiple of 16, as torch allocates."""
-    constants: tuple[tuple[str, str], ...] = ()
-    """constexpr argument -> its value as Python writes it."""
-    warps: int = WARPS
-    stages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

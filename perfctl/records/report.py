@@ -361,7 +361,8 @@ class SourceLine(NamedTuple):
 
 
 CODE = "read from code"
-"""Begins the rule of a derived count that was read from a kernel's machine code."""
+"""Begins the rule of a derived count that perfctl 1.0.0 or an earlier release read from a kernel's machine code. Later releases
+write none."""
 
 
 class DerivedCount(NamedTuple):

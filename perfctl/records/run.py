@@ -46,7 +46,7 @@ class Run:
     variant: str | None = None
     """The workload's own options that are not at their default; runs that differ here are never compared."""
     code_counts: tuple[DerivedCount, ...] = ()
-    """Instructions of launches that were read from the machine code of their kernels."""
+    """Instructions of launches that perfctl 1.0.0 or an earlier release read from the machine code of their kernels."""
     repeats: tuple[tuple[Step, ...], ...] = ()
     """Steps of the other whole runs of the same request in the same sweep (``--repeat``), oldest first."""
 

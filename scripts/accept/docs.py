@@ -3,7 +3,7 @@
 A block that begins with ```console has commands after "$ " and their output. Each page has its own folder, in which
 its commands run from top to bottom; ``recorded`` (tests/data/recorded-cpu), ``study`` (examples/mnist_v100_study),
 ``train.py`` (tests/data/scripts/mnist.py), ``grid.toml`` (examples/bench), ``bench.json``
-(tests/data/bench-cpu), ``kernels.cubin`` (tests/data/sass) and ``reports`` (tests/data/inference-reports) are in it. A comment
+(tests/data/bench-cpu) and ``reports`` (tests/data/inference-reports) are in it. A comment
 before a block sets what is special:
 
     <!-- first 12 -->        only so many lines are shown, then "..."; last 12: only these
@@ -144,7 +144,6 @@ def _folder() -> Iterator[Path]:
         shutil.copy(ROOT / "tests" / "data" / "scripts" / "mnist.py", folder / "train.py")
         shutil.copy(ROOT / "examples" / "bench" / "grid.toml", folder / "grid.toml")
         shutil.copy(ROOT / "tests" / "data" / "bench-cpu" / "bench.json", folder / "bench.json")
-        shutil.copy(ROOT / "tests" / "data" / "sass" / "kernels.cubin", folder / "kernels.cubin")
         shutil.copytree(ROOT / "tests" / "data" / "inference-reports", folder / "reports")
         (folder / "runs").mkdir()
         os.chdir(folder)

@@ -2,9 +2,9 @@
 
     python scripts/proof/gate_trials.py [--seeds 100] [--first 0] [--sessions STORE ...] [--clean 1000]
 
-Each seed makes one change to a real input: to a model (built by a factory and estimated), to a recorded report (examples and
-tests/data, edited in its records), or to machine code (tests/data/sass). It is caught where the gate fails, and its headline
-is about one of the quantities that the change names. Everything follows from the seed's number. Clean comparisons read the
+Each seed makes one change to a real input: to a model (built by a factory and estimated), or to a recorded report (examples and
+tests/data, edited in its records). It is caught where the gate fails, and its headline is about one of the quantities that
+the change names. Everything follows from the seed's number. Clean comparisons read the
 same inputs once more; with stores of sessions of the same code (`perfctl torch --repeat 5`, one store a session), sessions
 are compared with baselines of others, by counts and by time.
 """
@@ -21,15 +21,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.compare import side
-from perfctl.orchestrator.actions.count.static import static
 from perfctl.orchestrator.actions.estimate import Request, estimate_model
 from perfctl.orchestrator.analyse.gate.causes import causes
 from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessions
-from perfctl.orchestrator.analyse.gate.measure import of_code, of_model
+from perfctl.orchestrator.analyse.gate.measure import of_model
 from perfctl.orchestrator.analyse.gate.recorded import of_runs
 from perfctl.orchestrator.analyse.gate.records import FAILS, NOT_JUDGED, TIME, WORSE, Measured, Outcome
 from perfctl.records.paper import OpShape
@@ -41,12 +39,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from perfctl.orchestrator.analyse.derived.code.records import Static
     from perfctl.records.compiled import CompiledStep
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU, CPU = ROOT / "examples/mnist_v100_study", ROOT / "tests/data/recorded-cpu"
-CODE = ROOT / "tests/data/sass/kernels.cubin"
 
 
 @dataclass(frozen=True)
@@ -370,79 +366,6 @@ def _scaled(run: Run, factor: float) -> Measured:
     return replace(measured, places=places)
 
 
-# --- machine code -------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _static() -> tuple[Static, ...]:
-    return static(CODE)
-
-
-def _code(name: str, field: str, *names: str) -> Callable[[int, random.Random], Trial]:
-    def made(seed: int, dice: random.Random) -> Trial:
-        every = list(_static())
-        at = dice.randrange(len(every))
-        listed = every[at].listed
-        one = listed.kernel
-        more = {field: (getattr(one, field) or 0) + 8 * dice.randint(1, 32)}
-        edited = replace(every[at], listed=replace(listed, kernel=replace(one, **more)))
-        after = [*every[:at], edited, *every[at + 1 :]]
-        return Trial(seed, f"code: {name}", names, judge("code", of_code(every), of_code(after), {}))
-
-    return made
-
-
-TRITON = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def scaled(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + at, mask=at < n)
-    tl.store(y + at, EXPRESSION, mask=at < n)
-
-
-@triton.jit
-def product(x, y, z, BLOCK: tl.constexpr, DEPTH: tl.constexpr):
-    rows, sums = tl.arange(0, BLOCK), tl.arange(0, DEPTH)
-    a = tl.load(x + rows[:, None] * DEPTH + sums[None, :])
-    b = tl.load(y + sums[:, None] * BLOCK + rows[None, :])
-    tl.store(z + rows[:, None] * BLOCK + rows[None, :], tl.dot(a, b))
-"""
-
-
-def _triton(name: str, kernel: str, edit: Mapping[str, Any], *names: str) -> Callable[[int, random.Random], Trial]:
-    def made(seed: int, dice: random.Random) -> Trial:
-        arch = dice.choice((80, 90, 100))
-        given = {
-            "block": dice.choice((512, 1024)) if kernel == "scaled" else 64,
-            "expression": "value + 2.0",
-            "warps": 4,
-        }
-        sides = [_cubins(kernel, arch, **{**given, **more}) for more in ({}, edit)]
-        return Trial(seed, f"Triton: {name}", names, judge("code", *map(of_code, sides), {}))
-
-    return made
-
-
-@cache
-def _cubins(kernel: str, arch: int, block: int, expression: str, warps: int) -> tuple[Static, ...]:
-    from perfctl.records.compiled import KernelAsked
-    from perfctl.workloads.compiling import triton_kernel
-
-    signature: tuple[tuple[str, str], ...] = (("x", "*fp32"), ("y", "*fp32"), ("n", "i32:16"))
-    constants: tuple[tuple[str, str], ...] = (("BLOCK", str(block)),)
-    if kernel == "product":
-        signature, constants = (("x", "*fp16"), ("y", "*fp16"), ("z", "*fp32")), (*constants, ("DEPTH", "64"))
-    with TemporaryDirectory(prefix="perfctl-") as made:
-        file = Path(made) / "own.py"
-        file.write_text(TRITON.replace("EXPRESSION", expression), encoding="utf-8")
-        asked = KernelAsked(str(file), kernel, (arch,), signature, constants, warps)
-        return tuple(one for cubin in triton_kernel.compiled(asked, Path(made)) for one in static(cubin, keep=False))
-
-
 CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _model("wider layer", "flops"),
     _model("larger kernel", "flops"),
@@ -467,9 +390,6 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _run(CPU, "twice the FLOPs of a layer", _wider, "flops"),
     _run(CPU, "one more operation", _operations, "operations"),
     _slower,
-    _code("a spill", "stack_bytes", "spill_bytes"),
-    _code("more registers", "registers", "registers"),
-    _code("more shared memory", "shared_bytes", "shared_bytes"),
     _model("bias", "parameters"),
     _compiled("a graph break", "break", "graph_breaks"),
     _compiled("a print", "print", "graph_breaks"),
@@ -480,10 +400,6 @@ CHANGES: Sequence[Callable[[int, random.Random], Trial]] = (
     _gpu("a sum in several parts", False, _grid(grid_z=(2, 4)), "derived_flops"),
     _gpu("a larger grid", False, _grid(grid_x=(2, 4), grid_y=(1, 2)), "threads"),
     _gpu("more memory allocated", False, _more_memory, "allocated"),
-    _triton("one more multiply", "scaled", {"expression": "value * 3.0 + value * value"}, "instructions"),
-    _triton("a division", "scaled", {"expression": "value / (value + 1.0)"}, "instructions"),
-    _triton("twice the block", "scaled", {"block": 2048}, "instructions"),
-    _triton("a product of twice the tile on one warp", "product", {"block": 128, "warps": 1}, "spill_bytes"),
 )  # fmt: skip
 
 
@@ -541,7 +457,6 @@ def _again() -> list[Callable[[], Measured]]:
     return [
         *(lambda path=path: of_runs(side(path, Path("none.db")).runs) for path in (GPU, CPU)),  # type: ignore[misc]
         lambda: _estimate(width=8, hidden=16),
-        lambda: of_code(static(CODE)),
     ]
 
 

@@ -121,6 +121,13 @@ def test_words_that_only_look_like_reading_are_no_hindrance(tmp_path: Path) -> N
     assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, True)
 
 
+def test_a_kernel_in_triton_reads_memory_of_the_gpu_and_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "kept_kernel.py"
+    write(path, "from torch import nn\ndef kernel(at):\n    from triton import language as tl\n    return tl.load(at)\n"
+                "def net():\n    return nn.Linear(8, 2)\n")  # fmt: skip
+    assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, True)
+
+
 def test_an_error_while_a_model_is_built_is_not_kept(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "kept_error.py"
     write(path, "def net():\n    raise RuntimeError('not today')\n")

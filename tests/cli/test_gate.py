@@ -76,6 +76,7 @@ def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -
         lambda text: text.replace('"steps": 3', '"steps": "3"'),
         lambda text: text.replace('"steps": 3', '"steps": 1' + "0" * 400),
         lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text.replace('"runs":', '"code":'),
         lambda text: text[: len(text) // 2],
         lambda text: "[" * 100_000,
     ],
@@ -171,10 +172,3 @@ def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
     flops = [2 * 2 * 4 * (8 - side + 1) ** 2 * 3 * side**2 for side in (3, 5)]
     assert flops == [15552, 19200]
     assert "15,552" in found.out or "15.6" in found.out, found.out
-
-
-def test_no_stages_are_refused(request: pytest.FixtureRequest) -> None:
-    call = request.getfixturevalue("perfctl")
-    found = call("gate", "--triton", "k.py:k", "--target", "sm_80", "--signature", "x=*fp32", "--num-stages", "0")
-    assert found.code == 2
-    assert "must be 1 or more, got 0" in found.err

@@ -47,7 +47,7 @@ OUTPUTS = {
     **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS), "ncu": {*OF_SWEEPS, "ncu-cost"},
     "infer": {"infer", "infer-commands"}, "show": {"show", "show-source"}, "plot": {"plot", "plot-list"},
     "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},
-    "predict": {"predict", "predict-generation"}, "export": {"export", "export-dataset"}, "count": {"count", "count-list"},
+    "predict": {"predict", "predict-generation"}, "export": {"export", "export-dataset"},
     "bench run": {"bench", "bench-design"}, "bench show": {"bench-show"}, "prepare": {"prepare"}, "slurm status": {"slurm-status"},
 }  # fmt: skip
 """Command with --json -> names of what it prints."""

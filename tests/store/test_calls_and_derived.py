@@ -13,7 +13,7 @@ import pytest
 from perfctl.orchestrator.store import database, query, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, forget, write_derived, write_run
 from perfctl.records.bulk import Columns
-from perfctl.records.report import Collective, DerivedCount, Kernel, OpCall, Report, SourceCounter, SourceLine
+from perfctl.records.report import CODE, Collective, DerivedCount, Kernel, OpCall, Report, SourceCounter, SourceLine
 
 SWEEP = SweepFacts("a sweep", "sweep", None, None)
 EMPTY = Report("torch", Path("r"), "made")
@@ -81,6 +81,13 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(wr
         "SELECT name, launch, value, verified_error FROM derived_count JOIN kernel ON kernel.id = kernel_id"
     )
     assert ("gemm", 1, 131_072, 0.01) in found.fetchall()
+
+
+def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(writing: sqlite3.Connection) -> None:
+    run_id = with_kernels(writing)
+    of_code = DerivedCount(1, "FADD", 64, f"{CODE}: 1 per thread")
+    write_derived(writing, run_id, [*COUNTS, of_code])
+    assert read.load(writing, [run_id])[0].code_counts == (of_code,)
 
 
 def test_derived_counts_written_again_take_the_place_of_the_first(writing: sqlite3.Connection) -> None:

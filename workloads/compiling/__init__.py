@@ -1,1 +1,1 @@
-"""What compilers make of kernels and models, on a machine without a GPU."""
+"""What torch.compile makes of models, on a machine without a GPU."""

@@ -36,7 +36,7 @@ class Entry:
 
     name: str
     subject: Mapping[str, Any]
-    """What to measure again: {"model": ...}, {"runs": ...} or {"code": ...}; paths are relative to the baseline."""
+    """What to measure again: {"model": ...} or {"runs": ...}; paths are relative to the baseline."""
     measured: Measured
 
 
@@ -83,6 +83,7 @@ def read(path: Path) -> Baseline:
 
 
 def _entry(given: Mapping[str, Any]) -> Entry:
+    subject = _subject(given["subject"])
     places: dict[Place, dict[str, Value]] = {}
     for line in given["places"]:
         place = _where(line)
@@ -95,7 +96,7 @@ def _entry(given: Mapping[str, Any]) -> Entry:
     }
     if not places:
         raise ValueError("an entry holds nothing")
-    return Entry(str(given["name"]), _subject(given["subject"]), Measured(places, {}, environment))
+    return Entry(str(given["name"]), subject, Measured(places, {}, environment))
 
 
 def _where(line: Mapping[str, Any]) -> Place:
@@ -107,10 +108,9 @@ def _where(line: Mapping[str, Any]) -> Place:
 
 
 def _subject(given: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(given, dict) or not all(
-        isinstance(given.get(kind, ""), str) for kind in ("model", "runs", "code")
-    ):
-        raise ValueError("an entry does not say what to measure")
+    named = [given[kind] for kind in ("model", "runs") if kind in given] if isinstance(given, dict) else []
+    if not named or not all(isinstance(one, str) for one in named):
+        raise ValueError("an entry names neither a model nor runs")
     batches = given.get("batches", [1])
     if not isinstance(batches, list) or not batches or not all(type(one) is int and one > 0 for one in batches):
         raise ValueError(f"{batches!r:.80} are not batch sizes")

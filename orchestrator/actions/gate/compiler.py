@@ -2,7 +2,7 @@
 
     python -P -m perfctl.orchestrator.actions.gate.compiler
 
-It gets one line of JSON on stdin, answers with one on stdout, and ends. It imports torch and triton, and runs the user's file.
+It gets one line of JSON on stdin, answers with one on stdout, and ends. It imports torch, and runs the user's file.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.estimate import as_perfctl_error, open_session, without_driver_warning
-from perfctl.orchestrator.actions.gate.compiled import ERRORS, KernelsFound, StepAsked
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing
+from perfctl.orchestrator.actions.gate.compiled import ERRORS, StepAsked
+from perfctl.orchestrator.errors import PerfctlError
 from perfctl.records import codec
-from perfctl.records.compiled import CompiledStep, KernelAsked
+from perfctl.records.compiled import CompiledStep
 
 
 def main() -> None:
@@ -28,7 +26,7 @@ def main() -> None:
     given = json.loads(sys.stdin.read())
     try:
         with without_driver_warning(), as_perfctl_error():
-            found: dict[str, Any] = {"found": _HOW[given["what"]](given["asked"])}
+            found = {"found": _step(given)}
     except PerfctlError as error:
         kind = next(name for name, one in ERRORS.items() if isinstance(error, one))
         found = {"error": {"kind": kind, "message": error.message, "remedy": error.remedy}}
@@ -36,25 +34,7 @@ def main() -> None:
         print(json.dumps(found), file=answers)
 
 
-def _triton(given: Any) -> Any:
-    from perfctl.orchestrator.actions.count.static import static
-    from perfctl.orchestrator.actions.traces import user_code
-    from perfctl.workloads.compiling import triton_kernel
-
-    asked = codec.decode(given, KernelAsked)
-    missing = triton_kernel.lacking(asked.targets)
-    if missing is not None:
-        raise ToolMissing(missing, "Install it again: pip install triton (a CUDA build of torch brings it)")
-    with tempfile.TemporaryDirectory(prefix="perfctl-") as made:
-        cubins = triton_kernel.compiled(asked, Path(made))
-        kernels = tuple(one for cubin in cubins for one in static(cubin, keep=False))
-    files = user_code.files_of(triton_kernel.module_name(asked))
-    listed = None if files is None else tuple(map(str, files))
-    found = KernelsFound(kernels, triton_kernel.versions(asked.targets), listed)
-    return codec.encode(found, KernelsFound)
-
-
-def _model(given: Any) -> Any:
+def _step(given: Any) -> Any:
     from perfctl.workloads.compiling import inductor
 
     request, batch = codec.decode(given, StepAsked)
@@ -66,8 +46,6 @@ def _model(given: Any) -> Any:
     )
     return codec.encode(found, CompiledStep)
 
-
-_HOW = {"triton": _triton, "model": _model}
 
 if __name__ == "__main__":
     main()

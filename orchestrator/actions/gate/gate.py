@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a gate holds: one of a model, recorded runs, machine code, and a Triton kernel."""
+    """What a gate holds: a model or recorded runs."""
 
     name: str
     given: Mapping[str, Any]
@@ -42,31 +42,6 @@ def model(request: Request, batches: Sequence[int], name: str | None = None, *, 
 def runs(side: Path | str, name: str | None = None) -> Subject:
     """Recorded runs: a store, a report or a folder of reports, counted and timed."""
     return Subject(name or Path(str(side)).name, {"runs": str(side)})
-
-
-def code(path: Path | str, arch: str | None = None, name: str | None = None) -> Subject:
-    """Machine code: a .cubin, a program or library, PTX, or a folder of Triton's cache."""
-    return Subject(name or Path(path).name, {"code": str(path)} | ({"arch": arch} if arch else {}))
-
-
-def triton(
-    kernel: str, targets: Sequence[str], signature: str, constants: Mapping[str, str] | None = None, *,
-    warps: int | None = None, stages: int | None = None, name: str | None = None,
-) -> Subject:  # fmt: skip
-    """A Triton kernel, "file.py:kernel", compiled for GPUs that need not be there.
-
-    targets: "sm_90". signature: "x=*fp32,n=i32:16". constants: constexpr argument -> value as Python writes it. warps, stages:
-    ``num_warps`` and ``num_stages`` of Triton, None for its own. Raises UsageError for what cannot be a kernel.
-    """
-    from perfctl.orchestrator.actions.gate.compiled import kernel_asked
-
-    given = {
-        "triton": kernel, "targets": list(targets), "signature": signature, "constants": dict(constants or {}),
-        "warps": warps, "stages": stages,
-    }  # fmt: skip
-    given = {key: value for key, value in given.items() if value not in (None, {}, "")}
-    kernel_asked(given, Path())
-    return Subject(name or kernel.rpartition(":")[2], given)
 
 
 def gate(
@@ -137,15 +112,11 @@ def _why(measured: Measured) -> str | None:
     return next((f"{what}: {why}" for what, why in measured.unknown.items()), None)
 
 
-_IN_FILES = ("triton", "model")
-"""Subjects that may be named "file.py:name"."""
-
-
 def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Its path as the baseline, in ``folder``, can keep it."""
     kept = dict(given)
-    for kind in ("runs", "code", "triton", "model"):
-        in_file = kind in _IN_FILES
+    for kind in ("runs", "model"):
+        in_file = kind == "model"
         place, colon, rest = str(kept.get(kind, "")).rpartition(":") if in_file else (kept.get(kind), "", "")
         if place and Path(place).exists() and (not in_file or place.endswith(".py")):
             path, home = Path(place).resolve(), folder.resolve()
@@ -171,13 +142,10 @@ def measure(
     given: Mapping[str, Any], folder: Path = Path(), messages: Messages = SILENT, memory_limit: str | int | None = None
 ) -> Measured:
     """A subject as it is now; paths are relative to ``folder``. Raises PerfctlError and ReportError where it cannot be had."""
-    for kind, how in _HOW.items():
-        if kind in given:
-            return how(given, folder, messages, memory_limit)
-    raise PerfctlError(f"a subject has none of {', '.join(_HOW)}", "The baseline is damaged, or of another perfctl")
+    return _of_model(given, folder) if "model" in given else _of_runs(given, folder, messages, memory_limit)
 
 
-def _of_model(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
+def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
     from perfctl.orchestrator.actions.estimate import Request, estimate_model
     from perfctl.orchestrator.actions.gate.compiled import compiled_step
     from perfctl.orchestrator.analyse.gate.measure import of_model
@@ -208,24 +176,3 @@ def _of_runs(given: Mapping[str, Any], folder: Path, messages: Messages, limit: 
     path = folder / named
     found = side(path if path.exists() else named, folder / DEFAULT, messages, memory.bytes_of(limit))
     return analysed(found.runs, of_runs)
-
-
-def _of_code(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
-    from perfctl.orchestrator.actions.count.static import static
-    from perfctl.orchestrator.analyse.gate.measure import of_code
-
-    return of_code(static(folder / str(given["code"]), arch=given.get("arch"), messages=messages))
-
-
-def _of_triton(given: Mapping[str, Any], folder: Path, messages: Messages, _: str | int | None) -> Measured:
-    from perfctl.orchestrator.actions.gate.compiled import kernel_asked, triton_kernels
-    from perfctl.orchestrator.analyse.gate.measure import of_code
-
-    asked = kernel_asked(given, folder)
-    found = triton_kernels(asked)
-    return replace(of_code(found.kernels), environment={asked.kernel: found.versions})
-
-
-_HOW: Mapping[str, Callable[[Mapping[str, Any], Path, Messages, str | int | None], Measured]] = {
-    "model": _of_model, "runs": _of_runs, "code": _of_code, "triton": _of_triton,
-}  # fmt: skip

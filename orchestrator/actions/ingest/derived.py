@@ -39,22 +39,6 @@ def derived_rows(run: Run) -> Iterator[DerivedCount]:
                 yield DerivedCount(launch, *row)
 
 
-def rows_of_this_machine(run: Run) -> Iterator[DerivedCount]:
-    """The same for a run that was made here just now: Triton's kernels are read from its cache on this machine."""
-    from perfctl.orchestrator.actions.count.launches import code_rows
-    from perfctl.orchestrator.analyse.counters.flops import compute_capability
-
-    ruled = set()
-    for row in derived_rows(run):
-        ruled.add(row.launch)
-        yield row
-    capability = compute_capability(run)
-    arch = f"sm_{capability.replace('.', '')}" if capability else None
-    counted = {one.launch for one in run.report.counters}
-    left = [kernel for kernel in run.report.kernels if kernel.launch not in ruled | counted]
-    yield from (DerivedCount(*row) for row in code_rows(left, arch))
-
-
 def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
     """(instruction, how many). FADD, FMUL and FFMA of threads; HMMA of warps, where the name says how large one is."""
     from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest.derived import derived_rows, rows_of_this_machine
+from perfctl.orchestrator.actions.ingest.derived import derived_rows
 from perfctl.orchestrator.actions.ingest.ranks import of_job, rank_mark
 from perfctl.orchestrator.actions.ingest.scan_file import sha256
 from perfctl.orchestrator.analyse.flops.engine import estimate
@@ -58,15 +58,13 @@ def take_run(
     store: Path,
     again: bool,
     features: Callable[[Sequence[LayerCall]], tuple[Feature, ...]] | None = None,
-    made_here: bool = False,
     stored: sqlite3.Connection | None = None,
 ) -> Written:
     """Store what run.json, the workload's record and the profiler's report say together. Raises ReportError.
 
     A report that cannot be read makes the run partial (its workload's own record is kept) or failed. ``features`` works
-    out what is stored about the estimate of the run beside its rows. ``made_here``: it ran on this machine just now, whose
-    caches still hold the code of its kernels. ``stored`` is looked into for the
-    same artifact; None for ``connection``.
+    out what is stored about the estimate of the run beside its rows. ``stored`` is looked into for the same artifact; None for
+    ``connection``.
     """
     record = run_record(folder)
     artifact = folder / str(record["artifact"]) if record["artifact"] else None
@@ -95,8 +93,7 @@ def take_run(
     if report is not None and features is not None:
         report = replace(report, features=features(calls))
     again = again or stored is not None
-    derive = rows_of_this_machine if made_here and own.origin == "measured" else derived_rows
-    written = write_run(connection, sweep, own, report, calls, family=family, again=again, derive=derive)
+    written = write_run(connection, sweep, own, report, calls, family=family, again=again, derive=derived_rows)
     for rank in others if written.new else ():
         _take_rank(connection, rank, world, facts, sweep, store, shared, only_first)
     return written

@@ -1,4 +1,4 @@
-"""What commands that measure, read reports or count code print with ``--json``, as JSON Schema; added to ``outputs``."""
+"""What commands that measure or read reports print with ``--json``, as JSON Schema; added to ``outputs``."""
 
 from __future__ import annotations
 
@@ -164,47 +164,6 @@ def _ingest() -> Schema:
     })  # fmt: skip
 
 
-_CODE = {
-    "kernel": said(TEXT, "demangled"), "mangled": TEXT, "arch": said(TEXT, "sm_90"),
-    "registers": maybe(said(WHOLE, "of a thread")), "static_shared_bytes": maybe(WHOLE),
-    "dynamic_shared_bytes": maybe(WHOLE, "nothing says"), "stack_bytes": maybe(WHOLE),
-}  # fmt: skip
-_SIDES = maybe(array(WHOLE, "x, y, z"), "neither given nor required by the code")
-
-
-def _count() -> Schema:
-    bound = {
-        "low": said(WHOLE, "on the path with the fewest"),
-        "least": said(WHOLE, "on the path with the fewest of those that have any"),
-        "whole": said(WHOLE, "on the path with the most, one turn of loops whose turns are not known"),
-        "high": maybe(said(WHOLE, "at most"), "open"), "at_least": said(TRUTH, "whole is a lower bound"),
-    }  # fmt: skip
-    kind = {
-        "instruction": TEXT, "per": said(TEXT, "thread or warp"), "flops_of_one": maybe(WHOLE, "the code does not say"),
-        "path": maybe(said(TEXT, "the units that execute it"), "does no arithmetic"),
-        "each": said(maybe(closed(bound)), "by the busiest thread or warp"),
-        "launch": maybe(closed(bound), "grid and block are not both known"),
-    }  # fmt: skip
-    loop = {
-        "name": TEXT, "address": WHOLE, "source": maybe(TEXT, "no line information"), "turns": maybe(WHOLE, "not known"),
-        "from": said(TEXT, "where the turns come from, or why they are not known"),
-        "each_turn": mapping(NUMBER, "instruction -> at most in a turn"),
-    }  # fmt: skip
-    return closed({
-        "file": TEXT, **_CODE, "local_memory_instructions": said(WHOLE, "in the code: spilled registers and arrays of a thread"),
-        "grid": maybe(array(WHOLE, "blocks in x, y, z"), "not given"), "block": _SIDES, "tool": said(TEXT, "disassembler"),
-        "instructions": array(closed(kind)), "loops": array(closed(loop)),
-        "flops": maybe(closed(bound), "grid and block are not both known"),
-        "flops_unknown": array(TEXT, "instructions whose FLOPs the code does not say"),
-        "unknown": array(TEXT, "what is not known, and what would tell it"),
-    }, "count CODE KERNEL.")  # fmt: skip
-
-
-def _count_list() -> Schema:
-    place = maybe(said(TEXT, "which of several in CODE"), "there is one")
-    return array(closed({**_CODE, "block": _SIDES, "cubin": place}), "count CODE: one object a kernel.")
-
-
 def _mfu() -> Schema:
     terms = mapping(NUMBER, "term -> FLOPs of one token")
     unasked = "the formula asks for what is not known of the model"
@@ -235,5 +194,5 @@ def _mfu() -> Schema:
 MADE: dict[str, Callable[[], Schema]] = {
     "sweep": _sweep, "sweep-commands": _sweep_commands, "ncu-cost": _ncu_cost, "infer": _infer, "infer-commands": _infer_commands,
     "speedup": _speedup, "bench": _bench, "bench-design": _bench_design, "bench-show": _bench_show, "prepare": _prepare,
-    "slurm-status": _slurm_status, "ingest": _ingest, "count": _count, "count-list": _count_list, "mfu": _mfu,
+    "slurm-status": _slurm_status, "ingest": _ingest, "mfu": _mfu,
 }  # fmt: skip

@@ -182,8 +182,7 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
 
         def finished(result: RunResult) -> None:
             again = request.again and not result.skipped
-            made_here = not result.skipped
-            written = take_folder(result.folder, facts, limit, store=store, again=again, made_here=made_here)
+            written = take_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 listener.known(result, written.run_id)
             listener.finished(result)

@@ -1,8 +1,7 @@
 """Kernels without products: what moves or compares values, and PyTorch's elementwise kernels, an element at a time.
 
-``elementwise.csv`` holds FFMA, FMUL and FADD for an element, which perfctl 1.0.0 (``scripts/aten_counts.py``) read
-from PyTorch's machine code for several architectures. Counters of an A100 confirm ``add``
-(a + alpha b: one FFMA and no FADD) and ``mul``.
+``elementwise.csv`` holds FFMA, FMUL and FADD for an element, which perfctl 1.0.0 read from PyTorch's machine code for several
+architectures. Counters of an A100 confirm ``add`` (a + alpha b: one FFMA and no FADD) and ``mul``.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _table() -> Mapping[tuple[str, str], PerElement]:
     found: dict[tuple[str, str], PerElement] = {}
     variants: dict[tuple[str, str], set[PerElement]] = {}
     text = Path(__file__).with_name("elementwise.csv").read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
+    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
         ffma, fmul, fadd, spread = (float(row[name]) for name in ("ffma", "fmul", "fadd", "spread"))
         counts = PerElement(ffma, fmul, fadd, spread, row["source"])
         found[row["functor"], row["arch"]] = counts

@@ -126,7 +126,7 @@ _OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor
 
 
 def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
-    """Launch -> instructions that were read from its kernel's code.
+    """Launch -> instructions that perfctl 1.0.0 read from its kernel's code.
 
     None for a launch with a lower bound, or with arithmetic in other types than fp32 and tensor cores.
     """

@@ -1,1 +1,1 @@
-"""Quantities of a model, of runs and of machine code against a baseline."""
+"""Quantities of a model and of runs against a baseline."""

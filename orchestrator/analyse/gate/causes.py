@@ -46,7 +46,7 @@ def _cause(rows: list[Judged], fresh: Iterable[Judged]) -> Cause:
     every = sorted((*rows, *fresh), key=lambda row: -_moved(row))
     mine = [row for row in every if row.place.batch == batch]
     first = next((row for fits in (_of_layer, _of_direction, _any) for row in mine if fits(row)), rows[0])
-    of_direction = first.place._replace(layer="", kernel="")
+    of_direction = first.place._replace(layer="")
     wholes = {row.place: row for row in rows if row is not first and not row.place.layer}
     whole = wholes.get(of_direction) or wholes.get(of_direction._replace(direction=""))
     others = tuple(row for row in every if row is not first and row in rows)
@@ -54,7 +54,7 @@ def _cause(rows: list[Judged], fresh: Iterable[Judged]) -> Cause:
 
 
 def _of_layer(row: Judged) -> bool:
-    return bool(row.place.layer or row.place.kernel)
+    return bool(row.place.layer)
 
 
 def _of_direction(row: Judged) -> bool:

@@ -1,11 +1,9 @@
-"""What a gate holds of a model on paper and of machine code. FLOPs: 1 multiply-add = 2."""
+"""What a gate holds of a model on paper. FLOPs: 1 multiply-add = 2."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from perfctl.orchestrator.analyse.derived.code.records import Static
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.analyse.gate.records import Measured, Place, Value
 from perfctl.orchestrator.analyse.memory.estimate import Estimate
@@ -92,38 +90,3 @@ def _add(places: Found, place: Place, quantity: str, value: int) -> None:
     before = mine.get(quantity, 0)
     assert isinstance(before, int)
     mine[quantity] = before + value
-
-
-def of_code(kernels: Iterable[Static]) -> Measured:
-    """What stands in the code of each kernel, by name and architecture: registers, shared and local memory, instructions by
-    kind, and FLOPs of a thread block where the code states its size. Kernels of one name that differ are not held."""
-    named: dict[Place, list[Static]] = defaultdict(list)
-    for one in kernels:
-        named[Place(kernel=f"{one.listed.name} (sm_{one.listed.kernel.arch})")].append(one)
-    places: Found = {}
-    unknown: dict[str, str] = {}
-    for place, several in named.items():
-        found = [_of_kernel(one) for one in several]
-        if any(one != found[0] for one in found):
-            unknown[place.name] = (
-                f"{len(found)} kernels have this name, and differ: name the file or folder of one of them"
-            )
-            continue
-        places[place] = {quantity: value for quantity, value in found[0].items() if value is not None}
-        for quantity, value in found[0].items():
-            if value is None:
-                unknown[f"{place.name}: {quantity}"] = several[0].why or "the code does not say"
-    return Measured(places, unknown)
-
-
-def _of_kernel(one: Static) -> dict[str, Value | None]:
-    """Quantity -> value; None where it is not known. FLOPs only of a kernel that states its block."""
-    code = one.listed.kernel
-    found: dict[str, Value | None] = {
-        "registers": code.registers,
-        "shared_bytes": code.shared_bytes + (one.listed.dynamic_shared_bytes or 0),
-        "spill_bytes": code.stack_bytes,
-        "local_instructions": one.local_instructions,
-        "instructions": one.instructions,
-    }
-    return found if code.block is None else {**found, "flops": one.flops}

@@ -11,20 +11,18 @@ class Place(NamedTuple):
     """What a quantity is of; all empty: of the whole."""
 
     study: str = ""
-    """ "mnist_cnn, training, fp32", or the name of a report; "" for a model and for code."""
+    """ "mnist_cnn, training, fp32", or the name of a report; "" for a model."""
     batch: int | None = None
     layer: str = ""
     """Dotted module path; "" for the whole step."""
     direction: str = ""
-    kernel: str = ""
-    """Of machine code."""
 
     @property
     def name(self) -> str:
         """ "mnist_cnn, training, fp32, batch 16, conv2 forward"."""
         size = "" if self.batch is None else f"batch {self.batch}"
         layer = " ".join(filter(None, (self.layer, self.direction)))
-        return ", ".join(filter(None, (self.study, size, layer, self.kernel))) or "whole"
+        return ", ".join(filter(None, (self.study, size, layer))) or "whole"
 
 
 class Kind(NamedTuple):
@@ -61,27 +59,16 @@ KINDS: Mapping[str, Kind] = {
     "threads": Kind("", "of all blocks of all launches a step, by grids and blocks", less_is_better=False),
     "algorithm": Kind("", "how the kernels compute it, by their names", less_is_better=False),
     "allocated": Kind("bytes", "peak of PyTorch's allocator", tolerance=0.01),
-    "registers": Kind("", "of a thread"),
-    "shared_bytes": Kind("bytes", "shared memory of a block"),
-    "spill_bytes": Kind("bytes", "local memory of a thread: its arrays, and registers that did not fit"),
-    "local_instructions": Kind(
-        "", "in the code, that read or write local memory: spilled registers, and a thread's arrays"
-    ),
-    "instructions": Kind(
-        "", "in the code, by kind: arithmetic, tensor cores, memory, conversions, barriers", less_is_better=False
-    ),
     "time": Kind("ns", "a step: the median of each session, a sweep with --repeat", tolerance=0.05),
 }
 """Quantity -> what it means. A tolerance is stated in the baseline where it was chosen."""
 TIME, SETUP = "time", "setup"
 NAMING = (
-    SETUP, "steps", "algorithm", "graph_breaks", "spill_bytes", "local_instructions", "instructions", "registers",
-    "shared_bytes", "cast_bytes", "flops", "parameters", "compiled_kernels", "library_calls", "compiled_operations",
-    "launches", "kernels", "counted_flops", "derived_flops", "threads", "operations", "elementwise_flops", "copied_bytes", "bytes",
-    "dram_bytes", "memory_peak", "allocated", TIME,
+    SETUP, "steps", "algorithm", "graph_breaks", "cast_bytes", "flops", "parameters", "compiled_kernels", "library_calls",
+    "compiled_operations", "launches", "kernels", "counted_flops", "derived_flops", "threads", "operations",
+    "elementwise_flops", "copied_bytes", "bytes", "dram_bytes", "memory_peak", "allocated", TIME,
 )  # fmt: skip
-"""Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too; other
-instructions take other registers."""
+"""Quantities, those first that name a cause rather than a consequence: a cast moves bytes, and a wider layer does too."""
 Value = int | float | str | Mapping[str, float] | tuple[float, ...]
 """A figure; a text; launches by kernel name; or the time of each session, the oldest first."""
 Values = Mapping[str, Value]

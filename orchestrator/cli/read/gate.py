@@ -30,12 +30,6 @@ def gate(
     runs: Annotated[
         _LIST, typer.Option("--runs", help="Hold recorded runs: a store, a sweep, a report, a folder of reports.")
     ] = None,
-    code: Annotated[
-        _LIST, typer.Option("--code", help="Hold machine code: a .cubin, a library, PTX, Triton's cache.")
-    ] = None,
-    triton: Annotated[
-        str | None, typer.Option("--triton", help="Hold a Triton kernel, file.py:kernel, compiled without a GPU.")
-    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the entry, where one is given.")] = None,
     batches: Annotated[str, typer.Option("--batches", "-b", help="Of --model: 16,32,64.")] = "1",
     mode: Annotated[str, typer.Option(help="Of --model: train or infer.")] = "train",
@@ -46,16 +40,6 @@ def gate(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Of --model: graph breaks and Inductor's CPU kernels too.")
     ] = False,
-    targets: Annotated[_LIST, typer.Option("--target", help="Of --triton: sm_80, sm_90, sm_100; once a GPU.")] = None,
-    signature: Annotated[
-        str, typer.Option(help="Of --triton: types of arguments, x=*fp32,n=i32; n=i32:16 for multiples of 16.")
-    ] = "",
-    constants: Annotated[
-        _LIST, typer.Option("--constant", metavar="NAME=VALUE", help="Of --triton: value of a constexpr: BLOCK=1024.")
-    ] = None,
-    warps: Annotated[int | None, typer.Option("--num-warps", help="Of --triton: warps of a block. Default 4.")] = None,
-    stages: Annotated[int | None, typer.Option("--num-stages", help="Of --triton: stages of its loops.")] = None,
-    arch: Annotated[str | None, typer.Option(help="Of --code: sm_80, sm_90, ...")] = None,
     tolerances: Annotated[
         _LIST, typer.Option("--tolerance", metavar="QUANTITY=5%", help="Allow so much more: time=10%, dram_bytes=2%.")
     ] = None,
@@ -84,14 +68,11 @@ def gate(
         request.check()
         subjects.append(actions.model(request, options.batch_list(batches), compiled=compiled))
     subjects += [actions.runs(given) for given in runs or ()]
-    subjects += [actions.code(given, arch) for given in code or ()]
-    if triton is not None:
-        values = dict(map(_constant, constants or ()))
-        subjects.append(actions.triton(triton, targets or (), signature, values, warps=warps, stages=stages))
-    _check_alone(models, compiled, triton, (targets, signature, constants, warps, stages))
+    if compiled and not models:
+        raise UsageError("--compile is of --model", "An entry keeps what it was made with: run perfctl gate alone")
     if name is not None:
         if len(subjects) != 1:
-            raise UsageError("--name is of one --model, --runs, --code or --triton", "Name each in a call of its own")
+            raise UsageError("--name is of one --model or --runs", "Name each in a call of its own")
         subjects = [actions.Subject(name, subjects[0].given)]
     allowed = dict(map(_tolerance, tolerances or ()))
     if update:
@@ -103,21 +84,6 @@ def gate(
     found = actions.gate(baseline, subjects, tolerances=allowed, messages=console, memory_limit=memory_limit)
     _show(found, baseline, junit, markdown, github, as_json)
     _end(found)
-
-
-def _constant(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip().isidentifier():
-        raise UsageError(f"--constant: '{text}' is not understood", "Write for instance --constant BLOCK=1024")
-    return name.strip(), value.strip()
-
-
-def _check_alone(models: _LIST, compiled: bool, triton: str | None, of_triton: Sequence[object]) -> None:
-    """Raises UsageError for an option of what is not given."""
-    if compiled and not models:
-        raise UsageError("--compile is of --model", "An entry keeps what it was made with: run perfctl gate alone")
-    if triton is None and any(of_triton):
-        raise UsageError("--target, --signature, --constant and --num-... are of --triton", "Name file.py:kernel")
 
 
 def _tolerance(text: str) -> tuple[str, float]:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from perfctl.orchestrator.actions.estimate import Request
+from perfctl.orchestrator.actions.gate import compiled, gate
+from perfctl.orchestrator.actions.traces import entries
 from perfctl.orchestrator.analyse.gate.judge import judge
 from perfctl.orchestrator.analyse.gate.measure import of_model
 from perfctl.orchestrator.analyse.gate.records import MISSING, WORSE, Place
 from perfctl.records.compiled import CompiledGraph, CompiledStep
 
 BATCH, WIDTH = 4, 8
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, value):
+        return torch.tanh(torch.sigmoid(value) + 1)
+"""
 
 
 def step(*kernels: int, why: str = "") -> CompiledStep:
@@ -82,3 +95,20 @@ def test_under_autocast_the_casts_are_operations_of_the_graph() -> None:
         assert cast.operations == plain.operations + 3, "of the input, the weight and the bias"
         assert cast.library_calls == plain.library_calls == 1
     assert made("fp8").problem == "torch.compile is not followed in fp8"
+
+
+def test_a_model_is_compiled_in_another_process_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.delenv(entries.OFF)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file, baseline = tmp_path / "code" / "net.py", tmp_path / "gate.json"
+    file.parent.mkdir()
+    file.write_text(NET, encoding="utf-8")
+    os.utime(file, (1e9, 1e9))  # what is newer than the process that imports it is not kept
+    request = Request(f"{file}:Net", (str(WIDTH),), "infer")
+    gate.update(baseline, [gate.model(request, [BATCH], compiled=True)])
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled.subprocess, "run", None)  # a second call starts no process
+        (same,) = gate.gate(baseline)
+    assert not same.failed and not same.undecided
+    assert [row.after for row in same.rows if row.quantity == "compiled_kernels"] == [1]

@@ -1,4 +1,4 @@
-"""Counts that were read from machine code, on their way from the store to the ledger."""
+"""Counts that perfctl 1.0.0 read from machine code, on their way from the store to the ledger."""
 
 from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP
 from perfctl.orchestrator.analyse.derived.run import as_flops, from_code

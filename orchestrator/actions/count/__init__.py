@@ -1,1 +1,0 @@
-"""``perfctl count``: instructions of a kernel, read from its machine code."""

@@ -1,1 +1,0 @@
-"""Instructions that a kernel executes, worked out from its machine code: blocks, loops, turns, bounds."""

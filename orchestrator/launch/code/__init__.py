@@ -1,1 +1,0 @@
-"""NVIDIA's tools that take machine code out of files and print it: cuobjdump, nvdisasm, ptxas."""

@@ -1,1 +1,0 @@
-"""Machine code of GPU kernels: ELF files (cubin), containers in programs (fatbin), text of nvdisasm."""
