@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,16 +96,14 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_pat
     status.check_image(made)  # only a node can tell
 
 
-def test_the_list_of_tasks_of_an_older_perfctl_is_read(tmp_path: Path) -> None:
-    task = '{"number": 0, "profiler": "ncu", "batch_size": 16, "sweep": "ncu-x-1", "repeat": 2}'
-    (tmp_path / "tasks.json").write_text(
-        f'{{"perfctl_slurm": 1, "workload": "x", "command": "c", "host": "h", "tasks": [{task}]}}'
-    )
-    made = read_plan(tmp_path)
-    assert made.tasks == (sweep_task(0, SweepRuns("ncu", 16, "ncu-x-1", 2)),)
-    assert str(made.tasks[0]) == "task 0 (ncu, batch 16)"
+def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None:
+    made = plan(tmp_path)
     made.write()
     assert read_plan(tmp_path) == made
+    record = json.loads((tmp_path / "tasks.json").read_text())
+    (tmp_path / "tasks.json").write_text(json.dumps(record | {"perfctl_slurm": 1}))
+    with pytest.raises(UsageError, match=r"another version of perfctl wrote .*/tasks\.json"):
+        read_plan(tmp_path)
 
 
 def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
