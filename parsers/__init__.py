@@ -55,6 +55,8 @@ class Parser:
     """Reports of this format may hold single operators: its ``parse`` takes ``single_operators``."""
     has_captures: bool = False
     """Whether ``parse`` takes ``capture``: the report in which the graphs were captured that this one launches."""
+    is_refused: bool = False
+    """Whether ``parse`` only names the release that was the last to read the format."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a folder. Never raises."""
@@ -96,10 +98,9 @@ PARSERS: tuple[Parser, ...] = (
     Parser("nsys report", "nsys.rep"),
     Parser("ncu report", "ncu.rep", has_source=True),
     Parser("rocprofv3 database", "rocm.rocpd"),
-    Parser("rocprof", "rocm.rocprof"),
     Parser("rocprofv3 JSON", "rocm.json"),
     Parser("rocprofv3 CSV", "rocm.csv"),
-    Parser("rocprof-compute CSV", "rocm.compute"),
+    Parser("rocprof v1 and rocprof-compute", "rocm.refused", is_refused=True),
     Parser("Proton profile", "proton"),
     Parser("PyTorch memory snapshot", "memory_snapshot"),
     Parser("Kineto trace", "kineto.trace", has_operators=True, has_captures=True),
@@ -206,7 +207,8 @@ def parse(
         raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:
-        raise ReportError(path, "unknown", *why_unknown(path, ", ".join(parser.name for parser in PARSERS)))
+        known = ", ".join(one.name for one in PARSERS if not one.is_refused)
+        raise ReportError(path, "unknown", *why_unknown(path, known))
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 

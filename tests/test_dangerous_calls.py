@@ -37,7 +37,6 @@ ALLOWED = {
     ("orchestrator/cli/completion.py", "get_completion_script(shell=)"): "typer's: which shell's words, nothing is run",
     ("orchestrator/cli/completion.py", "install(shell=)"): "the same",
     ("orchestrator/report/gate.py", "xml.etree"): "XML is written, none is read",
-    ("orchestrator/cli/read/tensorboard.py", "os.execv"): "TensorBoard, as an argument list",
 }
 
 

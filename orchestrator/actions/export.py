@@ -1,4 +1,4 @@
-"""Take data out of a store for other programs: tables as files, one run as a trace, traces to TensorBoard."""
+"""Take data out of a store for other programs: tables as files, one run as a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfctl.orchestrator.actions.files import check_free, replacing
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.tables import DEFAULT, parts_of_ledger
 from perfctl.orchestrator.actions.wall.runs import only_run, shown
-from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.store import database, query, read
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "parquet", "json", "xlsx")
 LEDGER = "ledger"
-TRACES = "*.pt.trace.json*"
-LOCAL = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,34 +194,3 @@ def trace(
         partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
     events = sum(event["ph"] != "M" for event in content["traceEvents"])
     return Trace(target, run, step, events, counted._asdict())
-
-
-@dataclass(frozen=True, slots=True)
-class TensorBoard:
-    """How to start TensorBoard on a folder of traces."""
-
-    command: tuple[str, ...]
-    traces: int
-
-
-def tensorboard(folder: Path, *, port: int = 6006, host: str = LOCAL, messages: Messages = SILENT) -> TensorBoard:
-    """The command that starts TensorBoard on the traces of a sweep or a speed-up study; nothing is started.
-
-    port: 0 for a free one. Raises UsageError for a folder without traces, ToolMissing when TensorBoard is not installed.
-    """
-    from perfctl.orchestrator.launch.machine.tools import find, has_package
-
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder", "Name the folder of a sweep or study")
-    traces = sum(1 for _ in folder.rglob(TRACES))
-    if not traces:
-        raise UsageError(f"{folder}: no {TRACES} is in it", "perfctl torch and perfctl speedup write such traces")
-    program = find("tensorboard")
-    if program is None:
-        raise ToolMissing("TensorBoard is not installed", "pip install tensorboard torch-tb-profiler")
-    own_plugins = Path(program).parent.parent.glob("lib/python*/site-packages/torch_tb_profiler")
-    if not has_package("torch_tb_profiler") and not any(own_plugins):  # its environment may be another than perfctl's
-        messages.note("torch-tb-profiler, which shows the traces, is not installed: pip install torch-tb-profiler")
-    if host != LOCAL:
-        messages.warning(f"everybody who reaches {host} can read the traces in {folder}")
-    return TensorBoard((program, f"--logdir={folder.resolve()}", f"--host={host}", f"--port={port}"), traces)

@@ -164,12 +164,8 @@ def write_speedup(result: SpeedupResult, page: Path | None = None, charts: Path 
 
 
 def store_of(options: SweepOptions) -> Path:
-    """The store of a study: the one that was named, else perfctl.db beside ``out``, as of every sweep.
-
-    A folder of an earlier version holds its store, and keeps it.
-    """
-    inside = options.out / DEFAULT
-    return options.store or (inside if inside.is_file() else options.out.parent / DEFAULT)
+    """The store of a study: the one that was named, else perfctl.db beside ``out``, as of every sweep."""
+    return options.store or options.out.parent / DEFAULT
 
 
 def allowed_facts(names: Iterable[str]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Lists of commands in ``--help``, in groups and with whole lines, and the spellings that options had in earlier releases."""
+"""Lists of commands in ``--help``, in groups and with whole lines, and a quick way to read values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from typer.core import TyperCommand, TyperGroup
-
-OLD_SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
-    "predict": {"--model": (), "-m": (), "--db": ("--store",), "--infer": ("--mode", "infer")},
-    "estimate": {"--model": (), "-m": ()},
-    "calculator": {"--db": ("--store",)},
-    "serve": {"--db": ("--store",)},
-    "ledger": {"--batch": ("--batches",)},
-    "trace": {"--run": ()},
-    "query": {"--seconds": ("--timeout",)},
-}
-"""Command -> an option that is not listed any more, and the words that stand for it; none where its value is enough."""
-OLD_VALUES = {"estimate": {"--format": {"markdown": "md", "latex": "tex"}}}
-"""Command -> option -> a value that it took under another name."""
 
 
 class CommandList(TyperGroup):
@@ -52,18 +39,17 @@ def line_of(command: Any) -> str:
 
 
 class Command(TyperCommand):
-    """A command that also takes the spellings of earlier releases, which its help does not list."""
+    """A command of perfctl."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments as the documentation writes them: MODEL, [PATHS]..., whatever the release of typer does."""
         return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What was typed, in the spellings of today."""
-        name = str(ctx.info_name)
+        """What was typed."""
         for param in self.get_params(ctx):
             _read_directly(param)
-        return list(super().parse_args(ctx, today(args, OLD_SPELLINGS.get(name, {}), OLD_VALUES.get(name, {}))))
+        return list(super().parse_args(ctx, args))
 
 
 def _read_directly(param: Any) -> None:
@@ -112,23 +98,3 @@ def _may_be_read(path: str | Path) -> bool:
         return not os.path.lexists(path) or os.access(path, os.R_OK)
     except ValueError:
         return False
-
-
-def today(
-    args: Sequence[str], spellings: Mapping[str, tuple[str, ...]], values: Mapping[str, Mapping[str, str]]
-) -> list[str]:
-    """``args`` with old options and values replaced, up to ``--``."""
-    out: list[str] = []
-    cut = args.index("--") if "--" in args else len(args)
-    for word in args[:cut]:
-        option, equals, value = word.partition("=")
-        new = values.get(out[-1], {}) if out else {}
-        if option in spellings:
-            out += [*spellings[option], *([value] if equals else [])]
-        elif word[:1] == "-" and word[:2] in spellings:  # -mNAME
-            out += [*spellings[word[:2]], word[2:]]
-        elif equals and option in values:
-            out.append(f"{option}={values[option].get(value, value)}")
-        else:
-            out.append(new.get(word, word))
-    return [*out, *args[cut:]]

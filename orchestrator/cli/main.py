@@ -53,7 +53,6 @@ GROUPS = {
         "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),
         "trace": ("read.trace:trace", "Write one step as a trace for Perfetto."),
         "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
-        "tensorboard": ("read.tensorboard:tensorboard", "Start TensorBoard on the traces of a folder."),
     },
     "Understand": {
         "ledger": ("read.lists:ledger", "Compare counted with paper FLOPs, and say why they differ."),

@@ -251,9 +251,7 @@ class SiteOptions:
         Texts,
         typer.Option(help="Module of the gather job; may be repeated. Default: those of --module, without CUDA's."),
     ] = None
-    template: Annotated[
-        Text, typer.Option(help="Your site's template of the array script; pbs and lsf are built in.")
-    ] = None
+    template: Annotated[Text, typer.Option(help="Your site's template of the array script.")] = None
     gather_template: Annotated[Text, typer.Option(help="Your site's template of the gather script.")] = None
 
     def site(self) -> Site:

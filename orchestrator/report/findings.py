@@ -563,7 +563,7 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         )
         return (
             "not collected",
-            f"{what}. Run rocprof-compute profile, or rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+            f"{what}. Run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
         )
     if run.profiler != "ncu" and not (is_amd(run) and counts):
         return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"

@@ -13,15 +13,11 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import shape, triggers
-from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, Migration
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, NEWEST, OLDEST, Migration
 
 APPLICATION_ID = 0x70657266  # "perf": tells a perfctl store from any other SQLite file
 PAGE_BYTES = 16384
@@ -34,9 +30,6 @@ _OF_THE_DISK = frozenset({
     sqlite3.SQLITE_AUTH, sqlite3.SQLITE_PROTOCOL,
 })  # fmt: skip
 """SQLite's errors that are not about what the file holds."""
-_ADDED_COLUMN = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (\w+)")
-_DROPPED_VIEW = re.compile(r"DROP VIEW (\w+)")
-_MADE = re.compile(r"CREATE (TABLE|INDEX|VIEW) (\w+)")
 
 
 def check_folder(path: Path) -> None:
@@ -88,7 +81,7 @@ def _migrated(path: Path) -> sqlite3.Connection:
         _use_wal(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        _migrate(connection, path)
+        _migrate(connection)
     except BaseException:
         connection.close()
         raise
@@ -181,7 +174,7 @@ def reading(path: Path, *, as_it_is: bool = False) -> Iterator[sqlite3.Connectio
             _check(connection, path)
             if _version(connection) == 0:
                 raise StoreError(f"{path}: this file is not a store yet", "Name the store with --store")
-            if _version(connection) < len(MIGRATIONS):
+            if _version(connection) < NEWEST:
                 with writing(path):  # brings an older store up to date
                     pass
             if not as_it_is:
@@ -285,9 +278,12 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     if version < 0:
         raise StoreError(f"{path}: its schema has no version ({version})", "Name a store with --store")
-    if version > len(MIGRATIONS):
+    if 0 < version < OLDEST:
+        problem = f"{path}: perfctl 0.x wrote this store (schema version {version})"
+        raise StoreError(problem, "Open it once with perfctl 1.0.0, which upgrades it")
+    if version > NEWEST:
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
-        problem = f"{path}: its schema is version {version}, this perfctl knows {len(MIGRATIONS)}"
+        problem = f"{path}: its schema is version {version}, this perfctl knows {NEWEST}"
         raise StoreError(problem, f"Install perfctl {_newer(row and row[0])}, or name another store with --store")
 
 
@@ -301,55 +297,32 @@ def _numbers(version: object) -> tuple[int, ...]:
     return tuple(map(int, str(version).split("."))) if re.fullmatch(r"\d+(\.\d+)*", str(version)) else ()
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _migrate(connection: sqlite3.Connection) -> None:
     """Bring the schema up to date: a new store in one transaction, an older one in a transaction for each step."""
-    while _version(connection) < len(MIGRATIONS):
+    while _version(connection) < NEWEST:
         with transaction(connection):
             version = _version(connection)  # another process may have been faster
             if version == 0:
                 _create(connection)
-            elif version < len(MIGRATIONS):
-                _upgrade(connection, MIGRATIONS[version], path)
+            elif version < NEWEST:
+                _upgrade(connection, next(step for step in MIGRATIONS if step.number > version))
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    """Without sqlite-utils, which loads pandas where that is installed: half a second before a first row is written."""
     for step in MIGRATIONS:
         for statement in _statements(step.sql):
             connection.execute(statement)
     facts = (("created_at", now()), ("written_by", MIGRATIONS[-1].since))
     connection.executemany("INSERT INTO store_info (key, value) VALUES (?, ?)", facts)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    connection.execute(f"PRAGMA user_version = {NEWEST}")
 
 
-def _upgrade(connection: sqlite3.Connection, step: Migration, path: Path) -> None:
-    """One step. A column or view of the store's user, and a table that has all columns, stay as they are."""
-    from sqlite_utils import Database
-
-    store = Database(connection, recursive_triggers=False, execute_plugins=False)
+def _upgrade(connection: sqlite3.Connection, step: Migration) -> None:
     for statement in _statements(step.sql):
-        if not _is_done(store, step, statement, path):
-            connection.execute(statement)
-    store.table("store_info").upsert({"key": "written_by", "value": step.since}, pk="key")
+        connection.execute(statement)
+    connection.execute("UPDATE store_info SET value = ? WHERE key = 'written_by'", (step.since,))
     connection.execute(f"PRAGMA user_version = {step.number}")
-
-
-def _is_done(store: Database, step: Migration, statement: str, path: Path) -> bool:
-    """Is what the statement makes there? Raises StoreError for a table of the same name that perfctl cannot use."""
-    if added := _ADDED_COLUMN.match(statement):
-        return added[2].lower() in map(str.lower, store.table(added[1]).columns_dict)
-    if dropped := _DROPPED_VIEW.match(statement):
-        return not shape.is_as_made(store.conn, dropped[1], step.number - 1)
-    made = _MADE.match(statement)
-    if made is None or made[2] not in {name for (name,) in store.execute("SELECT name FROM main.sqlite_master")}:
-        return False
-    if made[1] == "TABLE" and not shape.made_by(step.number)[made[2]].columns.keys() <= {
-        column.lower() for column in store.table(made[2]).columns_dict
-    }:
-        problem = f"{path}: this store has a table {made[2]} of your own, a name that perfctl {step.since} needs"
-        raise StoreError(problem, f"Rename yours: sqlite-utils rename-table {path.name} {made[2]} NEW_NAME")
-    return True
 
 
 def _statements(sql: str) -> Iterator[str]:

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
-from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, NEWEST
 
 LONGEST_BYTES = 16_000_000
 """Longest value that is read through a view or a computed column, where a few letters of SQL can make any length."""
 INTERRUPT_EVERY = 1_000_000
 """Steps of SQLite's machine between two moments at which Ctrl-C can stop a view that never ends."""
-_TEXT_OR_GAP = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|(?:--[^\n]*|/\*.*?\*/|\s)+""", re.DOTALL)
+_GAP = r"(?:--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/|\s)"
+_TEXT_OR_GAP = re.compile(rf"""('(?:[^']|'')*'|"(?:[^"]|"")*")|{_GAP}*([(,)]){_GAP}*|{_GAP}+""")
 _KINDS = {"view": "view", "virtual": "virtual table"}
 _SCHEMA = "SELECT name, type, sql FROM main.sqlite_master WHERE type IN ('table', 'view')"
 
@@ -35,7 +36,7 @@ class Made(NamedTuple):
     kind: str
     """table or view."""
     sql: str
-    """Without comments, each gap one blank."""
+    """As ``_bare`` writes it."""
     columns: Mapping[str, str]
     """Column -> declared type, in order."""
     owners: Mapping[str, tuple[str, str]]
@@ -60,12 +61,13 @@ def distrust(connection: sqlite3.Connection) -> None:
 
 
 @lru_cache(maxsize=4)
-def made_by(version: int = len(MIGRATIONS)) -> dict[str, Made]:
-    """Name -> table or view after the first ``version`` migrations."""
+def made_by(version: int = NEWEST) -> dict[str, Made]:
+    """Name -> table or view in version ``version`` of the schema; none in version 0, a new file."""
     found = {}
     with closing(sqlite3.connect(":memory:")) as empty:
-        for step in MIGRATIONS[:version]:
-            empty.executescript(step.sql)
+        for step in MIGRATIONS:
+            if step.number <= version:
+                empty.executescript(step.sql)
         for name, kind, sql in empty.execute(_SCHEMA).fetchall():
             types = {row[1]: row[2] for row in empty.execute(f"PRAGMA table_xinfo({name})")}
             keys = empty.execute(f"PRAGMA foreign_key_list({name})").fetchall()
@@ -102,13 +104,6 @@ def selected(table: str) -> str:
 def named(columns: Iterable[str]) -> str:
     """Columns of perfctl's own, ready for SQL; ``group`` is a word of SQL's. In "" a missing one would be a text."""
     return ", ".join(f"[{column}]" if column == "group" else column for column in columns)
-
-
-def is_as_made(connection: sqlite3.Connection, name: str, version: int) -> bool:
-    """Is the file's table or view the one that the first ``version`` migrations make?"""
-    there = connection.execute(f"{_SCHEMA} AND name = ?", (name,)).fetchone()
-    made = made_by(version)[name]
-    return there is not None and there[1] == made.kind and _bare(there[2]) == made.sql
 
 
 def check_writable(connection: sqlite3.Connection, path: Path) -> None:
@@ -256,5 +251,8 @@ def quoted(name: str) -> str:
 
 
 def _bare(sql: str | None) -> str:
-    """Without comments, and with one blank wherever there is any; what stands in quotes stays."""
-    return _TEXT_OR_GAP.sub(lambda found: found[1] or " ", sql or "")
+    """Without comments and without blanks next to a bracket or comma, elsewhere one for many; quoted text stays.
+
+    ALTER TABLE writes ", name TEXT" below the last column, in the store of which such a column was added later.
+    """
+    return _TEXT_OR_GAP.sub(lambda found: found[1] or found[2] or " ", sql or "")

@@ -4,11 +4,10 @@ units. Where these disagree the report was damaged, edited or filtered; its rows
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import inf
 from sys import float_info
-from typing import Any
 
 from perfctl.parsers.rocm.records import exact, whole
 from perfctl.parsers.rocm.tables import Cells
@@ -151,107 +150,3 @@ def of_sums(
 def _number(row: Cells, column: str) -> float | None:
     value = exact(row.text(column)) if column else None
     return None if value is None else float(value)
-
-
-def of_joined(rows: Iterable[Cells], ids: tuple[str, ...], again: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Warnings about a wide table of launches that joins several passes. ``again``: column that repeats another -> that."""
-    numbers = list[int]()
-    differ: Tally[str] = Tally()
-    backwards = 0
-    for row in rows:
-        if (number := whole(row.text(*ids))) is not None:
-            numbers.append(number)
-        differ.update(more for more, first in again.items() if row.text(more) != row.text(first))
-        start, stop = whole(row.text("Start_Timestamp", "BeginNs")), whole(row.text("End_Timestamp", "EndNs"))
-        backwards += start is not None and stop is not None and stop < start
-    found = [f"{more} differs from {again[more]} in {times} launches" for more, times in differ.items()]
-    found += [f"{backwards} launches end before they begin"] if backwards else []
-    return (*numbering("launches with the dispatch IDs", numbers, ordered=True), *contradictions(found))
-
-
-class ChromeTimes:
-    """The events of rocprof's trace state each time twice: ns in their arguments, and cut to microseconds. An arrow ends where
-    an operation of a GPU begins, at its time and in its row; a GPU's row is named by the number that its operations have."""
-
-    def __init__(self) -> None:
-        self._wrong: list[str] = []
-        self._ends: Tally[tuple[str, str]] = Tally()
-        self._starts: Tally[str] = Tally()
-        self._arrows: Tally[str] = Tally()
-        self._begun: Tally[tuple[str, str]] = Tally()
-        self._fields: dict[str, Tally[str]] = {}
-        self._events: Tally[str] = Tally()
-        self._rows: list[int] = []
-        self._strange: Tally[str] = Tally()
-        self._timed = self._untimed = 0
-
-    def event(
-        self, event: Mapping[str, Any], arguments: Mapping[str, Any], operation: bool, gpu: int | None = None
-    ) -> None:
-        """``operation``: of a GPU, at which an arrow ends. ``gpu``: the number in the name of its row."""
-        if operation:
-            self._begun[str(event.get("pid")), str(event.get("ts"))] += 1
-        begin, end = whole(arguments.get("BeginNs")), whole(arguments.get("EndNs"))
-        if begin is None or end is None:
-            self._untimed += 1
-            return
-        self._timed += 1
-        row = str(event.get("pid"))
-        self._events[row] += 1
-        self._fields.setdefault(row, Tally()).update([*event, *(f"{name} in args" for name in arguments)])
-        name = str(event.get("name"))[:80]
-        stated = whole(event.get("ts")), whole(event.get("dur")), whole(arguments.get("DurationNs"))
-        known = (
-            begin // 1000,
-            max(1, (end - begin) // 1000),
-            end - begin,
-        )  # rocprof writes 1 for less than a microsecond
-        if any(one is not None and one != two for one, two in zip(stated, known, strict=True)):
-            self._wrong.append(
-                f"{name}: it begins at {begin} ns and ends at {end} ns, but ts, dur or DurationNs say otherwise"
-            )
-        if arguments.get("Name") != event.get("name"):
-            self._wrong.append(f"{name} is called {str(arguments.get('Name'))[:80]} in its arguments")
-        device = whole(arguments.get("dev-id"))
-        if gpu is not None and gpu != device:
-            self._wrong.append(f"{name} is in the row of GPU {gpu}, but its dev-id is {arguments.get('dev-id')}"[:200])
-
-    def arrow(self, event: Mapping[str, Any]) -> None:
-        """The beginning or the end of an arrow, which ends at an operation of a GPU."""
-        if event.get("ph") == "t":
-            self._ends[str(event.get("pid")), str(event.get("ts"))] += 1
-            self._arrows[str(event.get("id"))] += 1
-        else:
-            self._starts[str(event.get("id"))] += 1
-
-    def row(self, event: Mapping[str, Any]) -> None:
-        """The name of a row, of which each has a number."""
-        if (number := whole(event.get("sort_index"))) is not None:
-            self._rows.append(number)
-
-    def other(self, event: Mapping[str, Any]) -> None:
-        """An event of none of the kinds that rocprof writes."""
-        self._strange[str(event.get("ph"))] += 1
-
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        operations = self._begun.total()
-        if self._arrows and len(self._arrows) != operations:
-            self._wrong.append(f"{len(self._arrows)} arrows end at operations of GPUs, of which there are {operations}")
-        elif (apart := (self._begun - self._ends).total()) and apart < operations:
-            self._wrong.append(
-                f"{apart} of {operations} operations of GPUs begin where no arrow ends, or in another row"
-            )
-        if halves := (self._starts - self._arrows).total() + (self._arrows - self._starts).total():
-            self._wrong.append(f"{halves} arrows have no beginning, no end or several")
-        for row, fields in self._fields.items():
-            for name, times in fields.items():
-                if times % (total := self._events[row]):
-                    self._wrong.append(
-                        f"{times} of {total} events of process {row[:20]} have {name[:40]}, the others do not"
-                    )
-        for kind, times in self._strange.items():
-            self._wrong.append(f"{times} events of kind {kind[:20]} are not as rocprof writes them")
-        if self._timed and self._untimed:
-            events = "1 event has" if self._untimed == 1 else f"{self._untimed} events have"
-            self._wrong.append(f"{events} no BeginNs and EndNs, as the other {self._timed} have")
-        return (*numbering("rows with the sort_index", self._rows, first=0), *contradictions(self._wrong))

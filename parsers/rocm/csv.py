@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from perfctl.parsers.rocm.agreement import Repeats
+from perfctl.parsers.rocm.agreement import Repeats, of_sums
 from perfctl.parsers.rocm.records import (
     AGAIN,
     LDS,
@@ -28,6 +29,7 @@ from perfctl.parsers.rocm.records import (
     counter,
     device,
     groups,
+    kernel_name,
     launched,
     no_kernels,
     no_layers,
@@ -37,13 +39,14 @@ from perfctl.parsers.rocm.records import (
     span,
     whole,
 )
-from perfctl.parsers.rocm.rocprof import STATS, sums
 from perfctl.parsers.rocm.tables import Cells, header_of, read_header, rows_of
 from perfctl.parsers.text.doubts import numbering
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Operation, Range, Report, Summary
 
 R = TypeVar("R")
+STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
+"""The first columns of sums; MinNs, MaxNs and StdDev follow."""
 KINDS: dict[str, frozenset[str]] = {
     "kernel_trace": frozenset(("Kernel_Name", "Start_Timestamp", "End_Timestamp", "Grid_Size_X")),
     "counter_collection": frozenset(("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")),
@@ -64,6 +67,7 @@ _SUFFIX = re.compile(
     r"|memory_allocation_trace|scratch_memory_trace|agent_info"
     r"|(?:kernel|domain|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl|rocdecode|rocjpeg)_api)_stats)\.csv\Z"
 )
+_API_NAME = re.compile(r"(__)?hip[A-Z]\w*\Z|hsa_\w+\Z|roctx\w+\Z|nccl[A-Z]\w*\Z|rccl\w*\Z")
 _AGENT = re.compile(r"(?:(?P<kind>Agent|GPU|CPU) )?(?P<number>\d{1,6})\Z")
 
 
@@ -334,12 +338,36 @@ def _copies(path: Path, agents: _Agents) -> Iterator[Copy]:
 
 
 def _sums(files: list[Path], operations: list[Operation], figures: list[Summary]) -> Iterator[Diagnostic]:
+    """Add the rows of the files of sums; yield what contradicts itself."""
     for one in files:
-        if not one.name.endswith("domain_stats.csv") or len(files) == 1:
-            _, found, more, said = sums(one, ROCPROFV3)
-            operations += found
-            figures += more
-            yield from said
+        if one.name.endswith("domain_stats.csv") and len(files) > 1:
+            continue
+        rows = list(rows_of(one, ROCPROFV3))
+        kind = _stats_kind(one, (row.text("Name") for row in rows))
+        for row in rows:
+            name = kernel_name(row.text("Name"))
+            calls, total = whole(row.text("Calls")), whole(row.text("TotalDurationNs"))
+            if calls is None or total is None:
+                raise ReportError(one, ROCPROFV3, f"the row of {name[:60]} has no whole number of calls or ns", AGAIN)
+            host, on_gpu = (total, None) if kind.endswith("_api") else (None, total)
+            operations.append(Operation(name, kind, calls, host, None, on_gpu, None, None))
+            for column, label in (("MinNs", "Min"), ("MaxNs", "Max"), ("StdDev", "StdDev")):
+                if column in row.at:
+                    with suppress(ValueError):
+                        figures.append(Summary(f"{kind}:{name}:{label}", float(row.text(column)), "ns"))
+        yield from of_sums(rows, "Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage", "MinNs", "MaxNs")
+
+
+def _stats_kind(path: Path, names: Iterable[str]) -> str:
+    """ "hip_api", "copy" or "kernel" of a table of sums."""
+    stem = path.name.lower().removesuffix(".csv").replace(".", "_")
+    if found := re.search(r"(hip|hsa|marker|rccl|roctx|rocdecode|rocjpeg)(?:_api)?(?:_trace)?_stats", stem):
+        return f"{found[1]}_api"
+    for kind, ending in (("copy", "copy_stats"), ("domain", "domain_stats"), ("allocation", "allocation_stats")):
+        if stem.endswith(ending):
+            return kind
+    listed = list(names)
+    return "hip_api" if listed and all(_API_NAME.match(name) for name in listed) else "kernel"
 
 
 def _gaps(files: dict[str, list[Path]], launches: int, ranges: list[Range]) -> Iterator[Gap]:

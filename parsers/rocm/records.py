@@ -17,8 +17,8 @@ from typing import Any
 from perfctl.parsers.text.doubts import words
 from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Operation
 
-ROCPROFV3, ROCPROF, COMPUTE = "rocprofv3", "rocprof", "rocprof-compute"
-"""Names of the tools: rocprofv3 (ROCm 6.2 and later), rocprof (versions 1 and 2), and Omniperf or rocprof-compute."""
+ROCPROFV3 = "rocprofv3"
+"""Name of the tool, which ROCm 6.2 and later have."""
 AGAIN = "Copy it again, or let the profiler write it again"
 _LARGEST = 2**63 - 1
 _SURELY_64_BIT = 19
@@ -105,16 +105,16 @@ def registers(*parts: int | None) -> int | None:
     return None if parts[0] is None else sum(part or 0 for part in parts)
 
 
-def counter(launch: int, name: str, text: object, section: str | None = None) -> Counter:
+def counter(launch: int, name: str, text: object) -> Counter:
     """A counter in its base unit; its text where it is no number."""
     if type(text) is float and text.is_integer() and abs(text) < _EXACT:
         value = int(text)
-        return Counter(launch, name, value * 1024 if _in_kib(name) else value, unit_of(name), section)
+        return Counter(launch, name, value * 1024 if _in_kib(name) else value, unit_of(name))
     number = exact(text)
     if number is None:
         shown = str(text).strip() if text is not None else ""
-        return Counter(launch, name, None, unit_of(name), section, shown or None)
-    return Counter(launch, name, plain(number * 1024 if _in_kib(name) else number), unit_of(name), section)
+        return Counter(launch, name, None, unit_of(name), text=shown or None)
+    return Counter(launch, name, plain(number * 1024 if _in_kib(name) else number), unit_of(name))
 
 
 @lru_cache(maxsize=8192)

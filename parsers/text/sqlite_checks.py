@@ -2,7 +2,7 @@
 
 A profiler writes a database once, from the first row to the last, and says of its columns what they hold. So rows are
 missing where their numbers have holes, and a text in a column of integers was not written by a profiler. In all real
-reports that were seen these rules hold (29 exports of nsys 2020.3 to 2026.1, DLProf 1.8, rocprof 1 and 3).
+reports that were seen these rules hold (29 exports of nsys 2020.3 to 2026.1, DLProf 1.8, rocprofv3).
 """
 
 from __future__ import annotations

@@ -511,8 +511,7 @@ class Report:
     """
 
     tool: str
-    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, rocprofv3, rocprof, rocprof-compute, proton, or workload for
-    perfctl's own record."""
+    """nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, rocprofv3, proton, or workload for perfctl's own record."""
     path: Path
     form: str
     """The format that was recognised, in words: "ncu CSV, long, 15 columns"."""

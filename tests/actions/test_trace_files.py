@@ -198,7 +198,7 @@ spec = "--device-spec", "name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24"
 codes = [
     run(["estimate", "mnist_cnn", "--batch", "64", "--layer", "conv2", "--check", "9437184"]),
     run(["estimate", "mnist_cnn", "--memory", "1GiB"]),
-    run(["predict", "--model", "mnist_cnn", "--batch", "32", *spec]),
+    run(["predict", "mnist_cnn", "--batch", "32", *spec]),
 ]
 print(codes, [name for name in sys.modules if name == "torch"])
 """

@@ -9,6 +9,6 @@ NET = "vgg:depth=6,stages=3,width=16,image=32,hidden=64"
 
 
 def ask(call: Callable[..., Any], *words: object) -> Any:
-    said = call("predict", "--model", NET, "--json", *words)
+    said = call("predict", NET, "--json", *words)
     assert said.code == 0, said.err
     return said.json

@@ -150,7 +150,7 @@ def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
         "--dataset",
         dataset,
         "select sum(a.i * b.i) from range(1000000) a(i), range(1000000) b(i)",
-        "--seconds",
+        "--timeout",
         0.5,
     )
     assert "longer than 0.5 s" in said.err

@@ -32,9 +32,8 @@ def test_a_format_that_is_not_known_or_json_beside_it_is_refused(perfctl: Perfct
     assert (both.code, both.out) == (2, "") and "--json" in both.err
 
 
-def test_an_estimate_is_a_table_of_its_layers_in_both_and_under_the_old_names(perfctl: Perfctl) -> None:
+def test_an_estimate_is_a_table_of_its_layers_in_both(perfctl: Perfctl) -> None:
     tex = perfctl("estimate", "mlp:depth=2,width=64", "--format", "tex")
     layers = sound(tex.out)
-    assert perfctl("estimate", "mlp:depth=2,width=64", "--format", "latex") == tex
     markdown = perfctl("estimate", "mlp:depth=2,width=64", "--format", "md")
     assert sum(line.startswith("| ") for line in markdown.out.splitlines()) == len(layers)

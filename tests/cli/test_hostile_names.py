@@ -43,7 +43,7 @@ def store(perfctl: Perfctl, tmp_path: Path) -> Path:
     [
         ("runs",), ("show", "1"), ("ledger",), ("query", "SELECT * FROM kernel"), ("compare", "run:1", "run:2"),
         ("query", "SELECT name FROM range", "--json"), ("runs", "--json"), ("show", "1", "--json"), ("ledger", "--json"),
-        ("show", "99"), ("query", "SELECT '\x1b[31m' FROM nothing"), ("report",), ("export",), ("trace", "--run", "1"),
+        ("show", "99"), ("query", "SELECT '\x1b[31m' FROM nothing"), ("report",), ("export",), ("trace", "1"),
         ("plot", "--list"),
     ],
 )  # fmt: skip

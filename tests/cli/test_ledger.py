@@ -29,7 +29,7 @@ def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(in_store:
 
 
 def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
-    rows = in_store("ledger", "--layer", "conv2", "--batch", "32", "--json").json["rows"]
+    rows = in_store("ledger", "--layer", "conv2", "--batches", "32", "--json").json["rows"]
     assert {(row["layer"], row["batch"]) for row in rows} == {("conv2", 32)}
     (forward,) = (row for row in rows if row["direction"] == "forward")
     assert forward["paper_flops"] == 2 * 32 * 64 * 24 * 24 * 288 and forward["counted_flops"] is None
@@ -38,7 +38,7 @@ def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
 def test_a_layer_that_is_not_there_is_a_wrong_request(in_store: Callable[..., Any]) -> None:
     done = in_store("ledger", "--layer", "conv9")
     assert done.code == 2 and "conv9" in done.err and done.err.count("\n") == 1
-    assert in_store("ledger", "--batch", "7").code == 2
+    assert in_store("ledger", "--batches", "7").code == 2
     assert in_store("ledger", "--peaks", "guessed").code == 2
 
 

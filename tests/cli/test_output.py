@@ -16,8 +16,8 @@ import pytest
 from perfctl.orchestrator.cli.main import COMMANDS, application
 
 Perfctl = Callable[..., Any]
-WITHOUT = {"serve", "tensorboard", "mcp", "schema"}
-"""Three answer browsers and agents until they are ended; a schema is JSON as it is."""
+WITHOUT = {"serve", "mcp", "schema"}
+"""Two answer browsers and agents until they are ended; a schema is JSON as it is."""
 
 
 def _options() -> dict[str, set[str]]:
@@ -38,7 +38,7 @@ def test_every_command_has_json() -> None:
     "words",
     [
         ("runs",), ("show", "1"), ("ledger",), ("query", "SELECT 1"), ("plot", "--list"), ("report",),
-        ("trace", "--run", "1"), ("export",),
+        ("trace", "1"), ("export",),
     ],
 )  # fmt: skip
 def test_json_is_all_that_stands_on_stdout(perfctl: Perfctl, replayed: Path, words: tuple[str, ...]) -> None:

@@ -50,7 +50,7 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
 
 
 def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(perfctl: Callable[..., Any]) -> None:
-    said = perfctl("predict", "--model", NET, "--batch", 64, "--device", "V100", "--dataset-size", 50000, "--epochs", 9,
+    said = perfctl("predict", NET, "--batch", 64, "--device", "V100", "--dataset-size", 50000, "--epochs", 9,
                    "--tariff", 0.3, "--explain")  # fmt: skip
     assert said.code == 0, said.err
     text = " ".join(said.out.split())
@@ -76,17 +76,15 @@ def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval
 
 def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(perfctl: Callable[..., Any]) -> None:
     model = "resnet:depth=26,width=128,image=224,classes=1000"
-    said = perfctl("predict", "--model", model, "--batch", 512, "--device", "T4", "--json", "--dataset-size", 1000)
+    said = perfctl("predict", model, "--batch", 512, "--device", "T4", "--json", "--dataset-size", 1000)
     memory = said.json["batches"][0]["memory"]
     assert memory["fits"] is False
     assert memory["reserve_bytes"] == 2**30
     assert memory["lacking_bytes"] == memory["needed_bytes"] + 2**30 - 16e9 > 0
     largest = memory["largest_batch"]
-    edges = perfctl("predict", "--model", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json")
+    edges = perfctl("predict", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json")
     assert [point["memory"]["fits"] for point in edges.json["batches"]] == [True, False]
-    text = " ".join(
-        perfctl("predict", "--model", model, "--batch", 512, "--device", "T4", "--dataset-size", 1000).out.split()
-    )
+    text = " ".join(perfctl("predict", model, "--batch", 512, "--device", "T4", "--dataset-size", 1000).out.split())
     whole = (memory["needed_bytes"] + 2**30) / 1e9
     kept = "1.07 GB of it reserved for the CUDA context and cuDNN"
     assert f"does not fit in 16 GB: {whole:.3g} GB, {kept}" in text
@@ -114,7 +112,7 @@ def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(pe
     found = ask(perfctl, *words)
     steps = [point["step_s"]["value"] for point in found["batches"]]
     assert steps == sorted(steps)
-    table = perfctl("predict", "--model", NET, *words)
+    table = perfctl("predict", NET, *words)
     assert table.code == 0, table.err
     assert all(len(line) <= 80 for line in table.out.splitlines())
     assert sum(line.split()[:1] == [size] for line in table.out.splitlines() for size in SIZES) == len(SIZES)
@@ -122,7 +120,7 @@ def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(pe
 
 def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(perfctl: Callable[..., Any]) -> None:
     model = "resnet:depth=50,width=64,image=224,classes=1000"
-    words = ("--model", model, "--batches", "32,256", "--dataset-size", 100_000, "--device", "T4", "--frontier")
+    words = (model, "--batches", "32,256", "--dataset-size", 100_000, "--device", "T4", "--frontier")
     best = perfctl("predict", *words, "--json").json["frontier"]
     times = [choice["training_s"]["value"] for choice in best["choices"]]
     costs = [choice["on_demand_usd"]["value"] for choice in best["choices"]]
@@ -143,9 +141,7 @@ def test_a_price_table_of_ones_own_is_used_and_named(perfctl: Callable[..., Any]
     (offer,) = found["batches"][0]["offers"]
     assert offer["on_demand_usd"]["value"] == pytest.approx(found["batches"][0]["epoch_s"]["value"] / 3600 * 0.36)
     assert "your own table" in found["prices"]
-    text = " ".join(
-        perfctl("predict", "--model", NET, "--batch", 64, "--device", "T4", "--dataset-size", 64_000).out.split()
-    )
+    text = " ".join(perfctl("predict", NET, "--batch", 64, "--device", "T4", "--dataset-size", 64_000).out.split())
     assert "prices of 2026-11-20, your own table" in text
 
 
@@ -163,7 +159,7 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     from perfctl.orchestrator.actions.estimate import Request, Session
 
     (tmp_path / "net.py").write_text(MODEL)
-    words = ("predict", "--model", "net.py:net", "--input", "3x8x8", "--batch", 37, "--device", "T4", "--json")
+    words = ("predict", "net.py:net", "--input", "3x8x8", "--batch", 37, "--device", "T4", "--json")
     said = perfctl(*words)
     assert said.code == 0, said.err
     exact = Session(Request("net.py:net", ("3x8x8",), "train", "momentum", memory=True)).at(37)
@@ -171,7 +167,7 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     assert said.json["batches"][0]["memory"]["needed_bytes"] == exact.memory.allocated
     assert said.json["optimizer"] == "momentum"
     assert said.json["parameters"] == 8 * 27 + 8 + 288 * 10 + 10
-    inference = perfctl(*words, "--infer").json["batches"][0]
+    inference = perfctl(*words, "--mode", "infer").json["batches"][0]
     assert inference["step_s"]["value"] < said.json["batches"][0]["step_s"]["value"]
     assert inference["memory"]["needed_bytes"] < exact.memory.allocated
 
@@ -226,7 +222,7 @@ def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(perfctl: Call
     from perfctl.orchestrator.actions.estimate import Request, Session
 
     model = "resnet:width=16,image=32"
-    found = perfctl("predict", "--model", model, "--batch", 8, "--device", "T4", "--infer", "--json").json
+    found = perfctl("predict", model, "--batch", 8, "--device", "T4", "--mode", "infer", "--json").json
     traced = Session(Request(model, mode="infer", memory=True)).at(8).memory
     assert traced is not None
     assert found["batches"][0]["memory"]["needed_bytes"] == traced.allocated

@@ -49,7 +49,7 @@ SPEC = "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tf
 def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
     perfctl: Callable[..., Any], words: tuple[object, ...], said: str
 ) -> None:
-    found = perfctl("predict", "--model", NET, *words)
+    found = perfctl("predict", NET, *words)
     assert found.code == 2
     assert found.out == ""
     assert found.err.count("\n") == 1
@@ -67,7 +67,7 @@ def test_a_request_that_makes_no_sense_is_one_line_that_says_what_to_do(
     ],
 )
 def test_a_model_that_is_not_there_or_cannot_be_is_named(perfctl: Callable[..., Any], model: str, said: str) -> None:
-    found = perfctl("predict", "--model", model, "--batch", 4, "--device", "T4")
+    found = perfctl("predict", model, "--batch", 4, "--device", "T4")
     assert found.code == 2
     assert found.err.count("\n") == 1
     assert said in found.err
@@ -75,7 +75,7 @@ def test_a_model_that_is_not_there_or_cannot_be_is_named(perfctl: Callable[..., 
 
 def test_a_file_that_is_no_store_is_refused(perfctl: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("no database at all, but long enough to look like one" * 50)
-    found = perfctl("predict", "--model", NET, "--batch", 4, "--device", "T4", "--store", "x.db")
+    found = perfctl("predict", NET, "--batch", 4, "--device", "T4", "--store", "x.db")
     assert found.code == 1
     assert "x.db" in found.err
     assert found.err.count("\n") == 1

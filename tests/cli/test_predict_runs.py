@@ -66,7 +66,7 @@ def test_runs_of_ones_own_are_fitted_once_and_fitted_anew_when_they_change(
 ) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'")
     runs.store(tmp_path / "perfctl.db", bench())
-    words = ("predict", "--model", "vgg:depth=6,stages=3,width=40,image=32,hidden=64", "--batch", 48, "--device", "T4",
+    words = ("predict", "vgg:depth=6,stages=3,width=40,image=32,hidden=64", "--batch", 48, "--device", "T4",
              "--optimizer", "sgd", "--json")  # fmt: skip
     first = perfctl(*words)
     assert first.code == 0, first.err
@@ -135,5 +135,5 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(perfctl: Call
         in every["notes"]
     )
     assert one["batches"][0]["step_s"]["value"] == 0.010
-    said = perfctl("predict", "--model", NET, "--batch", 64, "--device", "T4", "--threads", 1)
+    said = perfctl("predict", NET, "--batch", 64, "--device", "T4", "--threads", 1)
     assert said.code == 2 and "--threads is for --device cpu" in said.err

@@ -71,7 +71,7 @@ def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
 
 def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path) -> None:
     endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
-    said = perfctl("query", endless, "--seconds", "0.3")
+    said = perfctl("query", endless, "--timeout", "0.3")
     assert said.code == 2
     assert "longer than 0.3 s" in said.err
 

@@ -71,16 +71,6 @@ def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> 
     assert all("--device=cuda" in line for line in lines)
 
 
-@pytest.mark.parametrize("scheduler", ["pbs", "lsf"])
-def test_what_is_next_for_another_scheduler_is_in_the_script_for_perfctl_cannot_submit_it(
-    perfctl: Perfctl, scheduler: str
-) -> None:
-    said = perfctl("slurm", "render", "torch", "--batches", "16", "--device", "cpu", "--template", scheduler)
-    (array,) = Path("perfctl-runs").glob("slurm-*/array.sbatch")
-    assert said.out.splitlines()[-1] == f"Next: the commands in the first lines of {array} submit both"
-    assert {"pbs": "qsub array.sbatch", "lsf": "bsub < array.sbatch"}[scheduler] in array.read_text()
-
-
 def test_a_sweep_on_one_machine_finds_what_an_array_made(perfctl: Perfctl, recorded: Path) -> None:
     folder = render(perfctl, recorded, "--batches", "16")
     run_task(folder, 0)

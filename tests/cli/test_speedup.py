@@ -108,12 +108,9 @@ def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, 
     assert not Path("perfctl-runs").exists()
 
 
-def test_a_folder_of_an_earlier_version_keeps_the_store_inside_it(tmp_path: Path) -> None:
+def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path: Path) -> None:
     asked = SweepOptions(out=tmp_path / "runs")
-    assert store_of(asked) == tmp_path / "perfctl.db", "beside the runs, as of every sweep"
-    asked.out.mkdir()
-    (asked.out / "perfctl.db").touch()
-    assert store_of(asked) == tmp_path / "runs" / "perfctl.db"
+    assert store_of(asked) == tmp_path / "perfctl.db", "as of every sweep"
     assert store_of(SweepOptions(out=asked.out, store=Path("mine.db"))) == Path("mine.db")
 
 

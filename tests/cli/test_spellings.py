@@ -1,15 +1,13 @@
-"""One spelling in every command, groups in the help, and the spellings of earlier releases, which still work."""
+"""One spelling in every command and groups in the help."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from perfctl.orchestrator.cli.commands import OLD_SPELLINGS, OLD_VALUES, today
 from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, application
 from tests.cli.conftest import Said
 
@@ -63,40 +61,6 @@ def test_a_letter_and_the_name_of_a_store_are_the_same_option_in_every_command()
             assert "--db" not in spelt, name
             if spelt in (["--out"], ["--batches"]):
                 assert len(option.opts) == 2, f"perfctl {name}: {spelt[0]} has no letter"
-
-
-def test_old_spellings_are_not_listed_and_stand_for_options_that_are_there() -> None:
-    for name, old in OLD_SPELLINGS.items():
-        listed = {word for one in ROOT.commands[name].params for word in one.opts}
-        assert not listed & set(old), name
-        assert {words[0] for words in old.values() if words} <= listed, name
-    assert set(OLD_VALUES) <= set(COMMANDS)
-
-
-@pytest.mark.parametrize(
-    ("command", "typed", "now"),
-    [
-        ("predict", "--model mlp --batch 4", "mlp --batch 4"),
-        ("predict", "-mmlp --infer --db=a.db", "mlp --mode infer --store a.db"),
-        ("ledger", "--batch 16", "--batches 16"),
-        ("ledger", "--batch=16 -- --batch", "--batches 16 -- --batch"),
-        ("trace", "--run 3 --whole", "3 --whole"),
-        ("query", "--seconds 2 x", "--timeout 2 x"),
-        ("estimate", "net --format latex", "net --format tex"),
-        ("estimate", "net --format=markdown --memory 8GiB", "net --format=md --memory 8GiB"),
-    ],
-)
-def test_an_old_spelling_means_what_it_meant(command: str, typed: str, now: str) -> None:
-    assert today(typed.split(), OLD_SPELLINGS[command], OLD_VALUES.get(command, {})) == now.split()
-
-
-def test_old_and_new_spellings_give_the_same_answer(perfctl: Perfctl, replayed: Path) -> None:
-    for old, new in ((("--batch", "16"), ("--batches", "16")), (("--batch=32",), ("-b", "32"))):
-        assert perfctl("ledger", "--store", replayed, *old) == perfctl("ledger", "--store", replayed, *new)
-    asked = ("--batch", 4, "--device", "T4")
-    assert perfctl("predict", "--model", "mlp", "--infer", *asked) == perfctl(
-        "predict", "mlp", "--mode", "infer", *asked
-    )
 
 
 def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(perfctl: Perfctl) -> None:

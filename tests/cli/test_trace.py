@@ -31,7 +31,7 @@ def store(tmp_path: Path, hostile: Any) -> Path:
 
 
 def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(perfctl: Perfctl, store: Path, hostile: Any) -> None:
-    assert perfctl("trace", "--run", 1, "--step", 0, "--out", "t.json").code == 0
+    assert perfctl("trace", 1, "--step", 0, "--out", "t.json").code == 0
     found = {event["name"]: event for event in events(Path("t.json"))}
     assert set(found) == {hostile.FORMULA, hostile.ESCAPES, "Memcpy HtoD", "outer", "inner"}, "not the next step's"
     kernel, copy, inner = found[hostile.FORMULA], found["Memcpy HtoD"], found["inner"]
@@ -47,19 +47,19 @@ def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(perfctl: Perfctl
 def test_a_kernel_whose_length_is_not_known_is_an_instant_and_one_of_no_length_is_0(
     perfctl: Perfctl, store: Path, hostile: Any
 ) -> None:
-    perfctl("trace", "--run", 1, "--step", 0, "--out", "t.json")
+    perfctl("trace", 1, "--step", 0, "--out", "t.json")
     assert [event["name"] for event in events(Path("t.json"), "i")] == [hostile.MARKUP]
     assert next(event for event in events(Path("t.json")) if event["name"] == hostile.ESCAPES)["dur"] == 0
 
 
 def test_lines_are_named_by_gpu_stream_and_thread(perfctl: Perfctl, store: Path) -> None:
-    perfctl("trace", "--run", 1, "--out", "t.json", "--whole")
+    perfctl("trace", 1, "--out", "t.json", "--whole")
     names = {event["args"]["name"] for event in events(Path("t.json"), "M")}
     assert names == {"host", "GPU 0", "stream 7", "thread 11"}
 
 
 def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(perfctl: Perfctl, replayed: Path) -> None:
-    assert perfctl("trace", "--run", 1, "--step", 1, "--store", replayed).code == 0
+    assert perfctl("trace", 1, "--step", 1, "--store", replayed).code == 0
     back = parse(Path("trace-run1.json.gz"))
     shown = perfctl("show", 1, "--json", "--store", replayed).json
     wanted = [(r["name"], r["duration_ns"]) for r in shown["ranges"] if r["step"] == 1]
@@ -71,7 +71,7 @@ def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(perfctl: Per
 def test_a_real_gpu_trace_comes_back_with_the_same_kernels(perfctl: Perfctl, reports: Path) -> None:
     source = reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz"
     perfctl("ingest", source)
-    assert perfctl("trace", "--run", 1, "--whole", "--out", "t.json.gz").code == 0
+    assert perfctl("trace", 1, "--whole", "--out", "t.json.gz").code == 0
     old, new = parse(source), parse(Path("t.json.gz"))
 
     def facts(report: Any) -> list[tuple[Any, ...]]:
@@ -83,12 +83,12 @@ def test_a_real_gpu_trace_comes_back_with_the_same_kernels(perfctl: Perfctl, rep
 
 
 def test_the_last_step_is_taken_where_none_is_named(perfctl: Perfctl, store: Path) -> None:
-    assert perfctl("trace", "--run", 1, "--json").json["step"] == 1
+    assert perfctl("trace", 1, "--json").json["step"] == 1
 
 
 def test_the_same_step_gives_the_same_bytes(perfctl: Perfctl, store: Path) -> None:
     for name in ("a.json.gz", "b.json.gz"):
-        perfctl("trace", "--run", 1, "--out", name)
+        perfctl("trace", 1, "--out", name)
     assert Path("a.json.gz").read_bytes() == Path("b.json.gz").read_bytes()
 
 
@@ -198,11 +198,11 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(perfctl: Perfc
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--run", 1, "--step", 9), "no step 9. It has 0, 1"),
-        (("--run", 9), "no run 9"),
-        (("--run", 1, "--out", "t.txt"), "does not end with .json or .json.gz"),
-        (("--run", 1, "--whole", "--step", 0), "Choose one"),
-        (("--run", 1, "--out", "there.json"), "--force"),
+        ((1, "--step", 9), "no step 9. It has 0, 1"),
+        ((9,), "no run 9"),
+        ((1, "--out", "t.txt"), "does not end with .json or .json.gz"),
+        ((1, "--whole", "--step", 0), "Choose one"),
+        ((1, "--out", "there.json"), "--force"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(
@@ -220,6 +220,6 @@ def test_a_run_without_times_says_which_profiler_has_them(perfctl: Perfctl, stor
         db.execute("UPDATE kernel_launch SET start_ns = NULL")
         db.execute("DELETE FROM range")
         db.execute("DELETE FROM copy")
-    said = perfctl("trace", "--run", 1)
+    said = perfctl("trace", 1)
     assert said.code == 1
     assert "perfctl nsys" in said.err

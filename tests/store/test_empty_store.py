@@ -11,7 +11,7 @@ import pytest
 from perfctl import __version__
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
+from perfctl.orchestrator.store.schema.migrations import NEWEST
 
 
 def _write(path: Path, name: str = "a device") -> None:
@@ -72,7 +72,7 @@ def test_a_newer_store_never_asks_for_a_version_that_cannot_read_it(path: Path, 
     """A version under development writes the next schema under the number that was released before it."""
     with database.writing(path) as connection:
         connection.execute("UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,))
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        connection.execute(f"PRAGMA user_version = {NEWEST + 1}")
     wanted = re.escape(f"Install perfctl later than {__version__}")
     with pytest.raises(StoreError, match=wanted), database.reading(path):
         pass

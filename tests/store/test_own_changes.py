@@ -15,7 +15,6 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import (
     ApiCall,
@@ -28,7 +27,6 @@ from perfctl.records.report import (
     Operation,
     Range,
     Report,
-    Sample,
     Step,
 )
 
@@ -133,18 +131,6 @@ def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(sto
         write(store)
     assert asked(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
     assert asked(store, "SELECT count(*) FROM seen") == [(0,)]
-
-
-@pytest.mark.parametrize("own", [None, "VIEW kernel AS SELECT 1 AS mine", "TABLE kernel (mine INTEGER)"])
-def test_a_step_that_makes_a_view_again_leaves_one_of_the_users_and_misses_none(path: Path, own: str | None) -> None:
-    first_version(path, "DROP VIEW kernel", *([f"CREATE {own}"] if own else ()))
-    with database.writing(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-    columns = [name for (name,) in asked(path, "SELECT name FROM pragma_table_info('kernel')")]
-    assert columns == ["mine"] if own else columns[-1] == "source"
-    with pytest.warns(StoreNote) if own else nullcontext():
-        write(path)
-        assert is_read_as_written(path)
 
 
 @pytest.mark.parametrize("of", ["view", "table"])
@@ -282,47 +268,6 @@ def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as
     with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint of this store"):
         write(store)
     assert asked(store, "SELECT * FROM run") == before
-
-
-def first_version(path: Path, *more: str) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(MIGRATIONS[0].sql.replace("CREATE TABLE", "CREATE  TABLE"))
-        for statement in (*more, f"PRAGMA application_id = {database.APPLICATION_ID}", "PRAGMA user_version = 1"):
-            db.execute(statement)
-        db.commit()
-
-
-def test_an_older_store_is_brought_up_to_date_around_what_its_user_added(path: Path) -> None:
-    first_version(
-        path, "ALTER TABLE sample ADD COLUMN Energy_J REAL", "ALTER TABLE sample ADD COLUMN mine TEXT",
-        "CREATE TRIGGER t BEFORE INSERT ON store_info BEGIN SELECT RAISE(ABORT, 'no'); END",
-        "CREATE TABLE feature (value REAL, unit TEXT, name TEXT, run_id INTEGER)",
-    )  # fmt: skip
-    with pytest.warns(StoreNote, match="t on store_info"), database.reading(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-        assert connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone() == (
-            MIGRATIONS[-1].since,
-        )
-    assert asked(path, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") == [(1,)]
-    with pytest.warns(StoreNote, match="t on store_info"):
-        assert write(path) == 1
-    assert is_read_as_written(path)
-
-
-def test_a_store_of_version_1_keeps_its_samples_and_takes_new_ones(path: Path) -> None:
-    first_version(
-        path, "INSERT INTO sweep VALUES (1, 's', 'sweep', '2026-01-01T00:00:00Z', NULL, NULL)",
-        "INSERT INTO run (id, sweep_id, profiler, status, origin, ingested_at)"
-        " VALUES (1, 1, 'nvidia-smi', 'ok', 'ingested', '2026-01-01T00:00:00Z')",
-        "INSERT INTO sample VALUES (1, 7, 0.25, 10, 20, 30.5, 40.0, 50, 0)",
-    )  # fmt: skip
-    full = Sample(5, 0.5, 1, 2, 70.5, 41.0, 10**9, 0, 10**8, 1234.5, "idle+sw_power_cap", 3, 0.25)
-    host = Sample(6, None, None, None, None, None, None, host_cpu=1.5, host_memory_bytes=4096)
-    number = write(path, Report("torch", Path("x"), "synthetic", samples=[full, host]))
-    with database.reading(path) as connection:
-        before, after = read.load(connection, [1, number])
-    assert list(before.report.samples) == [Sample(7, 0.25, 10, 20, 30.5, 40.0, 50, 0)]
-    assert list(after.report.samples) == [full, host]
 
 
 def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions import speedup as ways
 from perfctl.orchestrator.actions.compare import side
-from perfctl.orchestrator.actions.files import replacing, write_text
+from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, SweepOptions, resolve_device
@@ -35,7 +32,6 @@ QUICK = {
 BATCHES, EPOCHS = (16,), 5
 QUICK_STEPS, QUICK_EPOCHS = 20, 3
 NO_GPU = "there is no NVIDIA GPU here; give the same command on a machine that has one, or --from PATH with its runs"
-TENSORBOARD = "tensorboard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +65,6 @@ class SpeedupStudy:
     """One for each network and batch size."""
     runs: tuple[tuple[str, str, Run], ...]
     """(network, device, its newest whole run at one batch size)."""
-    logs: tuple[str, ...]
-    """Folders of TensorBoard logs, below the study's folder."""
-    traces: int
     missing: tuple[tuple[str, str], ...]
     failed: tuple[str, ...]
     """Parts that failed, and why."""
@@ -88,7 +81,7 @@ class SpeedupStudy:
 def study_speedup(
     request: SpeedupRequest, listening: Listening | None = None, messages: Messages = SILENT
 ) -> SpeedupStudy:
-    """Train, or read what is recorded, compare, and write results.json, TensorBoard logs and the notebook.
+    """Train, or read what is recorded, compare, and write results.json and the notebook.
 
     Everything is checked before anything runs. Raises UsageError for what makes no sense and for a folder of another
     study, ToolMissing, Interrupted, and PerfctlError when no network has two devices to compare.
@@ -115,9 +108,8 @@ def study_speedup(
     failed += [f"{one.workload} on {label}: {why}" for one in found for label, why in one.failed]
     failed += [f"{one.workload}: {why}" for one in found for other in one.against for why in other.refused]
     newest = tuple(_newest(studies))
-    logs, traces = _tensorboard(request.folder, newest, store)
     _results(request.folder, found)
-    return SpeedupStudy(tuple(found), newest, logs, traces, tuple(missing), tuple(failed))
+    return SpeedupStudy(tuple(found), newest, tuple(missing), tuple(failed))
 
 
 def parts(request: SpeedupRequest) -> StudyParts:
@@ -298,37 +290,3 @@ def _results(folder: StudyFolder, found: Sequence[Speedup]) -> None:
     write_text(folder.path / "results.json", json.dumps([as_json(one) for one in found], indent=1) + "\n")
     notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb").read_text(encoding="utf-8")
     write_text(folder.path / "speedup.ipynb", notebook)
-
-
-def _tensorboard(
-    folder: StudyFolder, newest: Sequence[tuple[str, str, Run]], store: Path
-) -> tuple[tuple[str, ...], int]:
-    """A log folder for each run, with its curves and its trace. (folders, how many of them have a trace)."""
-    from perfctl.orchestrator.report.files.events import event_file
-    from perfctl.orchestrator.report.studies.speedup import scalars
-
-    logs, traces = [], 0
-    shutil.rmtree(folder.path / TENSORBOARD, ignore_errors=True)
-    for network, label, run in newest:
-        name = "".join(one if one.isalnum() else "_" for one in f"{network}_{label}_b{run.batch_size}")
-        place = folder.path / TENSORBOARD / name
-        place.mkdir(parents=True, exist_ok=True)
-        started = datetime.fromisoformat(run.started_at).timestamp() if run.started_at else 0.0
-        with replacing(place / f"events.out.tfevents.{int(started)}.perfctl", force=True) as partial:
-            partial.write_bytes(event_file(scalars(run, started), started))
-        logs.append(f"{TENSORBOARD}/{name}")
-        traces += _linked(run, store, place)
-    return tuple(logs), traces
-
-
-def _linked(run: Run, store: Path, place: Path) -> bool:
-    """Whether the run's trace is there; it then stands in the log folder, too, without a copy where that is possible."""
-    root = store if store.is_dir() else store.parent
-    trace = root / (run.artifact or "")
-    if not (run.artifact and trace.name.endswith((".pt.trace.json", ".pt.trace.json.gz")) and trace.is_file()):
-        return False
-    try:
-        os.link(trace, place / trace.name)
-    except OSError:
-        shutil.copyfile(trace, place / trace.name)
-    return True

@@ -222,7 +222,7 @@ def submit(folder: Path, tasks: Sequence[int] | None = None) -> Submitted:
     for number in tasks or ():
         if not 0 <= number < count:
             raise UsageError(f"`tasks`: there is no task '{number}'", f"They are numbered 0 to {count - 1}")
-    cluster_status.check_is_for_slurm(plan, has_tasks=tasks is not None)
+    cluster_status.check_is_array(plan, has_tasks=tasks is not None)
     cluster_status.check_image(plan)
     some = sorted(set(tasks)) if tasks is not None else None
     asked = some if some is not None else [task.number for task in plan.tasks]

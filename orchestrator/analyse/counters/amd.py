@@ -28,7 +28,7 @@ from perfctl.records.run import Run
 Values = Mapping[str, float | None]
 
 TOOLS = ("rocprofv3", "rocprof", "rocprof-compute")
-"""Profilers whose runs have these counters."""
+"""Profilers whose runs have these counters; perfctl 1.0.0 was the last release to read the latter two."""
 LANES = 64
 MOPS = 512
 """Operations that one count of a matrix counter stands for."""

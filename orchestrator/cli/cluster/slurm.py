@@ -123,15 +123,10 @@ def _render(
 
 
 def _print_written(plan: Plan, site: Site) -> None:
-    from perfctl.orchestrator.launch.cluster.script import BUILT_IN
-
     console.result(f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}) and {plan.gather.name}")
     if site.image and "://" not in site.image and not Path(site.image).exists():
         console.note(f"{site.image} does not exist here yet: perfctl slurm submit will look for it")
-    if site.template in BUILT_IN:  # perfctl slurm submit knows Slurm alone
-        console.result(f"Next: the commands in the first lines of {_shown(plan.array)} submit both")
-    else:
-        console.result(f"Next: perfctl slurm submit {shlex.quote(_shown(plan.folder))}")
+    console.result(f"Next: perfctl slurm submit {shlex.quote(_shown(plan.folder))}")
 
 
 def _names(profilers: str) -> list[str]:

@@ -88,8 +88,7 @@ def ingest(
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of any page, console
     text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. PyTorch: Kineto traces, plain or gzipped, memory snapshots.
     nvprof: traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3: results.db, CSV, JSON.
-    rocprof: stats CSV, results.csv, .db and .json. rocprof-compute (Omniperf): CSV. Proton: .hatchet. A log of several
-    outputs is several runs.
+    Proton: .hatchet. A log of several outputs is several runs.
 
     Each run goes in whole or not at all; a file that cannot be read does not stop the others. Exit code 4: some could
     not be read, or gave no rows.

@@ -62,7 +62,7 @@ def speedup(
     origin = f"recorded in {source}" if source else None
     write_and_show(
         lambda: page.study_page(
-            done.speedups, done.runs, logs=done.logs, traces=done.traces, missing=done.missing, origin=origin,
+            done.speedups, done.runs, missing=done.missing, origin=origin,
             command=console.command_line(),
         ),
         request.folder,

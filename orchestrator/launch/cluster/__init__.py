@@ -1,1 +1,1 @@
-"""Jobs for Slurm, PBS and LSF."""
+"""Jobs for Slurm."""

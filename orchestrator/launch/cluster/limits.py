@@ -1,4 +1,4 @@
-"""Time limits and memory sizes as Slurm writes them, and how long before the limit a profiler is told to stop."""
+"""Time limits as Slurm writes them, and how long before the limit a profiler is told to stop."""
 
 from __future__ import annotations
 
@@ -16,25 +16,16 @@ STOP_BEFORE_QUICK_S = 60
 _SHORTEST_S = 10
 
 
-def minutes(text: str, field: str = "time") -> int:
+def minutes(text: str) -> int:
     """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds rounded up.
     Raises UsageError."""
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
-        raise UsageError(f"`{field}`: '{text}' is not a time limit", "For example 00:30:00")
+        raise UsageError(f"`time`: '{text}' is not a time limit", "For example 00:30:00")
     days, hours, mins, seconds = (int(part or 0) for part in found.groups())
     if found[1] is None and found[4] is None:
         hours, mins, seconds = 0, hours, mins
     return days * 1440 + hours * 60 + mins + (seconds > 0)
-
-
-def memory(text: str, field: str = "mem") -> int:
-    """Slurm's memory size (MiB, or with K, M, G, T) in MiB. Raises UsageError."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
-    if found is None:
-        raise UsageError(f"`{field}`: '{text}' is not a memory size", "For example 16G")
-    kib: int = int(found[1]) * 1024 ** "KMGT".index(found[2] or "M")
-    return -(-kib // 1024)
 
 
 def stop_before(asked: int | None, time: str | None, profilers: Iterable[str]) -> int:

@@ -121,7 +121,7 @@ def read_plan(folder: Path) -> Plan:
     record = read_json(folder / _RECORD)
     if record is None:
         raise UsageError(f"{folder} has no {_RECORD}", "Use a folder written by perfctl slurm render")
-    if record.get("perfctl_slurm") not in (1, _VERSION):
+    if record.get("perfctl_slurm") != _VERSION:
         raise UsageError(f"another version of perfctl wrote {folder / _RECORD}", "Use the perfctl that rendered it")
     try:
         tasks = tuple(_task(**task) for task in record["tasks"])
@@ -131,13 +131,9 @@ def read_plan(folder: Path) -> Plan:
         raise UsageError(f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`") from error
 
 
-def _task(
-    number: int, label: str | None = None, arguments: Sequence[str] = (), runs: dict[str, Any] | None = None, **old: Any
-) -> Task:
-    """A task as it is written, or (``old``) as version 1 wrote it."""
-    if label is None:
-        return sweep_task(number, SweepRuns(**old))
-    return Task(number, label, tuple(arguments), SweepRuns(**runs) if runs else None, **old)
+def _task(number: int, label: str, arguments: Sequence[str], runs: dict[str, Any] | None) -> Task:
+    """A task as it is written."""
+    return Task(number, label, tuple(arguments), SweepRuns(**runs) if runs else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,44 +19,7 @@ from perfctl.orchestrator.launch.cluster import limits
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site
 from perfctl.orchestrator.launch.images import run
 
-BUILT_IN = ("pbs", "lsf")
-"""Names of built-in templates. A file with such a name is given as ./pbs."""
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-def _template(asked: str | None, job: str = "") -> tuple[str | None, str]:
-    """(the user's template or None, the name of perfctl's)."""
-    return (None, f"{asked}{job}.sh.j2") if asked in BUILT_IN else (asked, f"slurm{job}.sh.j2")
-
-
-def scheduler_facts(site: Site, device: str) -> dict[str, Any]:
-    """Values for the PBS and LSF templates. Raises UsageError for options that only Slurm has."""
-    if site.template not in BUILT_IN:
-        return {"scheduler": "slurm"}
-    for name in ("srun", "disable_dcgm", "qos", "constraint"):
-        if getattr(site, name):
-            said = f"`{name}` works with Slurm only; `template` is {site.template}"
-            raise UsageError(said, "Put the scheduler's own option into `sbatch`")
-    gpus = site.gres.rpartition(":")[2] if site.gres else str(int(device == "cuda"))
-    gather_time, gather_mem = site.gather_time or site.time, site.gather_mem
-    return {
-        "scheduler": site.template,
-        "site": site,
-        "gpus": int(gpus) if gpus.isdecimal() else 1,
-        "memory": None if site.mem is None else limits.memory(site.mem),
-        "gather_memory": None if gather_mem is None else limits.memory(gather_mem, "gather_mem"),
-        "more": [line.removeprefix("#PBS").removeprefix("#BSUB").strip() for line in site.sbatch or ()],
-        **_limit("", site.time, "time"),
-        **_limit("gather_", gather_time, "gather_time" if site.gather_time else "time"),
-    }
-
-
-def _limit(job: str, time: str | None, field: str) -> dict[str, Any]:
-    """A job's time limit in minutes and as HH:MM:SS."""
-    minutes = None if time is None else limits.minutes(time, field)
-    walltime = None if minutes is None else f"{minutes // 60:02d}:{minutes % 60:02d}:00"
-    return {f"{job}minutes": minutes, f"{job}walltime": walltime}
 
 
 class _AsIs(str):
@@ -83,12 +46,11 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         "after": _lines("`after`", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
         "stop_before": stop_before,
-        "warning_minutes": -(-stop_before // 60),
         "start": _start(
             site, plan, facts, facts["sees"], gpu=facts["device"] == "cuda", tmpdir='"$TMPDIR"', srun=site.srun
         ),
     }
-    return render_template(*_template(site.template), context)
+    return render_template(site.template, "slurm.sh.j2", context)
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
@@ -117,8 +79,7 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         "finish": _wrapped(plan.finish),
         "start": _start(site, plan, facts, sees, gpu=False, tmpdir='"${TMPDIR:-/tmp}"'),
     }
-    asked = site.gather_template or (site.template if site.template in BUILT_IN else None)
-    return render_template(*_template(asked, "_gather"), context)
+    return render_template(site.gather_template, "slurm_gather.sh.j2", context)
 
 
 def functions(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
@@ -170,7 +131,6 @@ def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
         "image": site.image,
         "passed": " \\\n            ".join(textwrap.wrap(" | ".join(run.PASSED), 100)),
         "scratch": " ".join(f'"${{{name}:-}}"' for name in run.SCRATCH),
-        **scheduler_facts(site, str(facts["device"])),
     }
 
 

@@ -75,21 +75,13 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
     return array, gather
 
 
-_OTHERS = {"PBS": "qsub", "BSUB": "bsub"}
-"""Directive of another scheduler -> its command."""
-
-
-def check_is_for_slurm(plan: Plan, *, has_tasks: bool) -> None:
-    """Raises UsageError for an array that sbatch would take for a single job: one of another scheduler, or (unless
-    ``has_tasks``) one without --array. sbatch reads #PBS lines, too, and not the array in them."""
+def check_is_array(plan: Plan, *, has_tasks: bool) -> None:
+    """Raises UsageError for a script without --array (unless ``has_tasks``), which sbatch would take for a single job."""
     try:
         text = plan.array.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         said = f"{plan.array} cannot be read: {error.strerror}"
         raise UsageError(said, "Render the array again: perfctl slurm render with `force`") from error
-    if found := re.search(r"^#(PBS|BSUB)\s", text, re.MULTILINE):
-        said = f"{plan.array} is for {_OTHERS[found[1]]}, not for Slurm"
-        raise UsageError(said, "Submit it with the commands in its first lines, or render it without `template`")
     if not has_tasks and not re.search(r"^#SBATCH\s+(?:--array[= ]|-a)", text, re.MULTILINE):
         remedy = "Put one back (--array=0-N), render it again with `force`, or name the tasks in `tasks`"
         raise UsageError(f"{plan.array} has no #SBATCH --array line: it is one job, not an array", remedy)

@@ -9,7 +9,6 @@ from perfctl.orchestrator.analyse.speedup import Reached, Speedup, epochs
 from perfctl.orchestrator.report import speedup as parts
 from perfctl.orchestrator.report.cells import Cell, count, nothing, text_cell, time_cell
 from perfctl.orchestrator.report.charts import speedup as charts
-from perfctl.orchestrator.report.files.events import Scalar
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
@@ -20,16 +19,15 @@ WORTH = 1.05
 """How many times faster a step must become for one layer to be named."""
 FIRST = 5
 """Layers that are listed before the whole list."""
-NO_PLUGIN = "TensorBoard's trace view needs its plugin: pip install tensorboard torch-tb-profiler"
 NewestRuns = Sequence[tuple[str, str, Run]]
 """(network, device, newest whole run of it at one batch size)."""
 
 
 def study_page(
-    found: Sequence[Speedup], runs: NewestRuns, *, logs: Sequence[str], traces: int,
-    missing: Sequence[tuple[str, str]] = (), origin: str | None = None, command: str | None = None,
+    found: Sequence[Speedup], runs: NewestRuns, *, missing: Sequence[tuple[str, str]] = (), origin: str | None = None,
+    command: str | None = None,
 ) -> StudyPage:  # fmt: skip
-    """found: one a network and batch size. logs: TensorBoard's folders; traces: how many of them have a trace."""
+    """found: one a network and batch size."""
     titles = [f"{parts.name_of(one)}, batch {one.batch}" for one in found]
     keys = _keys(found)
     pairs = list(zip(found, keys, strict=True))
@@ -37,12 +35,7 @@ def study_page(
     findings = [parts.headline(one, other, key, several=several) for one, key in pairs for other in one.against]
     findings += [each for one, key in pairs for each in _details(one, key)]
     findings += _unsteady(pairs)
-    chapters = [_answer(found), *map(_network, found, titles, keys), *_pies(found, titles), _files(runs, logs, traces)]
-    if traces < len(logs):
-        missing = (
-            *missing,
-            ("traces in TensorBoard's logs", f"{len(logs) - traces} of {len(logs)} runs left no torch trace here"),
-        )
+    chapters = [_answer(found), *map(_network, found, titles, keys), *_pies(found, titles), _files(runs)]
     devices = dict.fromkeys(f"{arm.label}: {arm.device or 'not recorded'}" for one in found for arm in one.arms)
     return StudyPage(
         "speedup", " and ".join(dict.fromkeys(map(parts.name_of, found))) + ": " + ", ".join(arm.label for arm in found[0].arms),
@@ -162,39 +155,17 @@ def _pies(found: Sequence[Speedup], titles: Sequence[str]) -> Iterator[Chapter]:
         yield Chapter("pies", "Where the time goes, as pies", text, tuple(drawn))
 
 
-def _files(runs: NewestRuns, logs: Sequence[str], traces: int) -> Chapter:
+def _files(runs: NewestRuns) -> Chapter:
     heads = [Column("network", style="text"), Column("device", style="text"), Column("batch"), Column("epochs"),
-             Column("trace", style="code"), Column("TensorBoard's log", style="code")]  # fmt: skip
+             Column("trace", style="code")]  # fmt: skip
     rows = [
         [parts.NAMES.get(network, network), label, run.batch_size, count(len(epochs(run))),
-         run.artifact or nothing("the run left no report"), log]
-        for (network, label, run), log in zip(runs, logs, strict=True)
+         run.artifact or nothing("the run left no report")]
+        for network, label, run in runs
     ]  # fmt: skip
     made = table("Runs", heads, rows)
     text = (
         "results.json has every figure of both networks; each run's own stands in its sweep's folder.",
-        f"perfctl tensorboard OUT/tensorboard shows the curves as scalars, and {traces} traces. {NO_PLUGIN}.",
-        "The traces open in Perfetto, too. speedup.ipynb reads results.json with pandas and draws the charts again.",
+        "The traces open in Perfetto and TensorBoard. speedup.ipynb reads results.json with pandas and draws the charts again.",
     )
-    return Chapter("files", "Traces, logs and notebook", text, tables=(made,) if made else ())
-
-
-def scalars(run: Run, started: float) -> list[Scalar]:
-    """The curves of one run for TensorBoard: losses, accuracy and Dice by epoch, time by epoch and step.
-
-    started: of the run, seconds since 1970; a value of an epoch stands at the training time it was reached after.
-    """
-    found = []
-    for one in epochs(run):
-        at = started + one.reached_ns / 1e9
-        curves = (
-            ("loss/training", one.loss), ("loss/test", one.test_loss), ("quality/accuracy", one.accuracy),
-            ("quality/Dice", one.dice), ("time/epoch (s)", one.ns / 1e9),
-        )  # fmt: skip
-        found += [Scalar(tag, one.number + 1, value, at) for tag, value in curves if value is not None]
-    gone = started
-    for row in run.report.steps:
-        if row.phase == "step" and row.duration_ns is not None:
-            gone += row.duration_ns / 1e9
-            found.append(Scalar("time/step (ms)", row.number, row.duration_ns / 1e6, gone))
-    return found
+    return Chapter("files", "Traces and notebook", text, tables=(made,) if made else ())

@@ -6,18 +6,16 @@ import importlib.util
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from scene import (
     RECORDED,
-    ROOT,
     Broken,
     Ended,
     Fault,
@@ -43,7 +41,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "report": (("ingest", *REPORTS), ("report",)),
     "export": (("ingest", *REPORTS), ("export", "--out", "tables")),
     "jobs": (("ingest", *REPORTS, "--jobs", "2"),),
-    "trace": (("ingest", *REPORTS), ("trace", "--run", "1", "--out", "trace.json")),
+    "trace": (("ingest", *REPORTS), ("trace", "1", "--out", "trace.json")),
     "scrub": (("scrub", str(SQLITE), "--out", "clean.sqlite"),),
     "compare": (("compare", *SIDES, "--force", "--out", "page.html"),),
     "study": (("study", "flops", "--from", str(RECORDED / "torch"), "--out", "study"),),
@@ -123,14 +121,12 @@ def _read_only(scene: Scene) -> None:
     with _small_disk(scene) as place:
         expect(scene.perfctl("ingest", *REPORTS, cwd=place), 0)
         shutil.copy(SQLITE, place)
-        with closing(sqlite3.connect(place / "old.db")) as connection:
-            connection.executescript((ROOT / "tests" / "data" / "stores" / "version1.sql").read_text())
         subprocess.run(("mount", "-o", "remount,ro", str(place)), check=True)
         for command in (
             ("replay", str(RECORDED / "torch")), ("ingest", *REPORTS), ("report",), ("export", "--out", "tables"),
             ("torch", "--device", "cpu", "--batches", "1"), ("slurm", "gather", str(RECORDED)),
-            ("ingest", *REPORTS, "--jobs", "2"), ("trace", "--run", "1"), ("scrub", "report.sqlite"),
-            ("compare", *SIDES, "--force", "--out", "page.html"), ("plot", "shares"), ("runs", "--store", "old.db"),
+            ("ingest", *REPORTS, "--jobs", "2"), ("trace", "1"), ("scrub", "report.sqlite"),
+            ("compare", *SIDES, "--force", "--out", "page.html"), ("plot", "shares"),
             ("study", "flops", "--from", str(RECORDED / "torch")),
         ):  # fmt: skip
             scene.attempt(partial(_refused, scene, place, command))

@@ -47,7 +47,7 @@ def _all_through(scene: Scene, folder: Path, more: Mapping[str, str] | None = No
     shutil.copytree(RECORDED / "torch", folder / "their reports")
     for command in (
         ("replay", "their reports"), ("ingest", str(RECORDED / "nsys")), ("report",),
-        ("export", "--out", "tables"), ("trace", "--run", "1", "--out", "trace.json"),
+        ("export", "--out", "tables"), ("trace", "1", "--out", "trace.json"),
     ):  # fmt: skip
         expect(scene.perfctl(*command, cwd=folder, more=more), 0)
     store_is_whole(folder / "perfctl.db")

@@ -25,7 +25,6 @@ from pathlib import Path
 
 from scene import (
     RECORDED,
-    ROOT,
     Broken,
     Fault,
     Run,
@@ -91,20 +90,6 @@ def _made_once(scene: Scene, name: str, *arguments: str) -> Path:
     return folder
 
 
-def _old_store(scene: Scene, folder: Path) -> None:
-    """A store of the first version, with enough rows that its migration takes a while."""
-    made = scene.folder / "old.db"
-    if not made.exists():
-        with closing(sqlite3.connect(made)) as connection:
-            connection.executescript((ROOT / "tests" / "data" / "stores" / "version1.sql").read_text())
-            columns = [row[1] for row in connection.execute("PRAGMA table_info(kernel_launch)")]
-            others = ", ".join(name for name in columns if name != "id")
-            for _ in range(13):
-                connection.execute(f"INSERT INTO kernel_launch ({others}) SELECT {others} FROM kernel_launch")
-            connection.commit()
-    shutil.copy(made, folder / "perfctl.db")
-
-
 def _many_reports(scene: Scene, folder: Path) -> None:
     """Five Kineto traces that differ."""
     (folder / "reports").mkdir()
@@ -168,7 +153,6 @@ WORKS = {
     "gather": Work(("slurm", "gather", "perfctl-runs"), _left_runs, _page_is_whole),
     "report": Work(("report",), _filled_store, _page_is_whole),
     "jobs": Work(("ingest", "reports", "--jobs", "2"), _many_reports, begins="perfctl.db"),
-    "migration": Work(("runs",), _old_store, begins="perfctl.db-*"),
     "export": Work(("export", "--all", "--out", "tables", "--force"), _filled_store, _tables_are_whole, begins=".tables*"),
     "compare": Work(
         ("compare", str(RECORDING / "b16"), str(RECORDING / "b32"), "--force", "--out", "page.html"),

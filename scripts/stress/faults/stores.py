@@ -14,7 +14,6 @@ from pathlib import Path
 
 from scene import (
     RECORDED,
-    ROOT,
     Broken,
     Ended,
     Fault,
@@ -28,7 +27,6 @@ from scene import (
     store_is_whole,
 )
 
-OLD = ROOT / "tests" / "data" / "stores"
 TOGETHER = (
     ("replay", str(RECORDED / "torch"), "--sweep-name", "one"),
     ("replay", str(RECORDED / "nsys"), "--sweep-name", "two"),
@@ -42,6 +40,7 @@ NOTHING_YET = (
     "not a store yet",
     "nothing on paper to compare with",
 )
+READ_AND_WRITE = (("runs",), ("ingest", str(RECORDED / "torch")), ("replay", str(RECORDED / "torch")), ("report",))
 READERS = (("runs",), ("show", "1"), ("ledger",), ("report", "--out", "page.html"))
 
 
@@ -178,50 +177,37 @@ def _same_sweep(scene: Scene) -> None:
 
 
 def _older(scene: Scene) -> None:
-    for dump in sorted(OLD.glob("version*.sql")):
-        scene.attempt(partial(_opened, scene, dump))
-
-
-def _opened(scene: Scene, dump: Path) -> str:
-    folder = scene.fresh()
-    with closing(sqlite3.connect(folder / "perfctl.db")) as connection:
-        connection.executescript(dump.read_text())
-    before = runs_of(folder / "perfctl.db")
-    for command in (("runs",), ("report",), ("ledger",), ("ingest", str(RECORDED / "nsys"))):
-        expect(scene.perfctl(*command, cwd=folder), 0)
-    store_is_whole(folder / "perfctl.db")
-    after = runs_of(folder / "perfctl.db")
-    if [run for run in before if run not in after] or len(after) != len(before) + 2:
-        raise Broken(f"of {before} it holds {after}")
-    shutil.rmtree(folder)
-    return f"{dump.stem}: {len(before)} runs kept, read, reported, and two added"
+    """Refused with the release that upgrades it, and not a byte changed."""
+    for version in (1, 2, 3):
+        for command in READ_AND_WRITE:
+            scene.attempt(partial(_refused, scene, version, "0.3.0", command, "perfctl 1.0.0, which upgrades it"))
 
 
 def _newer(scene: Scene) -> None:
     """Refused with the version to install, and not a byte changed."""
+    for command in READ_AND_WRITE:
+        scene.attempt(partial(_refused, scene, 99, "9.1.0", command, "Install perfctl 9.1.0 or later"))
 
-    def once(command: tuple[str, ...]) -> str:
-        folder = scene.fresh()
-        store = folder / "perfctl.db"
-        expect(scene.perfctl("ingest", str(RECORDED / "nsys"), cwd=folder), 0)
-        with closing(sqlite3.connect(store)) as connection:
-            connection.execute("INSERT OR REPLACE INTO store_info VALUES ('written_by', '9.1.0')")
-            connection.execute("PRAGMA user_version = 99")
-            connection.commit()
-        before = store.read_bytes()
-        said = expect(scene.perfctl(*command, cwd=folder), 1, says="Install perfctl 9.1.0 or later")
-        if store.read_bytes() != before:
-            raise Broken(f"{command[0]} changed it")
-        return said
 
-    for command in (("runs",), ("ingest", str(RECORDED / "torch")), ("replay", str(RECORDED / "torch")), ("report",)):
-        scene.attempt(partial(once, command))
+def _refused(scene: Scene, version: int, written_by: str, command: tuple[str, ...], says: str) -> str:
+    folder = scene.fresh()
+    store = folder / "perfctl.db"
+    expect(scene.perfctl("ingest", str(RECORDED / "nsys"), cwd=folder), 0)
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("INSERT OR REPLACE INTO store_info VALUES ('written_by', ?)", (written_by,))
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.commit()
+    before = store.read_bytes()
+    said = expect(scene.perfctl(*command, cwd=folder), 1, says=says)
+    if store.read_bytes() != before:
+        raise Broken(f"{command[0]} changed it")
+    return said
 
 
 FAULTS = (
     Fault("together", "two sweeps and an ingest on one store at once", _together),
     Fault("four-and-four", "four ingests and four readers on one store at once", _four_and_four),
     Fault("same-sweep", "the same sweep twice at once", _same_sweep),
-    Fault("older-store", "a store of each earlier version", _older),
+    Fault("older-store", "a store of perfctl 0.x", _older),
     Fault("newer-store", "a store of a newer version", _newer),
 )

@@ -73,13 +73,11 @@ MORE_SEEDS: dict[str, list[bytes]] = {
         b"Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp\n"
         b"HIP_RUNTIME_API_EXT,hipGraphLaunch,7,7,5,90,95\nMARKER_CORE_API,step 1,7,7,6,80,99\n",
     ],
-    "rocm.compute": [
+    "rocm.refused": [
         b"Dispatch_ID,Kernel_Name,GPU_ID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Arch_VGPR,Accum_VGPR,SQ_WAVES,TCC_HIT[0],"
         b"TCC_HIT[1],Start_Timestamp,End_Timestamp\n0,mul [clone .kd],2,1024,256,0,8,0,16,1,2,100.5,140.25\n",
         b"gpu_model,gpu_arch,cu_per_gpu,max_sclk,hbm_bw\nMI300X_A1,gfx942,304,2100,5324.8\n",
         b'Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\n"mul(int, int)",2,80.5,40.25,40.25,100\n',
-    ],
-    "rocm.rocprof": [
         b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"mul(int, int)",2,80,40,100.0\n',
         b'{ "traceEvents":[{}\n,{"args":{"name":"GPU0"},"ph":"M","pid":6,"name":"process_name"}\n,{"ph":"X","name":"mul","pid":"6",'
         b'"ts":"1","dur":"2","args":{"BeginNs":"1000","EndNs":"3000","dev-id":"0","Name":"mul","stream-id":"1"}}\n]}',

@@ -65,7 +65,7 @@ class Format:
 FORMATS = {
     "nsys": Format(("recorded-cpu/nsys/*/*.sqlite", "nsys/*/*.sqlite", "nsys/*/*/*.sqlite"), damage_sqlite.damaged, (".sqlite",)),
     "dldb": Format(("dlprof/*/*dldb.sqlite",), damage_sqlite.damaged, (".sqlite",)),
-    "rocm": Format(("rocm/*/*.db",), damage_sqlite.damaged, (".db",)),
+    "rocm": Format(("rocm/rocprofv3/*.db",), damage_sqlite.damaged, (".db",)),
     "ncu-rep": Format(("ncu/rep/*.ncu-rep",), damage_files.ncu_rep, (".ncu-rep",)),
     "snapshot": Format(("torch_memory/*.pickle",), damage_files.snapshot, (".pickle",)),
     "gzip": Format(("recorded-cpu/torch/b16/*.json.gz", "kineto/hta_*.json.gz"), damage_files.gzipped, (".json.gz",)),

@@ -152,8 +152,8 @@ RULES = (
     Rule("nsys stats", (*ROWS, "cut", "hole"), ANY, "whole tables that come last: which were printed is said nowhere", place=TABLES),
     *(
         Rule(form, ROWS, ANY, "the last lines of a file that does not state its length", place=END)
-        for form in ("DCGM", "dcgmi", "Kineto", "nvidia-smi", "ncu", "nvprof trace", "rocprof-compute CSV", "rocprof-compute sysinfo",
-                     "rocprofv3 CSV", "perfctl samples", "DLProf CSV: iteration", "DLProf CSV: kernel", "DLProf CSV: group_op",
+        for form in ("DCGM", "dcgmi", "Kineto", "nvidia-smi", "ncu", "nvprof trace", "rocprofv3 CSV", "perfctl samples",
+                     "DLProf CSV: iteration", "DLProf CSV: kernel", "DLProf CSV: group_op",
                      "DLProf CSV: op_type", "DLProf CSV: expert_systems", "DLProf CSV: tensor_core")
     ),
     Rule("DLProf CSV: detail", ROWS, ANY, "the last lines of a file that does not state its length", place=END),
@@ -167,23 +167,12 @@ RULES = (
     Rule("nsys stats", ("unit",), ANY, "the headers of all columns of times state the same other unit, and nothing else states one",
          place=UNIT),
     Rule("nvprof summary", ("unit",), ANY, "all times state another unit, in which they are from 1 to 1,000, too", place=UNIT),
-    Rule("rocprof stats", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("rocprof stats", PLAIN, _of("summary") | _SUMS, _SUMMED),
-    Rule("rocprof-compute sums", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("rocprof-compute sums", PLAIN, _of("summary") | _SUMS, _SUMMED),
     Rule("nvprof summary", VALUES, ANY, _NAME, figures=frozenset()),
     Rule("nvprof summary", (*ROWS, "cut"), ANY, "whole outputs that come last: how many there are is said nowhere", place=OUTPUTS),
     Rule("nvprof summary", PLAIN, _SPREAD, _SUMMED),
     Rule("nvprof summary", PLAIN, ANY, f"{_SUMMED}; and names", figures=_SPREAD),
     Rule("nvprof summary", PLAIN, _of("summary") | _SUMS | {"summary Time"},
          "a time within what its rounded mean leaves open", place=ROUNDED),
-    Rule("rocprof JSON", VALUES, ANY, _NAME, figures=frozenset()),
-    Rule("rocprof JSON", VALUES, _of("copy kernel_launch operation") | _FACTS, "sizes, grids and numbers of devices stand once"),
-    Rule("rocprof JSON", ("line missing", "lines missing"), _of("operation") | _FACTS,
-         "calls of the host: an arrow begins in the middle of its call or, if earlier, at its operation: it names no call"),
-    Rule("rocprof database", VALUES, _of("copy kernel_launch kernel_name operation") | _FACTS, "sizes, grids and names stand once"),
-    Rule("rocprof database", ("rows missing",), _of("operation") | _FACTS,
-         "the last calls of the host that start nothing: rows are numbered, but how many there are is said nowhere"),
     # the rest of the formats states each single figure once
     Rule("nsys SQLite", VALUES, ANY, _ONCE),
     Rule("nsys SQLite", ("rows missing",), _of("thread environment device run run_device range api_call kernel_name"),
@@ -203,8 +192,6 @@ RULES = (
          together=_of("copy api_call")),
     Rule("rocprofv3", VALUES, ANY, _ONCE),
     Rule("rocprofv3 CSV", ("line missing", "lines missing"), _of("operation range"), _SHARED),
-    Rule("rocprof-compute", VALUES, ANY, _ONCE),
-    Rule("rocprof-compute", ROWS, ANY, "numbers begin with 0 or 1", place=START),
     Rule("rocprofv3", ROWS, ANY, "numbers may begin anywhere: programs launch before the recording", place=START),
     *(
         rule for form in ("DLProf summary", "DLProf CSV: summary") for rule in (

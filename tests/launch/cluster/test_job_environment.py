@@ -45,14 +45,13 @@ def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
     assert modules(gather_script(plan(), Site(module=CUDA, gather_module=("cuda/12.4",)), FACTS)) == ["cuda/12.4"]
 
 
-@pytest.mark.parametrize("template", [None, "pbs", "lsf"])
-def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone(template: str | None) -> None:
-    site = Site(module=("gcc/12",), template=template)
+def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone() -> None:
+    site = Site(module=("gcc/12",))
     for text in (array_script(plan(), site, FACTS), gather_script(plan(), site, FACTS)):
         purges = [line for line in text.splitlines() if line.startswith("module")]
         assert purges[0].startswith("module purge ||")
-        assert text.startswith("#!/bin/bash -l\n") or "#PBS -S /bin/bash\n" in text  # PBS starts a login shell
-    for without in (Site(template=template), Site(module=("x",), module_purge=False, template=template)):
+        assert text.startswith("#!/bin/bash -l\n")
+    for without in (Site(), Site(module=("x",), module_purge=False)):
         assert "module purge" not in array_script(plan(), without, FACTS)
 
 
@@ -116,3 +115,20 @@ def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start()
         limits.stop_before(240, "00:04:00", ["ncu"])
     for seconds in (3, 20, 60, 300, 3600):
         assert 3 <= limits.grace(seconds) <= max(seconds - 10, 3), "the rest is for the export"
+
+
+@pytest.mark.parametrize(
+    ("time", "minutes"),
+    [("30", 30), ("0:30", 1), ("90:00", 90), ("01:30:00", 90), ("2-00", 2880), ("1-02:03:04", 1564)],
+)
+def test_time_limits_are_read_as_slurm_writes_them(time: str, minutes: int) -> None:
+    assert limits.minutes(time) == minutes
+
+
+def test_without_an_array_index_nothing_runs(tmp_path: Path) -> None:
+    path = script(tmp_path, Site(), perfctl=["touch", "began"], device="cpu")
+    environment = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", path], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "no array index" in done.stderr
+    assert not list(tmp_path.glob("task-*")) and not (tmp_path / "began").exists()

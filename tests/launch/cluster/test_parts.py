@@ -75,9 +75,8 @@ def test_each_index_runs_the_words_of_its_part_as_they_are() -> None:
     assert "study-flops in 4 parts" in text
 
 
-@pytest.mark.parametrize("template", [None, "pbs", "lsf"])
-def test_the_scripts_are_read_by_a_shell(template: str | None) -> None:
-    plan = rendered(template=template, image="x y.sif", perfctl=None)
+def test_the_scripts_are_read_by_a_shell() -> None:
+    plan = rendered(image="x y.sif", perfctl=None)
     for path in (plan.array, plan.gather, plan.functions):
         subprocess.run(["/bin/bash", "-n", path], check=True)
 

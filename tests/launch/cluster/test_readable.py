@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,15 +60,14 @@ def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(a
 
 def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
     shows = ["bash", "-c", 'printf "%s\\n" "$@" >said', "x"]
-    for site in (Site(), Site(template="pbs")):
-        path = script(tmp_path, site, perfctl=shows, device="cpu")
-        for task in plan(tmp_path).tasks:
-            environment = {"PATH": "/usr/bin:/bin", "PBS_ARRAY_INDEX": str(task.number)}
-            subprocess.run(["bash", path, str(task.number)], check=True, stdout=subprocess.DEVNULL, env=environment)
-            said = (tmp_path / "said").read_text().splitlines()
-            at = said.index("--scratch")
-            assert said[at + 2 : at + 4] == ["--grace", "225"]
-            assert (*said[:at], *said[at + 4 :]) == task.arguments
+    path = script(tmp_path, Site(), perfctl=shows, device="cpu")
+    for task in plan(tmp_path).tasks:
+        environment = {"PATH": "/usr/bin:/bin"}
+        subprocess.run(["bash", path, str(task.number)], check=True, stdout=subprocess.DEVNULL, env=environment)
+        said = (tmp_path / "said").read_text().splitlines()
+        at = said.index("--scratch")
+        assert said[at + 2 : at + 4] == ["--grace", "225"]
+        assert (*said[:at], *said[at + 4 :]) == task.arguments
 
 
 def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) -> None:
@@ -98,21 +98,19 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_pat
     status.check_image(made)  # only a node can tell
 
 
-def test_the_list_of_tasks_of_an_older_perfctl_is_read(tmp_path: Path) -> None:
-    task = '{"number": 0, "profiler": "ncu", "batch_size": 16, "sweep": "ncu-x-1", "repeat": 2}'
-    (tmp_path / "tasks.json").write_text(
-        f'{{"perfctl_slurm": 1, "workload": "x", "command": "c", "host": "h", "tasks": [{task}]}}'
-    )
-    made = read_plan(tmp_path)
-    assert made.tasks == (sweep_task(0, SweepRuns("ncu", 16, "ncu-x-1", 2)),)
-    assert str(made.tasks[0]) == "task 0 (ncu, batch 16)"
+def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None:
+    made = plan(tmp_path)
     made.write()
     assert read_plan(tmp_path) == made
+    record = json.loads((tmp_path / "tasks.json").read_text())
+    (tmp_path / "tasks.json").write_text(json.dumps(record | {"perfctl_slurm": 1}))
+    with pytest.raises(UsageError, match=r"another version of perfctl wrote .*/tasks\.json"):
+        read_plan(tmp_path)
 
 
 def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
-    """What array.sbatch and gather.sbatch call is in it, for every scheduler."""
-    for site in (Site(image="x.sif", srun=True), Site(template="pbs", image="x.sif"), Site(template="lsf")):
+    """What array.sbatch and gather.sbatch call is in it."""
+    for site in (Site(image="x.sif", srun=True), Site()):
         (tmp_path / "job.sh").write_text(functions(plan(), site, FACTS))
         listed = subprocess.run(
             ["bash", "-c", 'source "$1"; declare -F', "x", tmp_path / "job.sh"],
@@ -122,5 +120,4 @@ def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
         ).stdout.split()
         called = {"begin", "run", "fail"} | ({"pass_environment"} if site.image else set())
         called |= {"srun_step"} if site.srun else set()
-        called |= {"stop_before_limit"} if site.template == "pbs" else set()
         assert called <= set(listed)

@@ -160,13 +160,10 @@ def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> N
     assert (tmp_path / "after.txt").read_text() == "after\n"
 
 
-@pytest.mark.parametrize("scheduler", [None, "pbs", "lsf"])
-def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(
-    tmp_path: Path, scheduler: str | None
-) -> None:
-    site, node = Site(template=scheduler), tmp_path / "node"
+def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(tmp_path: Path) -> None:
+    site, node = Site(), tmp_path / "node"
     node.mkdir()
-    environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node), "TMPDIR": str(node)}
+    environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node)}
     waits = script(tmp_path, site, device="cpu", perfctl=["bash", "-c", "echo $$ >pid; exec sleep 30", "x"])
     following = script(tmp_path, site, device="cpu", perfctl=["bash", "-c", 'echo "$TMPDIR" >next', "x"])
     with subprocess.Popen(["bash", waits, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
@@ -194,9 +191,8 @@ def _alive(process: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("scheduler", [None, "pbs", "lsf"])
-def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path, scheduler: str | None) -> None:
-    site = Site(template=scheduler, before=("touch ready; while :; do sleep 0.05; done",))
+def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path) -> None:
+    site = Site(before=("touch ready; while :; do sleep 0.05; done",))
     path = script(tmp_path, site, device="cpu", perfctl=["touch", "began"])
     with subprocess.Popen(["bash", path, "0"], stdout=subprocess.DEVNULL) as job:
         wait_for(tmp_path / "ready", job)

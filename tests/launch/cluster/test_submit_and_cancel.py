@@ -59,18 +59,6 @@ def test_an_array_whose_script_is_gone_is_one_clear_line(tmp_path: Path, slurm: 
     assert slurm() == []
 
 
-@pytest.mark.parametrize(("template", "command"), [("pbs", "qsub"), ("lsf", "bsub")])
-def test_a_file_of_another_scheduler_is_refused_before_slurm_hears_of_it(
-    tmp_path: Path, slurm: Callable[..., list[str]], template: str, command: str
-) -> None:
-    """sbatch reads #PBS lines and not the array in them: all tasks would have run the same batch size."""
-    made = rendered(tmp_path, template)
-    for tasks in (None, [1]):
-        with pytest.raises(UsageError, match=f"is for {command}, not for Slurm"):
-            actions.submit(made.folder, tasks)
-    assert slurm() == []
-
-
 def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_task(
     tmp_path: Path, slurm: Callable[..., list[str]]
 ) -> None:

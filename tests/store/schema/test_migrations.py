@@ -1,83 +1,71 @@
-"""Stores that earlier versions wrote, recorded, and opened by this one."""
+"""Stores of other versions of the schema: those of perfctl 0.x are refused, and a later step is applied whole or not at all."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.schema.migrations import MIGRATIONS
+from perfctl.orchestrator.errors import StoreError
+from perfctl.orchestrator.store import database, shape
+from perfctl.orchestrator.store.schema.migrations import MIGRATIONS, NEWEST, OLDEST, Migration
 
-RECORDED = Path(__file__).resolve().parents[2] / "data" / "stores"
-VERSIONS = range(1, len(MIGRATIONS))
-
-Content = dict[str, tuple[list[str], list[tuple[Any, ...]]]]
+NEXT = "ALTER TABLE run ADD COLUMN queue TEXT; -- queue of its job; -; NULL: not known\nCREATE TABLE {} (run_id INTEGER);\n"
 
 
-def recorded(version: int, folder: Path) -> Path:
-    assert (RECORDED / f"version{version}.sql").is_file(), "tests/data/stores/HOW.md says how to record one"
-    store = folder / "old.db"
-    with closing(sqlite3.connect(store)) as connection:
-        connection.executescript((RECORDED / f"version{version}.sql").read_text())
-        assert connection.execute("PRAGMA user_version").fetchone() == (version,)
-    return store
+@pytest.mark.parametrize("version", range(1, OLDEST))
+def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(path: Path, version: int) -> None:
+    with database.writing(path) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    for mode in (database.writing, database.reading):
+        with pytest.raises(StoreError) as raised, mode(path):
+            pass
+        assert str(raised.value) == (
+            f"{path}: perfctl 0.x wrote this store (schema version {version})."
+            " Open it once with perfctl 1.0.0, which upgrades it"
+        )
+    assert path.read_bytes() == before
 
 
-def tables(connection: sqlite3.Connection) -> list[str]:
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name <> 'store_info'")
-    return sorted(name for (name,) in rows if not name.startswith("sqlite_"))
+@pytest.fixture
+def following(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A store of this version, opened by a perfctl that has one more step."""
+    with database.writing(path) as connection:
+        connection.execute("INSERT INTO device (name, kind) VALUES ('kept', 'gpu')")
+    steps = (*MIGRATIONS, Migration(NEWEST + 1, "9.0.0", NEXT.format("job")))
+    for module in (database, shape):
+        monkeypatch.setattr(module, "MIGRATIONS", steps)
+    monkeypatch.setattr(database, "NEWEST", NEWEST + 1)
+    yield
+    shape.made_by.cache_clear()
 
 
-def columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+def facts(path: Path) -> tuple[object, ...]:
+    with closing(sqlite3.connect(path)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (written_by,) = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(run)")]
+        return version, written_by, "queue" in columns, connection.execute("SELECT name FROM device").fetchall()
 
 
-def content(store: Path, of: Content | None = None) -> Content:
-    """Every row of every table, in the columns of ``of`` where it is given."""
-    with closing(sqlite3.connect(store)) as connection:
-        names = {table: columns(connection, table) for table in tables(connection)}
-        if of is not None:
-            names = {table: known for table, (known, _) in of.items()}
-        return {
-            table: (known, connection.execute(f"SELECT {', '.join(known)} FROM {table} ORDER BY 1, 2").fetchall())
-            for table, known in names.items()
-        }
+def test_the_next_step_is_applied_to_a_store_and_keeps_its_rows(path: Path, following: None) -> None:
+    with database.reading(path) as connection:
+        assert connection.execute("SELECT count(*) FROM job").fetchone() == (0,)
+    assert facts(path) == (NEWEST + 1, "9.0.0", True, [("kept",)])
+    with database.writing(path.with_name("new.db")) as connection:
+        connection.execute("INSERT INTO device (name, kind) VALUES ('kept', 'gpu')")
+    assert facts(path.with_name("new.db")) == facts(path)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_recorded_store_keeps_every_row_gets_the_newest_schema_and_is_read_as_its_runs_were_written(
-    tmp_path, version
-):
-    store, fresh = recorded(version, tmp_path), tmp_path / "fresh.db"
-    before = content(store)
-    assert sum(len(rows) for _, rows in before.values()) > 500
-    with database.writing(store) as connection, database.writing(fresh) as new:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-        assert tables(connection) == tables(new)
-        assert all(columns(connection, table) == columns(new, table) for table in tables(new))
-        wanted = connection.execute("SELECT id, profiler, batch_size FROM run ORDER BY id").fetchall()
-        steps = connection.execute("SELECT count(*) FROM step").fetchone()[0]
-        runs = read.load(connection, [number for number, _, _ in wanted])
-    assert content(store, of=before) == before
-    assert [(run.id, run.profiler, run.batch_size) for run in runs] == wanted
-    assert sum(len(run.report.steps) for run in runs) == steps
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_step_that_fails_leaves_the_store_at_the_version_it_had(tmp_path, version):
-    store = recorded(version, tmp_path)
-    with closing(sqlite3.connect(store)) as connection:  # in the way of what version 3 brings
-        connection.execute("CREATE TABLE layer_time (mine TEXT)")
+def test_a_step_that_fails_leaves_the_store_at_the_version_it_had(path: Path, following: None) -> None:
+    before = facts(path)
+    with closing(sqlite3.connect(path)) as connection:  # in the way of the last statement of the step
+        connection.execute("CREATE TABLE job (mine TEXT)")
         connection.commit()
-    with pytest.raises(database.StoreError, match="a table layer_time of your own"), database.writing(store):
+    with pytest.raises(StoreError, match="table job already exists"), database.writing(path):
         pass
-    with closing(sqlite3.connect(store)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone()[0] == 2
-        assert columns(connection, "layer_time") == ["mine"]
-        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'feature'").fetchone() == (0,)
+    assert facts(path) == before

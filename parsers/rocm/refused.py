@@ -1,0 +1,75 @@
+"""Recognize reports of AMD's older profilers, which perfctl no longer reads, and refuse them by name.
+
+rocprof v1 writes ``*.stats.csv``, ``results.csv``, ``results.db`` and ``results.json`` (a Chrome trace). rocprof-compute,
+formerly Omniperf, writes a folder with ``pmc_perf.csv``, ``sysinfo.csv``, ``timestamps.csv`` and others.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import NoReturn
+
+from perfctl.parsers.rocm.csv import STATS
+from perfctl.parsers.rocm.tables import header_of
+from perfctl.parsers.text.json import peek
+from perfctl.parsers.text.sqlite import connect
+from perfctl.records.errors import ReportError
+from perfctl.records.sqlite_header import is_sqlite
+
+ROCPROF, COMPUTE = "rocprof v1", "rocprof-compute"
+REMEDY = "Record with rocprofv3, or install perfctl==1.0.0"
+_OF_A_FOLDER = re.compile(
+    r"(?P<prefix>.*?)(?:sysinfo|timestamps|pmc_kernel_top|pmc_dispatch_info|roofline|SQ\w*_LEVEL\w*)\.csv\Z"
+)
+"""Names of the files that rocprof-compute writes next to ``pmc_perf.csv``."""
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Return whether rocprof v1 or rocprof-compute wrote the file."""
+    return not path.is_dir() and _writer(path, head) is not None
+
+
+def leader(path: Path) -> Path:
+    """Return ``pmc_perf.csv`` for the files next to it, so that a folder of rocprof-compute is refused once."""
+    named = _OF_A_FOLDER.match(path.name)
+    first = path.with_name(f"{named['prefix']}pmc_perf.csv") if named else path
+    return first if first.is_file() else path
+
+
+def parse(path: Path) -> NoReturn:
+    """Raise ReportError with the release that reads the file."""
+    with path.open("rb") as file:
+        tool = _writer(path, file.read(1 << 16)) or ROCPROF
+    raise ReportError(path, tool, f"a report of {tool}, which perfctl 1.0.0 was the last release to read", REMEDY)
+
+
+def _writer(path: Path, head: bytes) -> str | None:
+    if is_sqlite(head):
+        return ROCPROF if _is_database(path, head) else None
+    text = peek(head).lstrip()
+    if text.startswith("{"):
+        return ROCPROF if '"traceEvents"' in text and '"BeginNs"' in text else None
+    columns = header_of(head)
+    if columns == list(STATS):
+        return ROCPROF
+    names = {name.strip() for name in columns}
+    if names >= {"gpu_model", "gpu_arch", "cu_per_gpu"} or names >= {"Kernel_Name", "Count", "Sum(ns)"}:
+        return COMPUTE
+    if names & {"Kernel_Name", "KernelName"} and names & {"Grid_Size", "grd"} and names & {"Workgroup_Size", "wgr"}:
+        return ROCPROF if "Index" in names else COMPUTE if "Dispatch_ID" in names else None
+    return None
+
+
+def _is_database(path: Path, head: bytes) -> bool:
+    try:
+        with closing(connect(path)) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not names >= {"OPS", "COPY", "HIP"}:
+                return False
+            columns = {row[1] for row in connection.execute('PRAGMA table_info("OPS")')}
+            return {"BeginNs", "EndNs"} <= columns
+    except (sqlite3.Error, OSError, UnicodeError):
+        return b'"BeginNs" INTEGER' in head and b"CREATE TABLE" in head
