@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from http import HTTPStatus
@@ -134,11 +133,8 @@ def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
         Device(machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board) for board in BOARDS
     )
     cpu = _this_cpu(store)
-    learned = known_of(store, boards[0])
-    if cpu is None:
-        return learned, boards
-    its = known_of(store, cpu)
-    return replace(learned, fits=(*learned.fits, *its.fits), notes=(*learned.notes, *its.notes)), (*boards, cpu)
+    devices = boards if cpu is None else (*boards, cpu)
+    return known_of(store, devices), devices
 
 
 def _this_cpu(store: Path) -> Device | None:

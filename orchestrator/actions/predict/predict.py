@@ -120,7 +120,7 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     prices = every if question.undated else every.sure
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     _check_on(device, question)
-    known = known_of(question.store, device, messages)
+    known = known_of(question.store, [device], messages)
     training, inputs, seq = not question.infer, question.inputs, question.seq
     subject = find_subject(
         question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq,
