@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.records.compiled import KernelAsked
-from perfctl.workloads.models.find import MODEL_ERRORS, ModelError, load_file
+from perfctl.workloads.models.find import load_file
+from perfctl.workloads.models.source import MODEL_ERRORS, ModelError
 from perfctl.workloads.spec import first_line
 
 ALIGNED = 16

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.count.static import tools
-from perfctl.orchestrator.actions.estimate import Request
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.traces.kept import kept_for
 from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.derived.code.records import Static

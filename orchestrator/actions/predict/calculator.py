@@ -17,7 +17,6 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, replacing, user_folder
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
@@ -45,6 +44,7 @@ from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
+from perfctl.version import __version__
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 

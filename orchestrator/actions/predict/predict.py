@@ -13,7 +13,6 @@ from pathlib import Path
 from perfctl.orchestrator.actions.estimate import (
     TRACED_AT,
     InputShape,
-    Request,
     Session,
     memory_pair,
     need_torch,
@@ -21,6 +20,7 @@ from perfctl.orchestrator.actions.estimate import (
     step_memory,
     without_driver_warning,
 )
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu

@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch.code import binaries
 from perfctl.records.compiled import KernelAsked
 from perfctl.records.sass import KernelCode, Listed
-from perfctl.workloads.models.find import ModelError
+from perfctl.workloads.models.source import ModelError
 
 FUSED = 3
 """Multiply-adds of the kernel in PTX."""
