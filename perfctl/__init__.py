@@ -22,12 +22,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from perfctl.version import __version__
+
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.compare import compare
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.history import history
-    from perfctl.orchestrator.actions.ingest.ingest import UserHints, ingest
+    from perfctl.orchestrator.actions.ingest.hints import UserHints
+    from perfctl.orchestrator.actions.ingest.ingest import ingest
     from perfctl.orchestrator.actions.mfu import mfu
     from perfctl.orchestrator.actions.plot import charts
     from perfctl.orchestrator.actions.predict.generation import predict_generation
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.parsers import ReportError, parse, sniff
 
-__version__ = "1.0.0"
 __all__ = [
     "LocalPlacement", "PerfctlError", "ReportError", "SweepOptions", "UserHints", "__version__", "charts", "compare", "counters",
     "estimate", "gate", "history", "ingest", "kernels", "layer_calls", "ledger", "mfu", "parse", "predict",
@@ -50,7 +52,7 @@ __all__ = [
 _ACTIONS = "perfctl.orchestrator.actions"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
-    "UserHints": f"{_ACTIONS}.ingest.ingest",
+    "UserHints": f"{_ACTIONS}.ingest.hints",
     "charts": f"{_ACTIONS}.plot",
     "compare": f"{_ACTIONS}.compare",
     "estimate": f"{_ACTIONS}.estimate",

@@ -70,7 +70,7 @@ const stepOf = (network, choice) => {
     return { value, low, high, backward, way: "measured", source: `median of the steps measured on ${choice.device}`, coverage: null, whyNot: [], outside: [] };
   }
   const along = (curves) => (curves && curves[cell] >= 0 ? onCurve(grid, model, curves[cell], choice.batch) : null);
-  const span = said.way === "published" ? byParts(grid, model, choice) : times(along(layout.curve), along(layout.times)?.value ?? 1), part = along(layout.backward);
+  const span = said.way === "published" ? byParts(grid, model, choice) : along(layout.curve), part = along(layout.backward);
   const [, beyond] = model.beyond[layout.beyond[cell]].findLast(([from]) => from <= choice.batch) ?? [1, []];
   return { ...span, backward: part && part.value * span.value, way: said.way, source: named(said.source), coverage: said.coverage, whyNot: said.why_not.map(named), outside: [...beyond, ...said.outside.map(named)] };
 };
@@ -185,7 +185,7 @@ const commandOf = (c) => {
 const WAYS = {
   measured: "Measured here on this device", fitted: "Fitted to your own runs on this device",
   published: "Learned from measurements that others published",
-  transferred: "Fitted to runs on another device, and moved by peaks and bandwidth", roofline: "From the roofline alone",
+  roofline: "From the roofline alone",
 };
 const PAY = { on_demand: "on demand", spot: "as spot instances" };
 const offerSaid = ({ price, instances }, dated = true) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", dated && price.date ? `(price of ${price.date}${price.old ? ", more than a year old" : ""})` : ""].filter(Boolean).join(" ");
@@ -342,7 +342,7 @@ const inTime = {
 };
 const MEASURES = [["training time", "training", duration, inTime], ["cost", "cost", dollars, { unit: () => 1, tick: (v) => money(v).replace(/\.00$/, "") }], ["time of a step", "step", duration, inTime], ["time per sample", "sample", duration, inTime]];
 let measure = MEASURES[0];
-const bandSaid = ({ way, coverage }) => (coverage === null ? { published: "90 % of steps on left-out devices", transferred: "the fit's range, widened for another device", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
+const bandSaid = ({ way, coverage }) => (coverage === null ? { published: "90 % of steps on left-out devices", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
 function showCurve(answers) {
   const host = byId("curve"), [label, key, write, axis] = measure, title = label[0].toUpperCase() + label.slice(1);
   const marks = answers.map((a) => {

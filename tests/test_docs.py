@@ -245,7 +245,7 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         assert (ROOT / path).exists(), f"CONTRIBUTING.md names {path}"
     lists = re.findall(r"`([A-Z]+)`\s(?:in|of)\s`([\w/]+\.py)`", text)
     assert {name for name, _ in lists} == {
-        "PARSERS", "SEEDS", "PROFILERS", "SWEEPS", "WORKLOADS", "PARAMETERS", "FAMILIES", "SECTIONS", "VERDICTS", "GPUS",
+        "PARSERS", "SEEDS", "RECORDERS", "SWEEPS", "WORKLOADS", "PARAMETERS", "FAMILIES", "SECTIONS", "VERDICTS", "GPUS",
         "WAYS", "GROUPS",
     }  # fmt: skip
     for name, path in lists:

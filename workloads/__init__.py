@@ -1,6 +1,6 @@
 """The code that runs inside the profiled process. Importing this package does not import torch.
 
-A new workload is one module with NAME, ABOUT, ``add_options``, ``check`` and ``build`` (see ``spec.Workload``), one entry
+A new workload is one module with NAME, ABOUT, ``add_options``, ``check`` and ``build`` (see ``interface.Workload``), one entry
 in WORKLOADS, and one test file.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from perfctl.workloads.interface import Workload
 from perfctl.workloads.models import families, lstm, mnist_cnn, torchvision, unet
-from perfctl.workloads.spec import Workload
 
 __all__ = ["WORKLOADS", "Workload"]
 

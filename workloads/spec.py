@@ -1,4 +1,4 @@
-"""The interface of a workload, and the options that all workloads share. Does not import torch."""
+"""The options that all workloads share, and their errors. Does not import torch."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
-
-if TYPE_CHECKING:
-    import torch
-
-    from perfctl.workloads.data.images import ImageFeed
+from typing import NoReturn
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -130,43 +125,6 @@ class Options:
     """Seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS. None: all."""
     layer_steps: int | None = None
     """Steps after the measured ones that time each layer; None for none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a workload builds for the loop."""
-
-    model: torch.nn.Module
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    optimizer: torch.optim.Optimizer | None
-    """None when nothing is trained."""
-    train_data: torch.utils.data.Dataset[Any]
-    test_data: torch.utils.data.Dataset[Any]
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
-    feed: ImageFeed | None = None
-    """For measured steps that are one pass over a data set, loaded meanwhile; None: batches are made beforehand."""
-    overlap: int = 0
-    """Number of classes of a pixel, to compute Dice in the test pass; 0 when outputs are not masks."""
-    facts: Mapping[str, str] = field(default_factory=dict)
-    """More facts for the record ("weights": which were loaded)."""
-
-
-class Workload(Protocol):
-    """One module of this package. Only ``build`` imports torch."""
-
-    NAME: str
-    ABOUT: str
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """The workload's own options (mnist_cnn: --conv2)."""
-
-    def check(self, options: Options, own: argparse.Namespace) -> Options:
-        """The options that the workload will run with. Raises SpecError for unsupported ones."""
-        ...
-
-    def build(self, options: Options, own: argparse.Namespace) -> Parts:
-        """Model, loss, optimizer and data, on the CPU; the loop moves them."""
-        ...
 
 
 class Parser(argparse.ArgumentParser):

@@ -146,8 +146,9 @@ def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
 def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that cannot be read are skipped."""
     from perfctl.orchestrator.actions.ingest.batches import batch_in_name
+    from perfctl.orchestrator.actions.ingest.hints import UserHints
     from perfctl.orchestrator.actions.ingest.in_child import outcomes
-    from perfctl.orchestrator.actions.ingest.ingest import Take, UserHints
+    from perfctl.orchestrator.actions.ingest.ingest import Take
     from perfctl.orchestrator.actions.ingest.run import take_run
     from perfctl.orchestrator.actions.ingest.scan_file import sha256
     from perfctl.orchestrator.actions.ingest.sources import Named, Source, sources

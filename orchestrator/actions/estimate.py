@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.actions.estimate_request import Request, check_precision
 from perfctl.orchestrator.actions.messages import Progress, no_progress
 from perfctl.orchestrator.actions.traces.kept import Kept
 from perfctl.orchestrator.actions.traces.named import kept_traces
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
-    from perfctl.workloads.models.find import Source
+    from perfctl.workloads.models.source import Source
 
 
 def estimate(
@@ -112,62 +113,8 @@ def from_trace(traced: Traced, gpu: tuple[int, int] | None = None) -> Estimate:
     )  # fmt: skip
 
 
-def check_precision(name: str) -> None:
-    """Raises UsageError for a name that is not one of PRECISIONS."""
-    if name not in PRECISIONS:
-        raise UsageError(f"`precision`: '{name}' is not known", f"Use {', '.join(PRECISIONS)}")
-
-
 _NAMED = 20
 """Layers that an error lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Which model, and how it runs."""
-
-    model: str
-    """A built-in workload, LIBRARY:NAME, a config.json, package.module:factory or file.py:factory."""
-    inputs: tuple[str, ...] = ()
-    """Shape of one sample for each input: "3x224x224", "int64:128"; empty takes the model's own."""
-    mode: str = "train"
-    optimizer: str | None = None
-    device: str = "meta"
-    memory: bool = False
-    gpu: tuple[int, int] | None = None
-    """Compute capability of the device that memory is worked out for; None when not given."""
-    attention: str = "auto"
-    """Kernel of attention that memory is worked out for: auto, flash, efficient, cudnn, math."""
-    update: str = "auto"
-    """How the optimizer updates the parameters, for memory: auto, foreach, fused, for-loop."""
-    own: tuple[str, ...] = ()
-    """A built-in workload's own options, as words of a command line; empty takes its defaults."""
-    seq: int | None = None
-    """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a usual one."""
-    precision: str = "fp32"
-    """A name of PRECISIONS."""
-    prompt: int | None = None
-    """Generation: tokens that go in at once; None: one plain pass, no generation."""
-    generate: int | None = None
-    """Generation: steps of one token after the prompt; None: none."""
-    kv_cache: str | None = None
-    """Generation: type of the cache's values, "none" for no cache; None takes the type that the model keeps."""
-
-    def check(self) -> None:
-        """Raises UsageError for a mode, optimizer, device, precision or length that is not known."""
-        check_precision(self.precision)
-        if self.seq is not None and self.seq < 1:
-            raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
-        if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
-            name = "generate" if self.generate is not None else "kv_cache"
-            raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
-        optimizers = (None, "none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
-        known_of = {"mode": ("train", "infer"), "optimizer": optimizers, "device": ("meta", "cpu", "cuda"),
-                    "attention": ATTENTION, "update": UPDATES}  # fmt: skip
-        for name, known in known_of.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(filter(None, known))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +315,7 @@ def without_driver_warning() -> Iterator[None]:
 @contextmanager
 def as_perfctl_error() -> Iterator[None]:
     """In the block, a ModelError becomes a PerfctlError when the model's own code failed, else a UsageError."""
-    from perfctl.workloads.models.find import ModelError
+    from perfctl.workloads.models.source import ModelError
 
     try:
         yield

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import Request, from_trace, names_of, need_torch, without_driver_warning
+from perfctl.orchestrator.actions.estimate import from_trace, names_of, need_torch, without_driver_warning
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.traces.kept import Kept
 from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.analyse.flops.experts import assumption
@@ -119,8 +120,8 @@ class _Model:
         return facts
 
     def _generator(self) -> Generator:
-        from perfctl.workloads.models.find import ModelError
         from perfctl.workloads.models.generation import find_generator
+        from perfctl.workloads.models.source import ModelError
 
         if self._built is None:
             request = self.request

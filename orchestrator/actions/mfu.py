@@ -7,13 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import (
-    Request,
-    as_perfctl_error,
-    need_torch,
-    open_session,
-    without_driver_warning,
-)
+from perfctl.orchestrator.actions.estimate import as_perfctl_error, need_torch, open_session, without_driver_warning
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.flops.engine import BACKWARD
 from perfctl.orchestrator.analyse.hardware import gpus, machines
 from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF

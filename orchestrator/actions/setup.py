@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -15,6 +14,7 @@ from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import Definition
 from perfctl.orchestrator.launch.machine import doctor as environment
 from perfctl.orchestrator.launch.machine.doctor import Finding
+from perfctl.version import __version__
 
 Tick = Callable[[int, int], None]
 """(done, of all) while something takes long."""

@@ -370,7 +370,8 @@ def own_options(run: Run) -> tuple[str, ...]:
 
 def _worked_out(run: Run) -> tuple[int | None, str | None]:
     """(bytes, why they are not known)"""
-    from perfctl.orchestrator.actions.estimate import Request, estimate_at
+    from perfctl.orchestrator.actions.estimate import estimate_at
+    from perfctl.orchestrator.actions.estimate_request import Request
 
     assert run.workload is not None and run.batch_size is not None
     try:

@@ -20,9 +20,9 @@ from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
 
-from perfctl import __version__
 from perfctl.orchestrator.cli import commands, completion, console, flags
 from perfctl.orchestrator.errors import Interrupted, Lost, PartlyDone, PerfctlError, Regressed, StoreNote, UsageError
+from perfctl.version import __version__
 
 # Newer releases of typer carry a click of their own, so its base error is found through a class that typer hands on.
 _BAD_CALL: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

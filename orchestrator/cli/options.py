@@ -99,6 +99,12 @@ Form = Annotated[
     typer.Option("--format", "-f", help="md (Markdown) or tex (LaTeX, booktabs) instead of text, with whole tables."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Peaks = Annotated[
+    str,
+    typer.Option(
+        "--peaks", help="Peaks of the roofline: published, or measured (once on this machine, then kept by the store)."
+    ),
+]
 Devices = Annotated[
     str | None,
     typer.Option(
@@ -193,6 +199,11 @@ def batch_list(text: str) -> tuple[int, ...]:
             raise UsageError(f"--batches: '{piece.strip()}' is not a batch size", "Say for instance --batches 16,32,64")
         numbers.append(int(piece))
     return tuple(numbers)
+
+
+def names(text: str | None) -> list[str]:
+    """ "a, b" as a list; empty for None."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 Text = str | None

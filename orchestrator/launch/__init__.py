@@ -7,20 +7,10 @@ import shlex
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import run
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler
-from perfctl.orchestrator.launch.profilers.dlprof import DLProf
-from perfctl.orchestrator.launch.profilers.ncu import Ncu
-from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.replay import Replay
-from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
+from perfctl.orchestrator.launch.profilers.table import RECORDERS, Recorder
 
-PROFILERS: dict[str, type[Nsys] | type[Ncu] | type[DLProf] | type[TorchProfiler] | type[NoProfiler] | type[Replay]] = {
-    "nsys": Nsys,
-    "ncu": Ncu,
-    "dlprof": DLProf,
-    "torch": TorchProfiler,
-    "none": NoProfiler,
-    "replay": Replay,
-}
+PROFILERS: dict[str, type[Recorder | Replay]] = {**RECORDERS, "replay": Replay}
 """Name of each profiler -> its class, whose fields are its options."""
 
 

@@ -18,7 +18,7 @@ OLDEST_TORCH = (1, 8)
 
 MODULES = (
     *(f"perfctl.records.{name}" for name in ("checksum", "paper", "ranges", "report", "serving")),
-    *(f"perfctl.workloads.{name}" for name in ("__main__", "spec")),
+    *(f"perfctl.workloads.{name}" for name in ("__main__", "interface", "spec")),
     *(f"perfctl.workloads.run.{name}" for name in ("annotate", "clock", "memory", "options", "record", "setup")),
     *(
         f"perfctl.workloads.script.{name}"

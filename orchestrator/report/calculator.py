@@ -322,7 +322,7 @@ def grid_data(
         beyond = _Once()
         cells, grid = general.cells(model)
         places = {name: [-1 if (place := getattr(cell, name)) is None else place for _, cell in cells]
-                  for name in ("curve", "split", "times", "backward")}  # fmt: skip
+                  for name in ("curve", "split", "backward")}  # fmt: skip
         layout = {
             "said": [words for words, _ in cells],
             **{name: found for name, found in places.items() if max(found, default=-1) >= 0},

@@ -36,7 +36,6 @@ WAYS = {
     "measured": "measured here on this device",
     "fitted": "fitted to your own runs on this device",
     "published": "learned from measurements that others published",
-    "transferred": "fitted to runs on another device, and moved by peaks and bandwidth",
     "roofline": "the roofline alone",
 }
 

@@ -32,8 +32,6 @@ class TimedRun(NamedTuple):
     """(layer, direction) -> ns of a step. Empty: layers were not timed."""
     threads: int | None
     """With which torch computed on a CPU. None: a GPU, or not known."""
-    stamp: str
-    """Changes when the run does."""
 
 
 class PowerReading(NamedTuple):
@@ -49,8 +47,7 @@ class PowerReading(NamedTuple):
 
 
 _RUNS = """
-SELECT run.id, workload, variant, batch_size, mode, precision, device.name, device.kind,
-       coalesce(artifact_sha256, '') || run.ingested_at
+SELECT run.id, workload, variant, batch_size, mode, precision, device.name, device.kind
 FROM run JOIN device ON device.id = run.device_id
 WHERE profiler = 'none' AND status = 'ok' AND origin <> 'synthetic' AND workload IS NOT NULL AND batch_size > 0
   AND mode IS NOT NULL AND precision IS NOT NULL AND device.name IS NOT NULL
@@ -73,13 +70,13 @@ GROUP BY run.id ORDER BY run.id
 def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
     """Every whole run of the plain profiler that knows its workload, batch size and device, oldest first."""
     for row in connection.execute(_RUNS).fetchall():
-        run_id, *_, kind, stamp = row
+        run_id, *_, kind = row
         (peak,) = connection.execute(_PEAK, (run_id, "allocated" if kind == "gpu" else "host_resident")).fetchone()
         layers = {(layer, direction): length for layer, direction, length in connection.execute(_LAYERS, (run_id,))}
         (said,) = connection.execute(_THREADS, (run_id,)).fetchone() or (None,)
         threads = int(str(said)) if kind == "cpu" and str(said).isdecimal() else None
         steps, ops = tuple(map(Step._make, connection.execute(_STEPS, (run_id,)))), tuple(op_shapes(connection, run_id))
-        yield TimedRun._make((*row[:-1], steps, ops, peak, layers, threads, stamp))
+        yield TimedRun._make((*row, steps, ops, peak, layers, threads))
 
 
 def power_readings(connection: sqlite3.Connection) -> list[PowerReading]:

@@ -7,14 +7,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING
 
+from perfctl.parsers.dlprof.blocks import Block
 from perfctl.parsers.text.doubts import contradictions, numbering
 from perfctl.parsers.text.sqlite import Database
 from perfctl.records.report import Diagnostic
-
-if TYPE_CHECKING:
-    from perfctl.parsers.dlprof.tables import Block
 
 _SHARES = (
     "tensor core kernel duration %", "non-tensor core kernel duration %", "memory duration %", "dataloader duration %",

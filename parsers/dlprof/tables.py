@@ -14,9 +14,10 @@ from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from perfctl.parsers.dlprof import agreement
+from perfctl.parsers.dlprof.blocks import Block
 from perfctl.parsers.text.doubts import repeated
 from perfctl.parsers.text.lines import encoding_of
 from perfctl.records.errors import ReportError
@@ -37,16 +38,6 @@ _KIND_BYTES = 8192
 """Bytes of a file's beginning that show its kind, in UTF-16 too."""
 _FIELD_LIMIT = 1 << 24
 CUT = "DLProf was probably stopped while writing the file: run it again, or copy the file again"
-
-
-class Block(NamedTuple):
-    """One titled block of the summary."""
-
-    title: str
-    columns: tuple[str, ...]
-    """Names of the value columns; empty where each line is a label and one value."""
-    lines: list[tuple[str, tuple[str, ...]]]
-    """(label, values)"""
 
 
 def column(name: str) -> str:

@@ -9,8 +9,9 @@ from math import isnan
 from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
+from perfctl.parsers.kineto.call_facts import Facts
 from perfctl.parsers.kineto.events import Events, Place, Span
-from perfctl.parsers.kineto.fused import TEMPLATE, Facts, elementwise
+from perfctl.parsers.kineto.fused import TEMPLATE, elementwise
 from perfctl.parsers.kineto.nesting import NOWHERE, Nesting
 from perfctl.parsers.kineto.records import direction_of
 from perfctl.records.bulk import Columns

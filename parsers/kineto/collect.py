@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from perfctl.parsers.kineto.call_facts import Facts
 from perfctl.parsers.kineto.events import (
     KINDS,
     MODULE,
@@ -24,7 +25,7 @@ from perfctl.parsers.kineto.events import (
     three,
     whole,
 )
-from perfctl.parsers.kineto.fused import Facts, facts
+from perfctl.parsers.kineto.fused import facts
 from perfctl.parsers.kineto.layout import END, EVENT, Arguments
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import read_range_name

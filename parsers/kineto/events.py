@@ -10,14 +10,12 @@ import re
 from array import array
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from perfctl.parsers.kineto.call_facts import Facts
 from perfctl.parsers.operators import Call
 from perfctl.parsers.text.doubts import not_understood, words
 from perfctl.records.report import Diagnostic
-
-if TYPE_CHECKING:
-    from perfctl.parsers.kineto.fused import Facts
 
 _INT64, _MOST_DIGITS = 1 << 63, 20
 

@@ -16,8 +16,9 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isqrt, prod
-from typing import Any, NamedTuple
+from typing import Any
 
+from perfctl.parsers.kineto.call_facts import Facts
 from perfctl.parsers.kineto.events import whole
 from perfctl.parsers.operators import TYPES, Shape, shape_in
 
@@ -38,26 +39,6 @@ _NO_ARITHMETIC = (
 )
 """Aten operators in names of kernels that move or convert data, as far as names are recognised."""
 BLOCKS = {"XBLOCK": "x", "YBLOCK": "y", "ZBLOCK": "z", "R0_BLOCK": "r", "RBLOCK": "r", "R1_BLOCK": "r"}
-
-
-class Facts(NamedTuple):
-    """Of one call; None is not stated."""
-
-    file: str | None
-    hash: str | None
-    backend: str | None
-    elements: int | None = None
-    """That the loops run over, those of a reduction included; of a template those of its output."""
-    reduced: int | None = None
-    """Elements that are reduced into one result; None where nothing is."""
-    argument_bytes: int | None = None
-    """Of all tensors that it is given, once each."""
-    flops: int | None = None
-    """Of its product; 1 multiply-add is 2 FLOPs."""
-    stated_flops: int | None = None
-    stated_bytes: int | None = None
-    why: str | None = None
-    """Why a template's FLOPs are not known."""
 
 
 def facts(name: str, args: Mapping[str, Any]) -> Facts:

@@ -21,8 +21,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
+from perfctl.parsers.kineto.call_facts import Facts
 from perfctl.parsers.kineto.events import Events
-from perfctl.parsers.kineto.fused import TEMPLATE, Facts
+from perfctl.parsers.kineto.fused import TEMPLATE
 from perfctl.parsers.kineto.nesting import Nesting
 from perfctl.records.report import Gap, Kernel, KernelPart
 

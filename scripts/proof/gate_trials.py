@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.compare import side
-from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.actions.estimate import estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.gate.causes import causes
 from perfctl.orchestrator.analyse.gate.judge import SESSIONS, judge, with_sessions
 from perfctl.orchestrator.analyse.gate.measure import of_model
@@ -163,7 +164,7 @@ def _compiled(name: str, edit: str, *names: str) -> Callable[[int, random.Random
 @cache
 def _step(edit: tuple[tuple[str, Any], ...]) -> CompiledStep:
     from perfctl.workloads.compiling.inductor import compiled_step
-    from perfctl.workloads.models.find import Source
+    from perfctl.workloads.models.source import Source
 
     _EDIT.clear()
     _EDIT.update(edit)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.estimate import Request, check_value, estimate_model
+from perfctl.orchestrator.actions.estimate import check_value, estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.predict.predict import answer, frontier_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import Request
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.actions.predict.generation import predict_generation
 from perfctl.orchestrator.analyse.predict.generation import GenerationAnswer, steps_of, whole_of, work_of

@@ -11,7 +11,8 @@ import pytest
 
 import perfctl
 from perfctl.orchestrator.actions import setup
-from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.actions.estimate import estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.ingest import scan_file
 from perfctl.orchestrator.actions.plot import ChartSource, plot

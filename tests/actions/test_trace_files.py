@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.actions.estimate import estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.traces import kept, user_code
 from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.errors import PerfctlError

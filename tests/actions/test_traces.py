@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import ModelEstimate, Request, estimate_model
+from perfctl.orchestrator.actions.estimate import ModelEstimate, estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.traces import entries as files
 from perfctl.orchestrator.actions.traces import kept
 from perfctl.orchestrator.actions.traces.entries import digest

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.efficiency import Fitted
 from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, PARTS
-from perfctl.orchestrator.analyse.predict.trees import Fitted, Trees
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9)
 CONV = Operation("c", "conv", 1, 3600.0 * 100, 400.0, 800.0, 3600.0, 100.0, 8.0, 36.0, kernel=9)
@@ -22,15 +26,23 @@ def case_of(
     return StepSpec("m", "f", works, batch, training, precision, optimizer if training else "", 1000)
 
 
-def constant(value: float) -> Trees:
-    return Trees(value, (), (), (), (), (), ())
+@dataclass(frozen=True)
+class Linear:
+    """In place of a model that scikit-learn fitted: a start, and a factor for some columns."""
+
+    start: float
+    factors: Mapping[int, float] = field(default_factory=dict)
+
+    def predict(self, X: Any, /) -> Any:
+        return self.start + sum((factor * np.asarray(X)[:, column] for column, factor in self.factors.items()),
+                                np.zeros(len(X)))  # fmt: skip
 
 
 def fit_of(costs: Mapping[str, float], phases: Mapping[str, Mapping[str, float]] | None = None) -> StepFitted:
-    """Parts at these costs, and trees that say nothing."""
+    """Parts at these costs, and a model that says nothing."""
     few = (0.0,) * len(FEATURES)
     wide = (1e30,) * len(FEATURES)
-    fitted = Fitted("made up", FEATURES, few, wide, 8, 1e-12, 1e12, constant(math.log(4.0)), constant(0.1), 0.1, 0.1, 1.0,
+    fitted = Fitted("made up", FEATURES, few, wide, few, 8, 1e-12, 1e12, Linear(math.log(4.0)), Linear(0.1), 0.1, 0.1, 1.0,
                     0.9, 30, 0.05)  # fmt: skip
 
     def row(given: Mapping[str, float]) -> tuple[float, ...]:

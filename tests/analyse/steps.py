@@ -6,14 +6,13 @@ from dataclasses import replace
 from functools import cache
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
+from perfctl.orchestrator.analyse.predict.efficiency import Settings
 from perfctl.orchestrator.analyse.predict.fit import fit_steps
 from perfctl.orchestrator.analyse.predict.operations import Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.step_model import StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, PARTS, class_of, parts
-from perfctl.orchestrator.analyse.predict.trees_fit import Settings
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
-FAST = Machine("Faster CPU", "cpu", {"fp32": 200e9}, 40e9, sms=1)
 GPU = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
 QUICK = Settings(power=8, rounds=12, leaves=4, least=6, folds=4)
 COSTS = {"arithmetic": 1.5, "bytes": 3.0, "operations": 10.0, "step": 0.5}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.actions.ingest import parallel
-from perfctl.orchestrator.actions.ingest.ingest import UserHints
+from perfctl.orchestrator.actions.ingest.hints import UserHints
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
 from perfctl.orchestrator.store import database, shape
 from perfctl.orchestrator.store.write import SweepFacts

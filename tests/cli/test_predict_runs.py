@@ -61,9 +61,7 @@ def bench(slower: float = 1.0) -> list[Any]:
     return rows
 
 
-def test_runs_of_ones_own_are_fitted_once_and_fitted_anew_when_they_change(
-    perfctl: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_runs_of_ones_own_are_fitted(perfctl: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'")
     runs.store(tmp_path / "perfctl.db", bench())
     words = ("predict", "vgg:depth=6,stages=3,width=40,image=32,hidden=64", "--batch", 48, "--device", "T4",
@@ -76,25 +74,30 @@ def test_runs_of_ones_own_are_fitted_once_and_fitted_anew_when_they_change(
     assert point["coverage"] is not None
     assert point["step_s"]["value"] == pytest.approx(2 * point["roofline_s"], rel=0.35)
     again = perfctl(*words)
-    assert "fitting" not in again.err
     assert again.json == first.json
-    kept = json.loads((tmp_path / "perfctl-fit.json").read_text())
-    assert kept["format"] == "perfctl fits 1"
+    assert not list(tmp_path.glob("*fit*"))
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 256, (50.0,))])
     assert "fitting 33 steps" in perfctl(*words).err
 
 
-def test_a_damaged_file_of_fits_or_one_of_other_runs_is_passed_over(tmp_path: Path) -> None:
-    from perfctl.orchestrator.actions.predict.measurements import FORMAT, _kept
+def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
+    perfctl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfctl.orchestrator.analyse.predict import efficiency
 
-    file = tmp_path / "perfctl-fit.json"
-    assert _kept(file, "token") is None
-    whole = json.dumps({"format": FORMAT, "runs": "token", "fits": [], "notes": ["none"]})
-    for text in (whole[:-5], "[]", "3", whole.replace("[]", "[3]"), whole.replace("token", "other")):
-        file.write_text(text)
-        assert _kept(file, "token") is None, text
-    file.write_text(whole)
-    assert _kept(file, "token") == ((), ("none",))
+    monkeypatch.setattr(efficiency, "find_spec", lambda name: None)
+    runs.store(tmp_path / "perfctl.db", bench())
+    found = ask(perfctl, "--batch", 48, "--device", "T4", "--optimizer", "sgd")
+    assert found["batches"][0]["way"] == "published"
+    said = [note for note in found["notes"] if "scikit-learn" in note]
+    assert said == ["fitted predictions need scikit-learn: pip install 'perfctl[predict]'"]
+
+
+def test_runs_of_another_device_are_not_fitted(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+    runs.store(tmp_path / "perfctl.db", bench())
+    found = perfctl("predict", "--model", NET, "--batch", 48, "--device", "P100 16 GB", "--optimizer", "sgd", "--json")
+    assert found.json["batches"][0]["way"] == "published"
+    assert "fitting" not in found.err
 
 
 def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_threads(

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.actions.estimate import Facts, Request
+from perfctl.orchestrator.actions.estimate import Facts
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.records import codec
 from perfctl.records.paper import Allocation, LayerCall, MemoryTrace, ModuleSeen, OpShape, Traced
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from perfctl.workloads.interface import Parts
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, Parts
+from perfctl.workloads.spec import Options
 
 
 class Small:

@@ -20,7 +20,7 @@ import torch
 
 from perfctl.records.compiled import CompiledGraph, CompiledStep
 from perfctl.records.precision import PRECISIONS
-from perfctl.workloads.models.find import MODEL_ERRORS, Source
+from perfctl.workloads.models.source import MODEL_ERRORS, Source
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.recorder import cast_inputs, without_data

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.records.decoder import DecoderFacts
 from perfctl.workloads.models import libraries
-from perfctl.workloads.models.find import ModelError
 from perfctl.workloads.models.inputs import size_in
+from perfctl.workloads.models.source import ModelError
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from perfctl.records.paper import Plan
+from perfctl.workloads.interface import Parts
 from perfctl.workloads.models.plan import plan
-from perfctl.workloads.spec import Options, Parts, SpecError, at_least
+from perfctl.workloads.spec import Options, SpecError, at_least
 
 if TYPE_CHECKING:
     import torch

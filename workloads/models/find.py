@@ -7,57 +7,25 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
 
+from perfctl.workloads import WORKLOADS
 from perfctl.workloads.models.inputs import of_first_layer
+from perfctl.workloads.models.libraries import LIBRARIES, find_config, find_in
 from perfctl.workloads.models.plan import family_of, plan
+from perfctl.workloads.models.source import MODEL_ERRORS, ModelError, Source, build_model
+from perfctl.workloads.models.torchvision_builder import build_torchvision, torchvision_size
 from perfctl.workloads.spec import Options, Parser, SpecError, WorkloadError, first_line
 
 if TYPE_CHECKING:
     import torch
-
-MODEL_ERRORS = (Exception, SystemExit)
-"""What a user's model or factory may raise: anything. Each is reported in one line."""
-
-
-class ModelError(Exception):
-    """A model cannot be built. ``remedy``: what the user can do; ``raised``: the model's own code raised."""
-
-    def __init__(self, message: str, remedy: str, raised: bool = False) -> None:
-        super().__init__(message)
-        self.message, self.remedy, self.raised = message, remedy, raised
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A model to trace, and the known facts about its inputs."""
-
-    model: torch.nn.Module
-    name: str
-    shapes: tuple[tuple[int, ...], ...] = ()
-    """Shapes of the inputs without the batch dimension; empty when only the user knows them."""
-    dtypes: tuple[str, ...] = ()
-    loss: Callable[[Any, Any], Any] | None = None
-    """(output, target) -> loss, for a built-in workload; None: backward starts at the output."""
-    target: tuple[tuple[int, ...], str] | None = None
-    """Shape (without the batch dimension) and dtype of the loss's target."""
-    optimizer: tuple[str, dict[str, Any]] | None = None
-    """Class name and settings, for a built-in workload."""
-    notes: tuple[str, ...] = ()
-    """What was taken where the name leaves a choice: the config, the size of the inputs."""
-    sequence: int | None = None
-    """The sequence length in ``shapes``; None where there is none."""
-    files: tuple[Path, ...] | None = ()
-    """Files that a library's model was made from; None where something of it came over the network."""
 
 
 def _is_of_torchvision(name: str) -> bool:
@@ -73,9 +41,6 @@ def find(reference: str, device: str = "meta", own: Sequence[str] = (), seq: int
 
     seq: length of its sequences (tokens, samples of a waveform), for a library's model; None takes a usual one.
     """
-    from perfctl.workloads import WORKLOADS
-    from perfctl.workloads.models.libraries import LIBRARIES, find_config, find_in
-
     if (built_in := workload_of(reference)) is not None:
         name, options = built_in
         return replace(_from_workload(name, device, (*own, *options)), name=reference)
@@ -108,8 +73,6 @@ def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
 
     Of "mnist_cnn:conv2=32,128,5,1" the options are "--conv2=32,128,5,1": a value may have commas.
     """
-    from perfctl.workloads import WORKLOADS
-
     name, colon, rest = reference.partition(":")
     if name not in WORKLOADS or (colon and (family_of(name) or name in ("torchvision", "families") or "=" not in rest)):
         return None
@@ -125,8 +88,6 @@ def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
 
 def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     import torch
-
-    from perfctl.workloads import WORKLOADS
 
     workload, parser = WORKLOADS[name], Parser(add_help=False)
     workload.add_options(parser)
@@ -184,36 +145,6 @@ def _from_torchvision(name: str, device: str) -> Source:
     return Source(build_torchvision(name, device), f"torchvision:{name}", shapes, ("float32",) * len(shapes))
 
 
-def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Module:
-    """A model without published weights, of the image size of these. Raises ModelError."""
-    from torchvision import models
-
-    builder = models.get_model_builder(name)
-    parameters = inspect.signature(builder).parameters
-    fixed: dict[str, Any] = {key: None for key in ("weights", "weights_backbone") if key in parameters}
-    if "init_weights" in parameters or "googlenet" in name or "inception" in name:
-        fixed["init_weights"] = False
-    if name.startswith("vit_") and (size := torchvision_size(name)):
-        fixed["image_size"] = size[-1]
-    return build_model(lambda: builder(**fixed, **settings), f"torchvision:{name}", device)
-
-
-def torchvision_size(name: str) -> tuple[int, ...] | None:
-    """The input shape (without batch) that the published weights' preprocessing makes of a 512 x 512 image."""
-    import torch
-    from torchvision import models
-
-    weights = models.get_model_weights(name).DEFAULT
-    family = weights.__class__.__module__.split(".")[-2]
-    image = torch.zeros((1, 16, 3, 512, 512) if family == "video" else (1, 3, 512, 512))
-    try:
-        ready = weights.transforms()(*((image, image) if family == "optical_flow" else (image,)))
-    except MODEL_ERRORS:
-        return None
-    first = ready[0] if isinstance(ready, (tuple, list)) else ready
-    return tuple(first.shape[1:])
-
-
 def _factory(place: str, name: str) -> Callable[[], Any]:
     import torch
 
@@ -252,57 +183,3 @@ def load_file(path: Path) -> ModuleType:
         text = f"{path} cannot be run ({type(error).__name__}: {first_line(error)})"
         raise ModelError(text, "Run it with python to see the traceback", True) from error
     return module
-
-
-FACTORY = "A factory must take no arguments and return the model"
-
-
-def build_model(factory: Callable[[], Any], name: str, device: str, remedy: str = FACTORY) -> torch.nn.Module:
-    """Call the factory. On meta, parameters take no memory; a factory that needs real tensors gets them."""
-    import torch
-
-    try:
-        if device != "meta":
-            model = factory()
-        else:
-            try:
-                with torch.device("meta"):
-                    model = factory()
-            except (NotImplementedError, RuntimeError):
-                with parameters_on_meta():
-                    model = factory()
-    except MODEL_ERRORS as error:
-        text = f"{type(error).__name__}: {first_line(error)}"
-        if isinstance(error, URLError):
-            remedy = "Do not download weights in the factory (weights=None): they are not needed"
-        raise ModelError(f"{name} raised {text}", remedy, True) from error
-    if not isinstance(model, torch.nn.Module):
-        text = f"{name} returned a {type(model).__name__}, not a torch.nn.Module"
-        raise ModelError(text, "Use a factory or class of a model")
-    on_meta = all(tensor.device.type == "meta" for tensor in (*model.parameters(), *model.buffers()))
-    return model if device == "meta" and on_meta else model.to(device)
-
-
-@contextmanager
-def parameters_on_meta() -> Iterator[None]:
-    """During the block, modules move their parameters and buffers to meta; other tensors stay real."""
-    import torch
-
-    parameter, buffer = torch.nn.Module.register_parameter, torch.nn.Module.register_buffer
-
-    def take_parameter(module: Any, name: str, value: Any) -> None:
-        parameter(module, name, value)
-        if value is not None and value.device.type != "meta":
-            made = torch.nn.Parameter(value.detach().to("meta"), requires_grad=value.requires_grad)
-            module._parameters[name] = made
-
-    def take_buffer(module: Any, name: str, value: Any, persistent: bool = True) -> None:
-        buffer(module, name, value if value is None else value.to("meta"), persistent)
-
-    torch.nn.Module.register_parameter = take_parameter  # type: ignore[method-assign, assignment]
-    torch.nn.Module.register_buffer = take_buffer  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        torch.nn.Module.register_parameter = parameter  # type: ignore[method-assign]
-        torch.nn.Module.register_buffer = buffer  # type: ignore[method-assign]

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import inputs, libraries
-from perfctl.workloads.models.find import ModelError, find
+from perfctl.workloads.models.find import find
+from perfctl.workloads.models.source import ModelError
 
 if TYPE_CHECKING:
     import torch

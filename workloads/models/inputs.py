@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfctl.workloads.models.source import MODEL_ERRORS
+
 if TYPE_CHECKING:
     import torch
 
@@ -182,8 +184,6 @@ def of_first_layer(model: torch.nn.Module) -> Inputs | None:
 def _runs(model: torch.nn.Module, first: torch.nn.Module, shape: Sequence[int]) -> bool:
     """Whether a forward of two samples works, and the first layer sees them as they are. Changes nothing of the model."""
     import torch
-
-    from perfctl.workloads.models.find import MODEL_ERRORS
 
     seen: list[tuple[int, ...]] = []
     place = next(first.parameters()).device

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import inputs
-from perfctl.workloads.models.find import MODEL_ERRORS, ModelError, Source, build_model
+from perfctl.workloads.models.source import MODEL_ERRORS, ModelError, Source, build_model
 from perfctl.workloads.spec import first_line
 
 if TYPE_CHECKING:

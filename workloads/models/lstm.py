@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from perfctl.workloads.spec import Options, Parts, SpecError, at_least
+from perfctl.workloads.interface import Parts
+from perfctl.workloads.spec import Options, SpecError, at_least
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

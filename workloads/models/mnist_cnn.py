@@ -6,7 +6,8 @@ import argparse
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from perfctl.workloads.spec import Options, Parts, SpecError
+from perfctl.workloads.interface import Parts
+from perfctl.workloads.spec import Options, SpecError
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
-from perfctl.workloads.models.find import ModelError, build_torchvision
-from perfctl.workloads.spec import Options, Parts, SpecError, WorkloadError, at_least, first_line
+from perfctl.workloads.interface import Parts
+from perfctl.workloads.models.source import ModelError
+from perfctl.workloads.models.torchvision_builder import build_torchvision
+from perfctl.workloads.spec import Options, SpecError, WorkloadError, at_least, first_line
 
 if TYPE_CHECKING:
     import torch

@@ -17,13 +17,14 @@ from torch import Tensor
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap, Summary
 from perfctl.workloads.data import mnist
+from perfctl.workloads.interface import Workload
 from perfctl.workloads.run.annotate import Annotator
 from perfctl.workloads.run.clock import CpuWait, Timeline, make_window, span
 from perfctl.workloads.run.layer_times import time_layers
 from perfctl.workloads.run.record import Kept, Record
 from perfctl.workloads.run.setup import Setup, prepare
 from perfctl.workloads.run.step import Batch, finish, infer, infer_fully, step, summarise, train_step
-from perfctl.workloads.spec import LEAST_STEPS, Options, Workload
+from perfctl.workloads.spec import LEAST_STEPS, Options
 from perfctl.workloads.tracing.recorder import Recorder
 
 

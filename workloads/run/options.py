@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.workloads import spec
-from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError, UnknownWords, Workload, at_least
+from perfctl.workloads.interface import Workload
+from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError, UnknownWords, at_least
 
 _DEFAULTS = Options(batch_size=1)
 """An instance, because a slotted class does not keep its defaults."""

@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from perfctl.records.report import Device, Gap
+from perfctl.workloads.interface import Parts, Workload
 from perfctl.workloads.run.clock import Backend, Clock, make_backend, make_clock, window_gaps
 from perfctl.workloads.run.memory import MemoryWatch, in_file, proc_bytes
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, Parts, Workload, WorkloadError
+from perfctl.workloads.spec import Options, WorkloadError
 
 _ON_OFF = {True: "on", False: "off"}
 

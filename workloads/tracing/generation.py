@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfctl.records.paper import CacheTensor, StepTrace, Traced
 from perfctl.records.precision import PRECISIONS
-from perfctl.workloads.models.find import MODEL_ERRORS
 from perfctl.workloads.models.generation import Generator
+from perfctl.workloads.models.source import MODEL_ERRORS
 from perfctl.workloads.tracing import composites, operations, recorder
 from perfctl.workloads.tracing.traffic import Watch
 

@@ -26,7 +26,7 @@ import torch
 
 from perfctl.records.paper import OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
-from perfctl.workloads.models.find import MODEL_ERRORS
+from perfctl.workloads.models.source import MODEL_ERRORS
 from perfctl.workloads.spec import first_line
 from perfctl.workloads.tracing import as_cuda, composites
 from perfctl.workloads.tracing.as_cuda import Kernels

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from perfctl.orchestrator.actions.estimate import Request
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.traces.named import kept_traces
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.records import codec

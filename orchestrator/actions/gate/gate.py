@@ -17,7 +17,7 @@ from perfctl.orchestrator.analyse.gate.records import Measured, Outcome
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate import Request
+    from perfctl.orchestrator.actions.estimate_request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,8 @@ def measure(
 
 
 def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
-    from perfctl.orchestrator.actions.estimate import Request, estimate_model
+    from perfctl.orchestrator.actions.estimate import estimate_model
+    from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.actions.gate.compiled import compiled_step
     from perfctl.orchestrator.analyse.gate.measure import of_model
 

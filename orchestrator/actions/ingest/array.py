@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from perfctl import __version__
 from perfctl.orchestrator.actions.ingest.batches import batches_in_names
 from perfctl.orchestrator.actions.ingest.run import relative
 from perfctl.orchestrator.actions.ingest.sources import collect, expanded
@@ -30,6 +29,7 @@ from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.version import __version__
 
 _RECORD = "ingest.json"
 _VERSION = 1

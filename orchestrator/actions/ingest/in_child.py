@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from perfctl.orchestrator.actions.ingest.listener import IngestListener
 from perfctl.orchestrator.actions.ingest.sources import Source
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.wall import child, memory
@@ -23,10 +24,14 @@ from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import Written
 from perfctl.parsers import ReportError
 
-if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.ingest.ingest import IngestListener, Intake
-
 T = TypeVar("T")
+
+
+class Taker(Protocol):
+    """Takes reports into a store."""
+
+    def take(self, entry: Source | str) -> None:
+        """Read one report or run folder; a text says why there is none."""
 
 
 @dataclass(slots=True)
@@ -40,7 +45,7 @@ class Done:
 
 def take(
     entries: Sequence[Source | str],
-    make: Callable[..., Intake],
+    make: Callable[..., Taker],
     store: Path,
     listener: IngestListener,
     done: Done,

@@ -18,13 +18,15 @@ from perfctl import parsers
 from perfctl.orchestrator.actions.ingest import in_child
 from perfctl.orchestrator.actions.ingest.batches import Ask, batches_in_names, listed
 from perfctl.orchestrator.actions.ingest.derived import derived_rows
+from perfctl.orchestrator.actions.ingest.hints import NO_HINTS, UserHints
 from perfctl.orchestrator.actions.ingest.in_child import Done
+from perfctl.orchestrator.actions.ingest.listener import SILENT, IngestListener
 from perfctl.orchestrator.actions.ingest.parallel import Made, Read, Setting, number_of_jobs, reading
 from perfctl.orchestrator.actions.ingest.ranks import numbered, of_job, ranks_in_names
 from perfctl.orchestrator.actions.ingest.run import estimate_shapes, relative, take_run
 from perfctl.orchestrator.actions.ingest.scan_file import FileScan
 from perfctl.orchestrator.actions.ingest.sources import Named, Source, collect, expanded
-from perfctl.orchestrator.actions.messages import Messages, Silent
+from perfctl.orchestrator.actions.messages import Messages
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.actions.wall import child, memory
 from perfctl.orchestrator.actions.wall.unexpected import alone
@@ -61,31 +63,6 @@ _NO_ROWS = "no rows were read"
 
 
 @dataclass(frozen=True, slots=True)
-class UserHints:
-    """What the user says about reports that do not say it themselves; None where nothing was said."""
-
-    batch_size: int | None = None
-    workload: str | None = None
-    """Name of a workload or model, as ``perfctl.estimate`` takes it."""
-    device_name: str | None = None
-    """Of the GPU or CPU, as its driver writes it: "NVIDIA A100-SXM4-40GB"."""
-    mode: str | None = None
-    """train or infer."""
-    precision: str | None = None
-    """fp32, tf32, bf16 or fp16."""
-    source: bool = False
-    """Store what each machine instruction did, too, where the report holds it (.ncu-rep)."""
-    guess_layers: bool = False
-    """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and shape. Needs torch."""
-    batch_pattern: str | None = None
-    """A regular expression whose first group is the batch size in a report's file name, else in its folder's."""
-    op_calls: bool = True
-    """Take in each operator of a trace by itself, which takes 15 % more time; the sums stay without."""
-    capture: str | None = None
-    """Path of the Kineto trace in which the graphs were captured that the reports launch."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ingested:
     """What became of the reports."""
 
@@ -111,33 +88,6 @@ class Ingested:
             raise PartlyDone(f"{empty}; see the warnings above")
 
 
-class IngestListener(Messages, Protocol):
-    """Hears how the reading goes."""
-
-    def found(self, total: int) -> None:
-        """So many files and folders will be read."""
-
-    def begin(self, path: Path, what: str = "reading") -> None:
-        """``what`` happens to ``path`` from now on."""
-
-    def end(self) -> None:
-        """The current file is done."""
-
-    def failed(self, text: str) -> None:
-        """One report could not be read, and why."""
-
-
-class _Silent(Silent):
-    def found(self, total: int) -> None: ...
-    def begin(self, path: Path, what: str = "reading") -> None: ...
-    def end(self) -> None: ...
-    def failed(self, text: str) -> None: ...
-
-
-SILENT: IngestListener = _Silent()
-"""Hears nothing."""
-
-
 _CALLS = count()
 
 
@@ -151,7 +101,7 @@ def ingest(
     paths: Path | str | Iterable[Path | str],
     store: Path | str = DEFAULT,
     *,
-    hints: UserHints = UserHints(),
+    hints: UserHints = NO_HINTS,
     again: bool = False,
     listener: IngestListener = SILENT,
     command_line: str | None = None,
@@ -214,7 +164,8 @@ def check_hints(hints: UserHints) -> None:
         remedy = "Name it with `workload`: mnist_cnn, torchvision:resnet18, ..."
         raise UsageError("`guess_layers`: of which network?", remedy)
     if hints.guess_layers:
-        from perfctl.orchestrator.actions.estimate import Request, estimate_at
+        from perfctl.orchestrator.actions.estimate import estimate_at
+        from perfctl.orchestrator.actions.estimate_request import Request
 
         estimate_at(Request(str(hints.workload), mode=hints.mode or "train"), 1)
 
@@ -529,7 +480,8 @@ def _with_guesses(report: Report) -> Report:
     if report.workload is None or report.batch_size is None:
         reason = "no layers were guessed: workload or batch size unknown; use perfctl ingest --workload NAME --batch N"
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
-    from perfctl.orchestrator.actions.estimate import Request, estimate_at
+    from perfctl.orchestrator.actions.estimate import estimate_at
+    from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.analyse.kernels.guess_layers import guess
 
     mode = report.mode or "train"

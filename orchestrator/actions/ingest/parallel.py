@@ -18,19 +18,17 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.files import scratch
+from perfctl.orchestrator.actions.ingest.hints import UserHints
 from perfctl.orchestrator.actions.ingest.sources import Named, Source
 from perfctl.orchestrator.actions.wall.child import Ended
 from perfctl.orchestrator.actions.wall.items import heard_error, told_error
 from perfctl.orchestrator.errors import StoreNote, UsageError
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts, Written
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.ingest.ingest import UserHints
 
 READER = "perfctl.orchestrator.actions.ingest.reader"
 TOGETHER, TOGETHER_BYTES = 16, 4 << 20
@@ -100,8 +98,6 @@ def setting_line(setting: Setting) -> str:
 
 def setting_of(line: str) -> Setting:
     """What ``setting_line`` wrote."""
-    from perfctl.orchestrator.actions.ingest.ingest import UserHints
-
     said = json.loads(line)
     sweep, hints = SweepFacts(**said["sweep"]), UserHints(**said["hints"])
     return Setting(Path(said["store"]), sweep, hints, bool(said["again"]), int(said["limit"]), Path(said["empty"]))

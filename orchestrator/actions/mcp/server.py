@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl import __version__
 from perfctl.orchestrator.actions.mcp.worker import Worker
+from perfctl.orchestrator.actions.schemas.answer import ANSWER
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.machine.tools import has_package
 from perfctl.orchestrator.store import database
+from perfctl.version import __version__
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -83,7 +84,7 @@ def _server(worker: Worker) -> Server[Any]:
     offered = [
         types.Tool(
             name=tool.name, description=tool.description, input_schema=tool.schema,
-            output_schema=tools.ANSWER, annotations=hints,
+            output_schema=ANSWER, annotations=hints,
         )
         for tool in tools.TOOLS
     ]  # fmt: skip

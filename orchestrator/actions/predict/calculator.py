@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from http import HTTPStatus
@@ -18,7 +17,6 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl import __version__
 from perfctl.orchestrator.actions.files import check_free, replacing, user_folder
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
 from perfctl.orchestrator.actions.predict.measurements import Known as Learned
@@ -46,6 +44,7 @@ from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.report.calculator import Known, Model, Place, family_data, grid_data, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
+from perfctl.version import __version__
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 
@@ -134,11 +133,8 @@ def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
         Device(machines.of_board(board), f"published figures of the {board.gpu.name}, dense", board) for board in BOARDS
     )
     cpu = _this_cpu(store)
-    learned = known_of(store, boards[0])
-    if cpu is None:
-        return learned, boards
-    its = known_of(store, cpu)
-    return replace(learned, fits=(*learned.fits, *its.fits), notes=(*learned.notes, *its.notes)), (*boards, cpu)
+    devices = boards if cpu is None else (*boards, cpu)
+    return known_of(store, devices), devices
 
 
 def _this_cpu(store: Path) -> Device | None:

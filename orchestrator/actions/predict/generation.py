@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfctl.orchestrator.actions.estimate import Request
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.predict import find_device

@@ -1,12 +1,7 @@
-"""What the runs of a store tell a prediction: measured steps, measured power, and fits to the steps.
-
-Fits are kept as plain numbers in a file beside the store, under a hash of the runs that they were made from.
-"""
+"""What the runs of a store tell a prediction: measured steps, measured power, and fits to the steps."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -16,17 +11,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfctl import __version__
-from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.predict.peaks import records_beside
 from perfctl.orchestrator.analyse.flops.formulas import state_values
 from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.gpus import meant
 from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name
 from perfctl.orchestrator.analyse.predict.fit import computed_ns
 from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec, operations_of, operations_of_plan
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun, power_readings, timed_runs
 from perfctl.workloads.models.plan import plan
@@ -36,8 +27,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.predict.step_model import StepFitted
     from perfctl.records.paper import OpShape
 
-FORMAT = "perfctl fits 1"
-FIT_FILE = "perfctl-fit.json"
 FEWEST = 20
 """Steps from which a fit is tried."""
 Group = tuple[str, str, bool]
@@ -57,8 +46,6 @@ class Measurements(NamedTuple):
     kinds: Mapping[str, str] = {}
     """Name of a machine -> gpu or cpu."""
     power: tuple[PowerReading, ...] = ()
-    stamps: tuple[str, ...] = ()
-    """One for each run that was read; equal stamps mean equal runs."""
 
 
 def measurements_from_store(store: Path) -> Measurements:
@@ -66,19 +53,18 @@ def measurements_from_store(store: Path) -> Measurements:
     if not store.exists():
         return Measurements()
     best: dict[tuple[object, ...], Measured] = {}
-    kinds, stamps = {}, []
+    kinds = {}
     with database.reading(store) as connection:
         for run in timed_runs(connection):
             measured = measured_of(run)
             if measured is None:
                 continue
-            stamps.append(run.stamp)
             kinds[measured.machine] = run.device_kind
             case = measured.case
             key = (case.model, case.batch, case.training, case.precision, case.optimizer, measured.machine)
             best[key] = min(best.get(key, measured), measured, key=lambda one: one.seconds)
         readings = power_readings(connection)
-    return Measurements(tuple(best.values()), kinds, tuple(readings), tuple(stamps))
+    return Measurements(tuple(best.values()), kinds, tuple(readings))
 
 
 def measured_of(run: TimedRun) -> Measured | None:
@@ -152,20 +138,24 @@ class Known:
     """Why there are runs and no fit."""
 
 
-def known_of(store: Path, device: Device, messages: Messages = SILENT) -> Known:
-    """Runs of the store, and fits to those on devices of the same kind; empty when there is no store."""
+def known_of(store: Path, devices: Sequence[Device], messages: Messages = SILENT) -> Known:
+    """Runs of the store, and fits to those on the devices; empty when there is no store."""
     there = measurements_from_store(store)
+    machine_of = {device.machine.name: device.machine for device in devices}
     groups: dict[Group, list[Measured]] = defaultdict(list)
     for one in there.measured:
-        if there.kinds[one.machine] == device.machine.kind:
+        if one.machine in machine_of:
             groups[(one.machine, one.case.precision, one.case.training)].append(one)
+    cpus = {name for name, kind in there.kinds.items() if kind == "cpu"}
+    others = [
+        said for name, machine in machine_of.items() if machine.kind == "cpu" for said in _other_threads(name, cpus)
+    ]
     worth = {key: group for key, group in groups.items() if len(group) >= FEWEST}
-    others = tuple(_other_threads(device.machine.name, {name for name, _, _ in groups}))
     if not worth:
         most = max(map(len, groups.values()), default=0)
         few = (f"{store} has at most {most} timed steps for one device and precision; a fit needs {FEWEST}",)
-        return Known(there.measured, there.power, notes=(*others, *few) if most else ())
-    fits, notes = _fits(store, worth, there.stamps, device, messages)
+        return Known(there.measured, there.power, notes=(*others, *few) if most else tuple(others))
+    fits, notes = _fits(worth, machine_of, messages)
     return Known(there.measured, there.power, fits, (*others, *notes))
 
 
@@ -177,59 +167,22 @@ def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
 
 
 def _fits(
-    store: Path, groups: Mapping[Group, list[Measured]], stamps: Sequence[str], device: Device, messages: Messages
+    groups: Mapping[Group, list[Measured]], machine_of: Mapping[str, Machine], messages: Messages
 ) -> tuple[tuple[StepFitted, ...], tuple[str, ...]]:
-    """Fits from the file beside the store when its runs are the same; else new ones, which are kept there."""
+    """(fits, why there is none of a group)."""
     from perfctl.orchestrator.analyse.predict.fit import fit_steps
-    from perfctl.orchestrator.analyse.predict.step_model import to_json
 
-    machine_of = {key: _machine(key[0], device, store) for key in groups}
-    runs = [__version__, sorted(stamps), [repr(item) for item in sorted(machine_of.items(), key=repr)]]
-    token = hashlib.sha256(json.dumps(runs).encode()).hexdigest()
-    file = store.parent / FIT_FILE
-    if (kept := _kept(file, token)) is not None:
-        return kept
     fits, notes = [], []
-    for key, machine in machine_of.items():
-        name, precision, training = key
-        said = f"{len(groups[key])} steps measured on {name}, {precision}, {'training' if training else 'inference'}"
-        if machine is None:
-            how = "'perfctl predict --device cpu --threads N' measures a CPU's"
-            notes.append(f"{said}: not fitted, because its peaks are unknown ({how})")
-            continue
+    for (name, precision, training), group in groups.items():
+        said = f"{len(group)} steps measured on {name}, {precision}, {'training' if training else 'inference'}"
+        messages.note(f"fitting {said}")
         try:
-            messages.note(f"fitting {said}")
-            fits.append(fit_steps(said, groups[key], machine))
-        except (UsageError, ToolMissing) as error:
+            fits.append(fit_steps(said, group, machine_of[name]))
+        except UsageError as error:
             notes.append(f"{said}: {error}")
-    record = {"format": FORMAT, "runs": token, "fits": [to_json(fit) for fit in fits], "notes": notes}
-    try:
-        write_text(file, json.dumps(record) + "\n")
-    except PerfctlError as error:
-        messages.warning(f"{error.message}; the fit is repeated next time")
+        except ToolMissing as error:
+            return (), (str(error),)
     return tuple(fits), tuple(notes)
-
-
-def _machine(name: str, device: Device, store: Path) -> Machine | None:
-    """The machine that runs were measured on: the requested device, a board of the table, or one with measured peaks."""
-    if name == device.machine.name:
-        return device.machine
-    boards = meant(name)
-    if len(boards) == 1:
-        return machines.of_board(boards[0])
-    measured = (machines.of_measured(record).machine for record in records_beside(store))
-    return next((machine for machine in measured if machine.name == name), None)
-
-
-def _kept(file: Path, token: str) -> tuple[tuple[StepFitted, ...], tuple[str, ...]] | None:
-    """None when there is no file, or one of other runs, or one that cannot be read."""
-    from perfctl.orchestrator.analyse.predict.step_model import from_json
-
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if found["format"] == FORMAT and found["runs"] == token:
-            return tuple(map(from_json, found["fits"])), tuple(map(str, found["notes"]))
-    return None
 
 
 def power_of(known: Known, device: Device, model: str, said: float | None) -> tuple[float, str] | None:

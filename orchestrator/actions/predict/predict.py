@@ -13,7 +13,6 @@ from pathlib import Path
 from perfctl.orchestrator.actions.estimate import (
     TRACED_AT,
     InputShape,
-    Request,
     Session,
     memory_pair,
     need_torch,
@@ -21,6 +20,7 @@ from perfctl.orchestrator.actions.estimate import (
     step_memory,
     without_driver_warning,
 )
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.measurements import Known, known_of, power_of
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
@@ -120,7 +120,7 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
     prices = every if question.undated else every.sure
     device = find_device(question.device, question.device_spec, question.store, question.threads, messages)
     _check_on(device, question)
-    known = known_of(question.store, device, messages)
+    known = known_of(question.store, [device], messages)
     training, inputs, seq = not question.infer, question.inputs, question.seq
     subject = find_subject(
         question.model, training=training, optimizer=question.optimizer, inputs=inputs, seq=seq,

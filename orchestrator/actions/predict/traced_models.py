@@ -28,7 +28,8 @@ from threading import Thread
 from types import MappingProxyType
 from typing import Any
 
-from perfctl.orchestrator.actions.estimate import TRACED_AT, Request, Session, memory_pair, without_driver_warning
+from perfctl.orchestrator.actions.estimate import TRACED_AT, Session, memory_pair, without_driver_warning
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.files import write_text
 from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.analyse.memory import by_batch
@@ -40,7 +41,7 @@ from perfctl.orchestrator.analyse.predict.published_table import Amount, Amounts
 from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.report.calculator import Model
-from perfctl.workloads.models.find import ModelError
+from perfctl.workloads.models.source import ModelError
 
 TRACER = "perfctl.orchestrator.actions.predict.tracer"
 MANY = 8

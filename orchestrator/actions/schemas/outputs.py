@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perfctl.orchestrator.actions.schemas import VERSIONS, measured, name_of
+from perfctl.orchestrator.actions.schemas.answer import ANSWER
 from perfctl.orchestrator.actions.schemas.shapes import (
     NUMBER,
     TEXT,
@@ -513,8 +514,6 @@ def _scrub() -> Schema:
 
 
 def _mcp() -> Schema:
-    from perfctl.orchestrator.actions.mcp.tools import ANSWER
-
     rest = {name: one for name, one in ANSWER["properties"].items() if name != "schema"}
     return {
         "type": "object", "properties": rest, "required": [name for name in ANSWER["required"] if name != "schema"],

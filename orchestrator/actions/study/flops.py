@@ -20,7 +20,7 @@ from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.ingest.ingest import IngestListener
+    from perfctl.orchestrator.actions.ingest.listener import IngestListener
     from perfctl.orchestrator.analyse.comparison import Network
     from perfctl.orchestrator.report.studies.flops_study import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
@@ -281,6 +281,8 @@ def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messag
 def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     """The store with the recorded runs: the one that was named or stands in the folder, else a new one of all reports."""
     from perfctl.orchestrator.actions.ingest import ingest as ingests
+    from perfctl.orchestrator.actions.ingest import listener as ingest_listener
+    from perfctl.orchestrator.actions.ingest.hints import UserHints
 
     place = asked.recorded
     assert place is not None
@@ -289,10 +291,10 @@ def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     if (place / DEFAULT).is_file():
         return place / DEFAULT
     runs = place / asked.folder.runs.name if (place / asked.folder.runs.name).is_dir() else place
-    hints = ingests.UserHints(workload=asked.workload, precision=asked.precision)
+    hints = UserHints(workload=asked.workload, precision=asked.precision)
     with reading() as listener:
         done = ingests.ingest(
-            [runs], asked.folder.store, hints=hints, listener=listener or ingests.SILENT,
+            [runs], asked.folder.store, hints=hints, listener=listener or ingest_listener.SILENT,
             command_line=asked.command_line,
         )  # fmt: skip
     if done.failed and not done.taken:

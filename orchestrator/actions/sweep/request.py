@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from perfctl import __version__
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, SweepOptions, resolve_device
 from perfctl.orchestrator.errors import UsageError
@@ -28,6 +27,7 @@ from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
+from perfctl.version import __version__
 from perfctl.workloads import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
 from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, is_python, utf8

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.traces.kept import Kept, kept_for
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate import Request
 
 
 def kept_traces(request: Request) -> Kept | None:

@@ -20,11 +20,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from perfctl import __version__
 from perfctl.orchestrator.actions.files import user_folder
 from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
 from perfctl.records.errors import ReportError
 from perfctl.redact import masked
+from perfctl.version import __version__
 
 T = TypeVar("T")
 R = TypeVar("R")

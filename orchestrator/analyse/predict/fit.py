@@ -1,4 +1,4 @@
-"""Learns a step model from measured steps: costs of the parts, trees over the rest, then the interval."""
+"""Learns a step model from measured steps: costs of the parts, efficiency over the rest, then the interval."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict import step_parts
+from perfctl.orchestrator.analyse.predict.efficiency import (
+    FEWEST,
+    Fitted,
+    Sample,
+    Settings,
+    fit,
+    folds,
+    held_out,
+    require_learner,
+)
 from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_model import HEADROOM, PHASES, StepFitted
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
-from perfctl.orchestrator.analyse.predict.trees import Fitted
-from perfctl.orchestrator.analyse.predict.trees_fit import FEWEST, Sample, Settings, fit, folds, held_out
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records.report import Step
 
@@ -109,6 +117,7 @@ def fit_steps(
 
     Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
+    require_learner()
     if len(records) < FEWEST:
         why = f"{name}: {len(records)} measured steps are too few to learn from"
         raise UsageError(why, f"Measure at least {FEWEST}, of several models: perfctl bench")
@@ -129,7 +138,7 @@ def fit_steps(
 
 
 def fit_table(name: str, given: Table, settings: Settings | None = None) -> tuple[tuple[float, ...], Fitted]:
-    """Costs of the parts, and trees that learn from sums whose costs did not see the row's group."""
+    """Costs of the parts, and a model that learns from sums whose costs did not see the row's group."""
     settings = settings or _settings(given)
     return _written(costs_of(given)), fit(name, _sample(given, settings), settings)
 
@@ -158,7 +167,7 @@ def _settings(given: Table) -> Settings:
 
 
 def _sample(given: Table, settings: Settings) -> Sample:
-    """What trees learn from: floors are sums whose costs did not see the row's group."""
+    """What the model learns from: floors are sums whose costs did not see the row's group."""
     import numpy as np
 
     base = np.zeros(len(given.seconds))

@@ -6,7 +6,7 @@ Of a step by the fit that ships only the words are here: ``published_table`` has
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise, product
@@ -18,8 +18,8 @@ from perfctl.orchestrator.analyse.predict import predict, step_parts
 from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, Operation, StepSpec
 from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, Basis
 from perfctl.orchestrator.analyse.predict.published import Published
-from perfctl.orchestrator.analyse.predict.step_model import StepFitted, moved, phases_of, predict_step, weighed
-from perfctl.orchestrator.analyse.predict.step_parts import Floor, Rates, floor_seconds, optimizer_seconds, parts
+from perfctl.orchestrator.analyse.predict.step_model import StepFitted, outside_range, phases_of, predict_steps
+from perfctl.orchestrator.analyse.predict.step_parts import Floor, Rates, floor_seconds, optimizer_seconds
 
 LARGEST = 65_536
 TOLERANCE = 0.004
@@ -77,8 +77,6 @@ class Cell:
     reason: str = ""
     curve: int | None = None
     """None: by ``published_table``."""
-    times: int | None = None
-    """A curve that multiplies the seconds. None: by 1."""
     backward: int | None = None
     """A curve with the part of the step that is its backward. None: not known."""
     split: int | None = None
@@ -131,23 +129,31 @@ def grid_of(
     return maker.grid
 
 
-def curve_of(at: Callable[[int], tuple[float, float, float]], steps: int = 2) -> Curve:
-    """A function of batch size as knots. ``steps``: points sampled per octave at least."""
+def curve_of(at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2) -> Curve:
+    """A function of batch sizes as knots. ``steps``: points sampled per octave at least.
+
+    Every call of ``at`` asks for many batch sizes, because a fitted model takes as long for one as for hundreds.
+    """
     first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
-    found = {batch: Knot(batch, *at(batch)) for batch in first}
+    found = {batch: Knot(batch, *values) for batch, values in zip(first, at(first), strict=True)}
     open_pairs = list(pairwise(first))
-    while open_pairs:
-        a, b = open_pairs.pop()
-        if b - a < 2:
-            continue
-        middle = min(max(isqrt(a * b), a + 1), b - 1)
-        found[middle] = Knot(middle, *at(middle))
-        part = (middle - a) / (b - a)
-        for left, right, value in zip(found[a][1:], found[b][1:], found[middle][1:], strict=True):
-            if abs(left + part * (right - left) - value) > TOLERANCE / 2 * abs(value):
-                open_pairs += ((a, middle), (middle, b))
-                break
+    while middles := {(a, b): min(max(isqrt(a * b), a + 1), b - 1) for a, b in open_pairs if b - a > 1}:
+        batches = list(middles.values())
+        found |= {batch: Knot(batch, *values) for batch, values in zip(batches, at(batches), strict=True)}
+        open_pairs = [
+            pair
+            for (a, b), middle in middles.items() if not _is_line(found[a], found[middle], found[b])
+            for pair in ((a, middle), (middle, b))
+        ]  # fmt: skip
     return tuple(thinned([found[batch] for batch in sorted(found)], TOLERANCE))
+
+
+def _is_line(left: Knot, middle: Knot, right: Knot) -> bool:
+    part = (middle.batch - left.batch) / (right.batch - left.batch)
+    return all(
+        abs(a + part * (b - a) - value) <= TOLERANCE / 2 * abs(value)
+        for a, b, value in zip(left[1:], right[1:], middle[1:], strict=True)
+    )
 
 
 def thinned(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
@@ -185,7 +191,6 @@ class _Maker:
         self.floors = step_parts.floors(network.works, training=True)
         self.known: dict[Hashable, int] = {}
         self.floor_at = cache(lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates))
-        self.own_at: dict[Hashable, float] = {}
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
     def add(
@@ -223,8 +228,9 @@ class _Maker:
         fp32, host = case.precision == "fp32", predict.started(case, machine)
         update = optimizer_seconds(case.parameters, case.optimizer, machine)
 
-        def at(batch: int) -> tuple[float, float, float]:
-            return predict.around_roofline(self.floor_at(rates, batch) + update, case.precision, host)
+        def at(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+            for batch in batches:
+                yield predict.around_roofline(self.floor_at(rates, batch) + update, case.precision, host)
 
         curve = self._place(self.grid.curves, (rates, fp32, host, update), lambda: curve_of(at))
         split = self._place(
@@ -233,38 +239,30 @@ class _Maker:
         return replace(cell, curve=curve, split=split)
 
     def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
-        own, key = machine.name == fit.machine.name, (fit.name, case.optimizer)
-        curves, name = self.grid.curves, machine.name
+        key, curves = (fit.name, case.optimizer), self.grid.curves
 
-        def at(batch: int) -> tuple[float, float, float]:
-            found = predict_step(fit, replace(case, batch=batch))
-            found = found if own else moved(found, 1.0)
-            return found.seconds, found.low, found.high
+        def at(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+            for time in predict_steps(fit, [replace(case, batch=batch) for batch in batches]):
+                yield time.seconds, time.low, time.high
 
-        def factor(batch: int) -> tuple[float, float, float]:
-            place, one = (*key, batch), replace(case, batch=batch)
-            if place not in self.own_at:
-                self.own_at[place] = weighed(fit.costs, parts(one, fit.machine))
-            return (weighed(fit.costs, parts(one, machine)) / self.own_at[place],) * 3
-
-        def backward(batch: int) -> tuple[float, float, float]:
-            return (phases_of(fit, replace(case, batch=batch), 1.0, machine).get("backward", 0.0),) * 3
+        def backward(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+            for batch in batches:
+                yield (phases_of(fit, replace(case, batch=batch), 1.0).get("backward", 0.0),) * 3
 
         if key not in self.beyond:
             self.beyond[key] = tuple(self._changes(fit, case))
         known = "backward" in fit.phases
         return replace(
-            cell, curve=self._place(curves, (key, own), lambda: curve_of(at, 8)),
-            times=None if own else self._place(curves, ("times", key, name), lambda: curve_of(factor)),
-            backward=self._place(curves, ("backward", key, name), lambda: curve_of(backward)) if known else None,
-            split=self._place(self.grid.splits, (fit.name, name), lambda: fitted_split(fit, case, machine)),
-            outside=predict.beyond_fit(fit, case, machine), beyond=self.beyond[key],
+            cell, curve=self._place(curves, key, lambda: curve_of(at, 8)),
+            backward=self._place(curves, ("backward", key), lambda: curve_of(backward)) if known else None,
+            split=self._place(self.grid.splits, fit.name, lambda: fitted_split(fit, case, machine)),
+            outside=predict.beyond_fit(fit, case), beyond=self.beyond[key],
         )  # fmt: skip
 
     def _changes(self, fit: StepFitted, case: StepSpec) -> Iterator[tuple[int, tuple[str, ...]]]:
         @cache
         def outside(batch: int) -> tuple[str, ...]:
-            return predict.beyond_range(predict_step(fit, replace(case, batch=batch)).outside)
+            return predict.beyond_range(outside_range(fit, replace(case, batch=batch)))
 
         yield 1, outside(1)
         open_pairs = [(2**n, 2 ** (n + 1)) for n in range(15, -1, -1)]

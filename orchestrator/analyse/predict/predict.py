@@ -1,4 +1,4 @@
-"""How long a step takes: measured, fitted to own runs, from published measurements, transferred, or from the roofline alone."""
+"""How long a step takes: measured, fitted to own runs, from published measurements, or from the roofline alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from perfctl.orchestrator.analyse.predict.step_model import PHASES, StepFitted, 
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-WAYS = ("measured", "fitted", "published", "transferred", "roofline")
+WAYS = ("measured", "fitted", "published", "roofline")
 """The best first: a measured step on this device; a fit of own runs on it; the fit to what others published, which ships with
-perfctl and holds for GPUs; a fit of own runs on another device, moved by peaks and bandwidth; peaks alone."""
+perfctl; peaks alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,25 +228,17 @@ def basis_of(
     if case.compiled:
         return _compiled(case, machine, shipped_fit)
     mine, missing = _own(case, machine, measured)
-    alike = [fit for fit in fits if (fit.precision, fit.training) == (case.precision, case.training)]
-    fit = _best(case, [fit for fit in alike if fit.machine.name == machine.name])
+    own = [fit for fit in fits if fit.machine.name == machine.name]
+    fit = _best(case, [fit for fit in own if (fit.precision, fit.training) == (case.precision, case.training)])
     if mine is not None:
         return Basis("measured", mine, fit, ())
     if fit is not None:
         return Basis("fitted", None, fit, (missing,))
-    own = any(fit.machine.name == machine.name for fit in fits)
     others = "other precisions or directions only" if own else "none"
     what = f"{'training' if case.training else 'inference'} in {case.precision}"
     reason = f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
-    if shipped_fit is not None and machine.kind == "gpu":
-        return Basis("published", None, None, (missing, reason), shipped_fit)
-    other = _best(case, [fit for fit in alike if fit.machine.kind == machine.kind])
-    if other is not None:
-        return Basis("transferred", None, other, (missing, reason))
-    no_other = f"transferred: no fit of another {machine.kind} for {case.precision} to carry over"
-    if shipped_fit is not None:
-        return Basis("published", None, None, (missing, reason, no_other), shipped_fit)
-    return Basis("roofline", None, None, (missing, reason, no_other))
+    way = "published" if shipped_fit is not None else "roofline"
+    return Basis(way, None, None, (missing, reason), shipped_fit)
 
 
 def _compiled(case: StepSpec, machine: Machine, published: Published | None) -> Basis:
@@ -290,11 +282,10 @@ def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
         least, most = min(record.low, seconds), max(record.high, seconds)
         return StepTime(case, machine, seconds, least, most, "measured", source, floor, phases=known)
     if fit is not None:
-        found = predict_step(fit, case, machine)
+        found = predict_step(fit, case)
         return StepTime(
-            case, machine, found.seconds, found.low, found.high, basis.way, fit.name, floor,
-            fit.fitted.coverage if basis.way == "fitted" else None, basis.why_not,
-            (*beyond_range(found.outside), *beyond_fit(fit, case, machine)), phases_of(fit, case, found.seconds, machine),
+            case, machine, found.seconds, found.low, found.high, basis.way, fit.name, floor, fit.fitted.coverage,
+            basis.why_not, (*beyond_range(found.outside), *beyond_fit(fit, case)), phases_of(fit, case, found.seconds),
         )  # fmt: skip
     if basis.published is not None:
         return _from_published(basis, basis.published, case, machine)
@@ -330,15 +321,13 @@ def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{name} is outside the measured range" for name in features)
 
 
-def beyond_fit(fit: StepFitted, case: StepSpec, machine: Machine) -> tuple[str, ...]:
-    """Sentences about what the fit has not seen at any batch size: family, optimizer, device."""
+def beyond_fit(fit: StepFitted, case: StepSpec) -> tuple[str, ...]:
+    """Sentences about what the fit has not seen at any batch size: family, optimizer."""
     said = []
     if case.family not in fit.families:
         said.append(f"no {case.family or 'network of this family'} was measured ({', '.join(fit.families)})")
     if case.training and case.optimizer not in fit.optimizers:
         said.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
-    if machine.name != fit.machine.name:
-        said.append(f"learned on {fit.machine.name}: peaks and bandwidth are those of {machine.name}")
     return tuple(said)
 
 

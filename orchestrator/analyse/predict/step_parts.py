@@ -276,7 +276,7 @@ FEATURES = (
     "arithmetic", "bytes", "batch", "bytes an operation", "operations", "parameters", "columns", "depth", "rows", "intensity",
     "window share", "grouped share", "matrix share", "norm share", "activation share", "weights an operation",
 )  # fmt: skip
-"""Features of the step model's trees; see :func:`features`."""
+"""Features of the step model; see :func:`features`."""
 INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
 """Those that grow with batch."""
 

@@ -13,7 +13,7 @@ from perfctl.orchestrator.cli.progress import working
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate import Request
+    from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.analyse.sheets.sheet import Sheet
     from perfctl.orchestrator.analyse.sheets.slips import Finding
 
@@ -90,7 +90,8 @@ def estimate(
     as_json: options.Json = False,
 ) -> None:
     """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is 2 FLOPs."""
-    from perfctl.orchestrator.actions.estimate import Request, check_value, estimate_model
+    from perfctl.orchestrator.actions.estimate import check_value, estimate_model
+    from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.report import estimate as estimate_view
     from perfctl.orchestrator.report.estimate import FORMS
     from perfctl.orchestrator.report.network_sheet import FORMS as NETWORK_FORMS

@@ -12,7 +12,6 @@ import typer
 from perfctl.orchestrator.actions import speedup as actions
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.measure.profilers import listening
-from perfctl.orchestrator.cli.read.report import Peaks
 
 _SET_HERE = ("mode", "precision", "device", "batch_env", "step_marker", "sweep_name", "no_store", "dry_run")
 """Options of sweeps that make no sense here, or that this command sets itself."""
@@ -57,7 +56,11 @@ def _command() -> Callable[..., None]:
             if page is None and not output.as_json:
                 console.note("no page is written without --page FILE")
             result = actions.speedup_of(
-                names(runs), store=actions.store_of(asked), allow=names(allow), peaks=peaks, messages=console
+                options.names(runs),
+                store=actions.store_of(asked),
+                allow=options.names(allow),
+                peaks=peaks,
+                messages=console,
             )
         else:
             page = page or asked.out.parent / f"{asked.workload}_speedup.html"
@@ -66,7 +69,7 @@ def _command() -> Callable[..., None]:
                 asked,
                 arguments=context.args,
                 epochs=epochs,
-                allow=names(allow),
+                allow=options.names(allow),
                 peaks=peaks,
                 listening=listening,
                 messages=console,
@@ -84,7 +87,7 @@ def _command() -> Callable[..., None]:
         inspect.Parameter("page", kind, annotation=Page, default=None),
         inspect.Parameter("allow", kind, annotation=Allow, default=None),
         inspect.Parameter("charts", kind, annotation=Charts, default=None),
-        inspect.Parameter("peaks", kind, annotation=Peaks, default="published"),
+        inspect.Parameter("peaks", kind, annotation=options.Peaks, default="published"),
         *(
             one.replace(
                 default=_DEFAULTS.get(one.name, one.default), annotation=_OWN_HELP.get(one.name, one.annotation)
@@ -98,11 +101,6 @@ def _command() -> Callable[..., None]:
 
 
 speedup = _command()
-
-
-def names(text: str | None) -> list[str]:
-    """ "a, b" as a list; empty for None."""
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _show(result: actions.SpeedupResult, page: Path | None, charts: Path | None, *, as_json: bool) -> None:

@@ -55,7 +55,7 @@ def gate(
 
     Exit code 3 when something is worse or changed, 4 when something could not be judged. 1 multiply-add = 2 FLOPs.
     """
-    from perfctl.orchestrator.actions.estimate import Request
+    from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.actions.gate import gate as actions
 
     if as_json and (markdown == "-" or github):

@@ -96,6 +96,7 @@ def ingest(
     # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from perfctl.orchestrator.actions.ingest import ingest as actions
+    from perfctl.orchestrator.actions.ingest.hints import UserHints
 
     paths = [*(paths or ()), *(_listed(files_from) if files_from is not None else ())]
     if not paths:
@@ -104,7 +105,7 @@ def ingest(
         )
     if capture is not None and not capture.is_file():
         raise UsageError(f"--capture {capture}: there is no such file", "Check the path")
-    hints = actions.UserHints(
+    hints = UserHints(
         batch, workload, device_name, mode, precision, source, guess_layers, batch_pattern, not no_op_calls,
         None if capture is None else str(capture.absolute()),
     )  # fmt: skip

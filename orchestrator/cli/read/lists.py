@@ -13,7 +13,6 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def ledger(
         str | None, typer.Option(help="Of a language model's traces: prefill, decode or mixed, by part of the model.")
     ] = None,
     each: Annotated[bool, typer.Option("--each", help="Each repeated block by itself, not all in one row.")] = False,
-    peaks: Peaks = "published",
+    peaks: options.Peaks = "published",
     form: options.Form = None,
     store: options.Store = None,
     as_json: options.Json = False,

@@ -10,8 +10,6 @@ import typer
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console as output
 from perfctl.orchestrator.cli import options, progress
-from perfctl.orchestrator.cli.measure.speedup import names
-from perfctl.orchestrator.cli.read.report import Peaks
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ def plot(
         str | None, typer.Option("--allow", metavar="LIST", help="With --runs: facts that may differ.")
     ] = None,
     pie: Annotated[bool, typer.Option("--pie", help="Kinds of work and operations of a speed-up as pies.")] = False,
-    peaks: Peaks = "published",
+    peaks: options.Peaks = "published",
     force: output.Force = False,
     store: options.Store = None,
     as_json: options.Json = False,
@@ -41,7 +39,9 @@ def plot(
     """Write one of the page's charts for a paper. The same store gives the same bytes."""
     from perfctl.orchestrator.actions import plot as actions
 
-    source = actions.ChartSource(store or DEFAULT, sweep, tuple(names(runs)), tuple(names(allow)), pie, peaks)
+    source = actions.ChartSource(
+        store or DEFAULT, sweep, tuple(options.names(runs)), tuple(options.names(allow)), pie, peaks
+    )
     if listed or name is None:
         with progress.working() as now:
             now("looking for charts", 0, 1)

@@ -11,13 +11,6 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import working
 
-Peaks = Annotated[
-    str,
-    typer.Option(
-        "--peaks", help="Peaks of the roofline: published, or measured (once on this machine, then kept by the store)."
-    ),
-]
-
 
 def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("perfctl-report.html"),
@@ -29,7 +22,7 @@ def report(
         int, typer.Option("--studies", min=1, help="Most studies on the page, the newest; it says what is left out.")
     ] = 12,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    peaks: Peaks = "published",
+    peaks: options.Peaks = "published",
     store: options.Store = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     as_json: options.Json = False,

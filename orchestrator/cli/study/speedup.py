@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.measure.speedup import Allow, Ways, names
-from perfctl.orchestrator.cli.read.report import Peaks
+from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
 from perfctl.orchestrator.cli.study.shared import DryRun, Out, Quick, Recorded, show_parts, write_and_show
 
 Unet = Annotated[
@@ -33,7 +32,7 @@ def speedup(
     repeat: options.Repeat = 1,
     timeout: options.Timeout = None,
     allow: Allow = None,
-    peaks: Peaks = "published",
+    peaks: options.Peaks = "published",
     quick: Quick = False,
     dry_run: DryRun = False,
     source: Recorded = None,
@@ -53,7 +52,7 @@ def speedup(
         StudyFolder(out), devices, options.batch_list(batches), steps, epochs,
         SweepOptions(repeat=repeat, timeout=timeout, command_line=console.command_line()),
         {"unet": tuple(shlex.split(unet or "")), "lstm": tuple(shlex.split(lstm or ""))},
-        quick, source, tuple(names(allow)), peaks,
+        quick, source, tuple(options.names(allow)), peaks,
     )  # fmt: skip
     if dry_run:
         show_parts(actions.parts(request))

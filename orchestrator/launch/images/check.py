@@ -9,7 +9,6 @@ import ctypes.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Profiler, Tool
 from perfctl.orchestrator.launch.profilers.nsys import Nsys, knows_graph_nodes
+from perfctl.orchestrator.launch.profilers.table import RECORDERS
 
 LIBCUDA = Tool(
     "libcuda.so.1",
@@ -102,10 +102,7 @@ def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
 
 def main(name: str, device: str) -> None:
     """Print what this image lacks for the profiler ``name``."""
-    from perfctl.orchestrator.launch import PROFILERS
-
-    made: Callable[..., Profiler] = PROFILERS[name]
-    missing = lacking(made(), device)
+    missing = lacking(RECORDERS[name](), device)
     answer = {"missing": [asdict(tool) for tool in missing], "graph_nodes": knows_graph_nodes()}
     print(json.dumps(answer | {"in": str(run.inside())}))
 

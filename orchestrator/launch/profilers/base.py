@@ -1,6 +1,6 @@
 """The interface of a profiler: its commands, its report, and its verdict on a run.
 
-A new one is one class that fits :class:`Profiler`, a line in PROFILERS of ``launch``, and a command of the CLI.
+A new one is one class that fits :class:`Profiler`, a line in RECORDERS of ``table``, and a command of the CLI.
 """
 
 from __future__ import annotations

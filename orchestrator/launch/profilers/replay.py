@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Profiler, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.table import RECORDERS
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json
 
 RECORD_NAME = "recorded-run.json"
@@ -24,6 +25,12 @@ class _Recorded(Profiler, Protocol):
     def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None: ...
 
 
+REPLAYED: dict[str, Callable[..., _Recorded]] = {
+    name: cast("Any", make) for name, make in RECORDERS.items() if hasattr(make, "artifact_problem")
+}
+"""Name of each profiler whose sweeps can be replayed -> its class."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Replays ``folder``, the recorded folder of a sweep (with b16/, b32/, ...)."""
@@ -34,7 +41,7 @@ class Replay:
     def name(self) -> str:
         """The recorded profiler's name. Raises UsageError when ``folder`` is not a recording."""
         name = self._recorded_value("profiler")
-        if name not in _profilers():
+        if name not in REPLAYED:
             remedy = "Use the folder that holds sweep.json and b16, b32 and so on"
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
@@ -71,14 +78,14 @@ class Replay:
 
     def commands(self, request: RunRequest) -> tuple[Command, ...]:
         """Raises UsageError when ``folder`` is not a recording. A missing batch size fails when it runs."""
-        assert self.name in _profilers()
+        assert self.name in REPLAYED
         first = self.folder.absolute() / f"b{request.batch_size}"
         repeat = first.with_name(request.paths.folder.name)
         source = repeat if repeat.is_dir() else first
         return (Command((sys.executable, "-m", _COPY, str(source), str(request.paths.part)), "replay"),)
 
     def artifact(self, paths: RunPaths) -> Path:
-        usual = _profilers()[self.name]().artifact(paths)
+        usual = REPLAYED[self.name]().artifact(paths)
         return usual if usual.exists() else self._renamed_artifact(paths) or usual
 
     def _renamed_artifact(self, paths: RunPaths) -> Path | None:
@@ -95,7 +102,7 @@ class Replay:
             sizes = ", ".join(map(str, self.batches())) or "nothing"
             said = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
             return Verdict("failed", f"{said}. Recorded: {sizes}")
-        profiler = _profilers()[self.name]()
+        profiler = REPLAYED[self.name]()
         recorded = read_json(request.paths.part / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
         problem = profiler.artifact_problem(request, outcomes)
@@ -103,10 +110,3 @@ class Replay:
             return Verdict("failed", reason or f"the recording is incomplete: {problem}")
         status = recorded.get("status", "ok")
         return Verdict(str(status), reason) if status in ("partial", "failed") else Verdict("ok", None)
-
-
-def _profilers() -> dict[str, Callable[..., _Recorded]]:
-    """The profilers that can be replayed."""
-    from perfctl.orchestrator.launch import PROFILERS
-
-    return {name: cast("Any", make) for name, make in PROFILERS.items() if hasattr(make, "artifact_problem")}

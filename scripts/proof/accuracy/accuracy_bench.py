@@ -19,10 +19,10 @@ from accuracy_steps import Line, beside, by_factor, by_line, held_out, leaving_o
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine, of_measured
 from perfctl.orchestrator.analyse.predict.bench import measured_of
+from perfctl.orchestrator.analyse.predict.efficiency import folds
 from perfctl.orchestrator.analyse.predict.fit import Table, table
 from perfctl.orchestrator.analyse.predict.operations import Measured
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
-from perfctl.orchestrator.analyse.predict.trees_fit import folds
 from perfctl.parsers.own.bench import read_points
 from perfctl.workloads.models.plan import plan
 

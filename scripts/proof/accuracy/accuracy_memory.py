@@ -29,7 +29,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perfctl.orchestrator.actions.estimate import Request, open_session
+from perfctl.orchestrator.actions.estimate import open_session
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.memory.trace import memory_of, peak, round_block
 from perfctl.records.paper import Allocation, MemoryTrace, OnGpu
 from perfctl.workloads.tracing.gradients import tensors_in

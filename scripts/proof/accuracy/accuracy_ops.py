@@ -30,9 +30,8 @@ import accuracy_ops_model as ops
 import numpy as np
 from accuracy_ops_model import Chip, Parts, Rows, Shared, bytes_moved, learn, seconds, sustained_rate
 
+from perfctl.orchestrator.analyse.predict.efficiency import Sample, Settings, folds, interval, learn_model
 from perfctl.orchestrator.analyse.predict.operations import Operation
-from perfctl.orchestrator.analyse.predict.trees import totals
-from perfctl.orchestrator.analyse.predict.trees_fit import Sample, Settings, folds, interval, trees_of
 
 SEED = 11
 WITHIN_WANTED, LEFT_OUT_WANTED = 0.06, 0.15
@@ -185,7 +184,7 @@ def within(table: Table, sustained: float, even: bool) -> Found:
             names, every[train], table.floors[train], net[train], [table.shapes[i] for i in train], increasing
         )
         base = table.floors[test] ** (settings.power / 8)
-        predicted[test] = np.exp(totals(trees_of(sample, settings), every[test])) * base + extra[test]
+        predicted[test] = np.exp(learn_model(sample, settings).predict(every[test])) * base + extra[test]
         gmacs[test] = line_through(table.macs[train], table.seconds[train], table.macs[test])
     return Found(predicted, table.seconds, covered(table, predicted), gmacs, table.roofline)
 
@@ -196,8 +195,8 @@ def covered(table: Table, predicted: Any) -> Any:
     inside = np.zeros(len(misses), dtype=bool)
     for train, test in folds(table.shapes, 5, SEED):
         groups = [table.shapes[i] for i in train]
-        trees, low, high, quantile = interval(table.features[train], misses[train], groups, UNEVEN)
-        inside[test] = misses[test] <= quantile * np.clip(totals(trees, table.features[test]), low, high)
+        spread, low, high, quantile = interval(table.features[train], misses[train], groups, UNEVEN)
+        inside[test] = misses[test] <= quantile * np.clip(spread.predict(table.features[test]), low, high)
     return inside
 
 

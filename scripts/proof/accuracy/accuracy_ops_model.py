@@ -1,4 +1,4 @@
-"""One product (Linear, or a convolution) on one GPU: the parts of its time, and the features for the trees.
+"""One product (Linear, or a convolution) on one GPU: the parts of its time, and the features for the boosted model.
 
 A GPU works in waves of thread blocks: a tile of the output each, as many at once as there are SMs. The parts below count
 whole waves for the tiles that cuBLAS and cuDNN use, at full clock; what power allows is a part of its own, since a board

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfctl.orchestrator.analyse.predict import trees
+from perfctl.orchestrator.analyse.predict import efficiency
 from perfctl.orchestrator.analyse.predict.fit import Table, fit_table
 from perfctl.orchestrator.analyse.predict.step_model import HEADROOM
 
@@ -62,14 +62,13 @@ def only(given: Table, places: Any) -> Table:
 
 
 def held_out(given: Table, folds: Folds) -> Found:
-    """Each record predicted by a fit of the records of the other folds: costs, trees and interval."""
+    """Each record predicted by a fit of the records of the other folds: costs, efficiency and interval."""
     count = len(given.seconds)
     found = Found(*(np.zeros(count) for _ in range(3)), np.ones(count, dtype=bool))
     for train, test in folds:
         costs, fitted = fit_table("held out", only(given, train))
-        base = given.parts[test] @ np.array(costs)
-        for place, row, floor in zip(test, given.rows[test], base, strict=True):
-            one = trees.predict(fitted, row.tolist(), max(float(floor), 1e-9) * HEADROOM)
+        floors = np.maximum(given.parts[test] @ np.array(costs), 1e-9) * HEADROOM
+        for place, one in zip(test, efficiency.predict(fitted, given.rows[test], floors), strict=True):
             found.seconds[place], found.low[place], found.high[place] = one.seconds, one.low, one.high
             found.inside[place] = not one.outside
     return found

@@ -30,6 +30,7 @@ from scipy.optimize import nnls
 from scipy.stats import t as student
 
 from perfctl.orchestrator.analyse.predict import published
+from perfctl.orchestrator.analyse.predict.efficiency import folds
 from perfctl.orchestrator.analyse.predict.operations import element_bytes
 from perfctl.orchestrator.analyse.predict.published import (
     COMPILED,
@@ -45,7 +46,6 @@ from perfctl.orchestrator.analyse.predict.published import (
     terms,
 )
 from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, PARTS
-from perfctl.orchestrator.analyse.predict.trees_fit import folds
 
 Floats = NDArray[np.float64]
 HUBER = 1.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import Request
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.gate.gate import gate, model, update
 from perfctl.orchestrator.analyse.gate.records import WORSE
 

@@ -52,7 +52,7 @@ def test_a_step_that_stopped_has_no_breaks_rather_than_0() -> None:
 def test_operations_of_one_chain_become_one_kernel_and_two_where_a_graph_breaks_between() -> None:
     torch = pytest.importorskip("torch")
     from perfctl.workloads.compiling.inductor import compiled_step
-    from perfctl.workloads.models.find import Source
+    from perfctl.workloads.models.source import Source
 
     class Chain(torch.nn.Module):  # type: ignore[misc, name-defined]
         between = "nothing"
@@ -83,7 +83,7 @@ def test_operations_of_one_chain_become_one_kernel_and_two_where_a_graph_breaks_
 def test_under_autocast_the_casts_are_operations_of_the_graph() -> None:
     torch = pytest.importorskip("torch")
     from perfctl.workloads.compiling.inductor import compiled_step
-    from perfctl.workloads.models.find import Source
+    from perfctl.workloads.models.source import Source
 
     def made(precision: str) -> CompiledStep:
         model = torch.nn.Linear(WIDTH, WIDTH)

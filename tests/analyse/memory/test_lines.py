@@ -81,7 +81,8 @@ def test_backwards_last_moment_is_not_the_optimizers() -> None:
 
 def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> Any:
     pytest.importorskip("torch")
-    from perfctl.orchestrator.actions.estimate import Request, Session
+    from perfctl.orchestrator.actions.estimate import Session
+    from perfctl.orchestrator.actions.estimate_request import Request
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CUDA builds of torch say in the first backward that there is no driver

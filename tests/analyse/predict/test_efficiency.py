@@ -1,8 +1,7 @@
-"""Learned efficiency: never above 1, never falling with batch, the same numbers from JSON and in bulk."""
+"""Learned efficiency: never above 1, never falling with batch."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from functools import cache
@@ -11,12 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.analyse.predict.trees import (
-    Fitted,
-    from_json,
-    predict,
-    to_json,
-)
+from perfctl.orchestrator.analyse.predict import efficiency
+from perfctl.orchestrator.analyse.predict.efficiency import Fitted, Prediction, Sample, Settings, fit
 
 patient = settings(deadline=None)
 """The first example waits for the fit."""
@@ -31,8 +26,6 @@ def made(batch: float, depth: float) -> tuple[tuple[float, float, float], float]
 def fitted() -> Fitted:
     """Learned once, from 300 made-up times with noise: efficiency rises with size towards 0.8."""
     pytest.importorskip("sklearn")
-    from perfctl.orchestrator.analyse.predict.trees_fit import Sample, Settings, fit
-
     rng = random.Random(5)
     drawn = [(rng.randint(1, 128), math.exp(rng.uniform(0, 5))) for _ in range(300)]
     rows, floors = zip(*(made(batch, depth) for batch, depth in drawn), strict=True)
@@ -42,6 +35,11 @@ def fitted() -> Fitted:
     ]
     sample = Sample(("batch", "depth", "work"), rows, floors, taken, [d for _, d in drawn], ("batch", "work"))
     return fit("made up", sample, Settings(rounds=60, power=4))
+
+
+def predict(fitted: Fitted, row: tuple[float, ...], floor: float) -> Prediction:
+    (found,) = efficiency.predict(fitted, [row], [floor])
+    return found
 
 
 sizes = st.tuples(st.integers(1, 100_000), st.floats(0.01, 1e6))
@@ -89,7 +87,3 @@ def test_beyond_the_data_efficiency_stays_what_it_was() -> None:
 def test_it_learns_what_it_was_shown() -> None:
     assert fitted().error < 0.1
     assert fitted().rows == 300
-
-
-def test_json_gives_back_the_same_numbers() -> None:
-    assert from_json(json.loads(json.dumps(to_json(fitted())))) == fitted()

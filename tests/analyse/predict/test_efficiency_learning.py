@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.trees import LEAF, Trees, predict, total
-from perfctl.orchestrator.analyse.predict.trees_fit import (
+from perfctl.orchestrator.analyse.predict.efficiency import (
+    Regressor,
     Sample,
     Settings,
-    exported,
     fit,
     folds,
     held_out,
     interval,
-    trees_of,
+    learn_model,
+    predict,
 )
 from perfctl.orchestrator.errors import UsageError
 
@@ -28,19 +27,25 @@ pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[pr
 
 ONCE = Settings(power=8, rounds=1, folds=2)
 HALVES = ["a"] * 10 + ["b"] * 10
+AT = (3.0,)
 SAMPLE = Sample(("x",), [(3.0,)] * 20, [0.5] * 10 + [0.125] * 10, [1.0] * 20, HALVES)
 """Efficiencies of a half and of an eighth, which no feature tells apart."""
+
+
+def value(model: Regressor, row: tuple[float, ...]) -> float:
+    (found,) = model.predict([row])
+    return float(found)
 
 
 def test_a_fit_of_two_groups_misses_each_by_what_the_other_says() -> None:
     found = fit("made up", SAMPLE, ONCE)
     assert (found.name, found.features, found.low, found.high, found.power) == ("made up", ("x",), (3.0,), (3.0,), 8)
     assert (found.floor_low, found.floor_high, found.rows, found.coverage) == (0.125, 0.5, 20, 0.9)
-    assert found.trees.start == pytest.approx(math.log(4.0))  # the mean of log 2 and log 8
+    assert value(found.model, AT) == pytest.approx(math.log(4.0))  # the mean of log 2 and log 8
     # Group a is said to take 4 s and b 0.25 s: a factor of 4 either way, off by 3 and by 0.75.
     assert found.error == pytest.approx((3.0 + 0.75) / 2)
     assert (found.spread_low, found.spread_high, found.quantile) == pytest.approx((math.log(4.0), math.log(4.0), 1.0))
-    said = predict(found, (3.0,), 0.25)
+    (said,) = predict(found, [AT], [0.25])
     assert (said.seconds, said.low, said.high) == pytest.approx((1.0, 0.25, 4.0))
 
 
@@ -55,14 +60,14 @@ def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_bel
 def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean() -> None:
     seconds = [math.exp(1.0)] * 15 + [math.exp(9.0)] * 5
     given = replace(SAMPLE, floors=[1.0] * 20, seconds=seconds)
-    assert total(trees_of(given, ONCE), (3.0,)) == pytest.approx(3.0)
-    assert total(trees_of(given, replace(ONCE, absolute=True)), (3.0,)) == pytest.approx(1.0)
+    assert value(learn_model(given, ONCE), (3.0,)) == pytest.approx(3.0)
+    assert value(learn_model(given, replace(ONCE, absolute=True)), (3.0,)) == pytest.approx(1.0)
 
 
 def test_the_seconds_follow_eighths_of_the_floor() -> None:
     given = replace(SAMPLE, floors=[256.0] * 20, seconds=[1000.0] * 20)
     for power, part in ((0, 1.0), (3, 8.0), (6, 64.0), (8, 256.0)):
-        assert trees_of(given, replace(ONCE, power=power)).start == pytest.approx(math.log(1000.0 / part))
+        assert value(learn_model(given, replace(ONCE, power=power)), AT) == pytest.approx(math.log(1000.0 / part))
 
 
 def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may() -> None:
@@ -71,32 +76,11 @@ def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may()
         ("x",), rows, [1e-3] * 40, [math.exp(-place / 10) for place in range(40)], [str(i % 4) for i in range(40)]
     )
     settings = Settings(power=0, rounds=5, least=2)
-    free, bound = trees_of(falling, settings), trees_of(replace(falling, increasing=("x",)), settings)
-    assert total(free, (0.0,)) > total(free, (39.0,)) + 0.5
-    assert total(bound, (0.0,)) <= total(bound, (39.0,))
+    free, bound = learn_model(falling, settings), learn_model(replace(falling, increasing=("x",)), settings)
+    assert value(free, (0.0,)) > value(free, (39.0,)) + 0.5
+    assert value(bound, (0.0,)) <= value(bound, (39.0,))
     two = replace(falling, features=("y", "x"), rows=[(0.0, *row) for row in rows], increasing=("y",))
-    assert total(trees_of(two, settings), (0.0, 0.0)) > total(trees_of(two, settings), (0.0, 39.0)) + 0.5
-
-
-NODE = [
-    ("is_leaf", "u1"), ("feature_idx", "i4"), ("num_threshold", "f8"), ("left", "u4"), ("right", "u4"), ("value", "f8"),
-]  # fmt: skip
-
-
-def model(start: float, *trees: list[tuple[float, ...]]) -> Any:
-    predictors = [(SimpleNamespace(nodes=np.array(nodes, dtype=NODE)),) for nodes in trees]
-    return SimpleNamespace(_baseline_prediction=np.array([[start]]), _predictors=predictors)
-
-
-def test_the_trees_of_a_model_follow_one_another_in_the_arrays() -> None:
-    fitted = model(
-        1.0, [(0, 2, 0.5, 1, 2, 9.0), (1, 7, 8.0, 3, 3, 1.0), (1, 0, 0.0, 0, 0, 2.0)], [(1, 0, 0.0, 0, 0, 3.0)],
-        [(0, 1, 2.0, 1, 2, 0.0), (1, 0, 0.0, 0, 0, 1 / 3), (1, 0, 0.0, 0, 0, -2.0)],
-    )  # fmt: skip
-    assert exported(fitted) == Trees(
-        1.0, (0, 3, 4), (2, LEAF, LEAF, LEAF, 1, LEAF, LEAF), (0.5, 0, 0, 0, 2.0, 0, 0), (1, 0, 0, 0, 5, 0, 0),
-        (2, 0, 0, 0, 6, 0, 0), (0.0, 1.0, 2.0, 3.0, 0.0, 0.33333333, -2.0),
-    )  # fmt: skip
+    assert value(learn_model(two, settings), (0.0, 0.0)) > value(learn_model(two, settings), (0.0, 39.0)) + 0.5
 
 
 def quantile(missed: list[float], groups: list[str], coverage: float = 0.9) -> tuple[float, float, float]:
@@ -123,7 +107,7 @@ def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by() -> N
     assert quantile([0.1] * 2 + [0.3] * 18, ["a"] * 2 + ["b"] * 18) == pytest.approx((0.3, 0.3, 1.0), rel=1e-5)
     assert quantile([0.0] * 20, HALVES) == (1e-4, 1e-4, 0.0)
     spread, *_ = interval(np.full((20, 1), 3.0), np.array(missed), HALVES, ONCE)
-    assert total(spread, (3.0,)) == pytest.approx(0.105, rel=1e-5)
+    assert value(spread, (3.0,)) == pytest.approx(0.105, rel=1e-5)
 
 
 def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_seed() -> None:
@@ -147,10 +131,10 @@ def test_groups_are_told_apart_by_what_they_are_called() -> None:
 
 
 def test_twenty_rows_are_enough_and_nineteen_are_not() -> None:
-    assert trees_of(SAMPLE, ONCE).roots
+    assert value(learn_model(SAMPLE, ONCE), AT) == pytest.approx(math.log(4.0))
     fewer = Sample(("x",), [(3.0,)] * 19, [1.0] * 19, [1.0] * 19, HALVES[:19])
-    with pytest.raises(UsageError, match="trees: 19 measured rows are too few to learn from"):
-        trees_of(fewer, ONCE)
+    with pytest.raises(UsageError, match="model: 19 measured rows are too few to learn from"):
+        learn_model(fewer, ONCE)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +146,7 @@ def test_twenty_rows_are_enough_and_nineteen_are_not() -> None:
 )  # fmt: skip
 def test_one_time_that_is_none_is_enough_to_refuse(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="floors and measured seconds must be greater than 0"):
-        trees_of(replace(SAMPLE, **change), ONCE)
+        learn_model(replace(SAMPLE, **change), ONCE)
 
 
 @pytest.mark.parametrize(
@@ -182,4 +166,6 @@ def test_the_same_rows_give_the_same_numbers() -> None:
     rows = [(float(place), float(place % 7)) for place in range(1, 31)]
     seconds = [2e-3 + row[0] * 1e-5 for row in rows]
     given = Sample(("batch", "depth"), rows, [1e-3] * 30, seconds, [place // 4 for place in range(30)], ("batch",))
-    assert fit("a", given, ONCE) == fit("a", given, ONCE)
+    one, other = (fit("a", given, ONCE) for _ in range(2))
+    assert replace(one, model=other.model, spread=other.spread) == other
+    assert predict(one, rows, given.floors) == predict(other, rows, given.floors)

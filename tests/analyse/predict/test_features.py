@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perfctl.orchestrator.actions.estimate import Request, Session
+from perfctl.orchestrator.actions.estimate import Session
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.records.paper import LayerCall
 

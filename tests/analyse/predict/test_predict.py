@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.predict.predict import ROOFLINE, WAYS, StepTime, predict
 from perfctl.orchestrator.analyse.predict.step_parts import roofline
-from tests.analyse.steps import CPU, FAST, GPU, fitted, measured, network
+from tests.analyse.steps import CPU, GPU, fitted, measured, network
 
 pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[predict]")
 CASE = network(32, 4, 16)
@@ -43,16 +43,6 @@ def test_a_fit_of_this_device_comes_next_and_says_at_which_batches_it_was_measur
     assert found.why_not == (f"measured: {CASE.model} ran on Test CPU at batch 4, not at 16",)
     assert found.source == fitted().name
     assert found.outside == ()
-
-
-def test_a_fit_of_another_device_of_its_kind_is_moved_and_says_so() -> None:
-    found = predict(CASE, FAST, [measured(CASE)], [fitted()])
-    whole(found)
-    assert found.way == "transferred"
-    assert found.coverage is None
-    assert found.why_not[0] == f"measured: no run of {CASE.model} on Faster CPU"
-    assert found.why_not[1].startswith("fitted: no bench runs of training in fp32 on Faster CPU")
-    assert "learned on Test CPU: peaks and bandwidth are those of Faster CPU" in found.outside
 
 
 def test_the_roofline_alone_has_the_range_that_was_seen_elsewhere() -> None:

@@ -75,30 +75,22 @@ def test_a_run_elsewhere_or_of_another_model_is_none_of_this_model_here(run: Mea
 
 
 @pytest.mark.parametrize(
-    ("case", "fit", "fitted", "transferred"),
+    ("case", "fit", "fitted"),
     [
-        (CASE, replace(FIT, precision="bf16"), "training in fp32 on Test CPU to learn from (other precisions or directions only)",
-         "no fit of another cpu for fp32 to carry over"),
-        (CASE, replace(FIT, training=False), "training in fp32 on Test CPU to learn from (other precisions or directions only)",
-         "no fit of another cpu for fp32 to carry over"),
-        (INFERENCE, FIT, "inference in fp32 on Test CPU to learn from (other precisions or directions only)",
-         "no fit of another cpu for fp32 to carry over"),
-        (CASE, replace(FIT, machine=replace(OTHER, kind="gpu")), "training in fp32 on Test CPU to learn from (none)",
-         "no fit of another cpu for fp32 to carry over"),
-        (CASE, replace(elsewhere(), training=False), "training in fp32 on Test CPU to learn from (none)",
-         "no fit of another cpu for fp32 to carry over"),
+        (CASE, replace(FIT, precision="bf16"), "training in fp32 on Test CPU to learn from (other precisions or directions only)"),
+        (CASE, replace(FIT, training=False), "training in fp32 on Test CPU to learn from (other precisions or directions only)"),
+        (INFERENCE, FIT, "inference in fp32 on Test CPU to learn from (other precisions or directions only)"),
+        (CASE, elsewhere(), "training in fp32 on Test CPU to learn from (none)"),
         (INFERENCE, replace(elsewhere(), precision="fp64", training=False),
-         "inference in fp32 on Test CPU to learn from (none)", "no fit of another cpu for fp32 to carry over"),
+         "inference in fp32 on Test CPU to learn from (none)"),
     ],
 )  # fmt: skip
-def test_a_fit_of_another_precision_direction_or_kind_of_device_is_not_taken(
-    case: StepSpec, fit: StepFitted, fitted: str, transferred: str
+def test_a_fit_of_another_precision_direction_or_device_is_not_taken(
+    case: StepSpec, fit: StepFitted, fitted: str
 ) -> None:
     found = predict(case, CPU, (), [fit])
     assert found.way == "roofline"
-    assert found.why_not == (
-        "measured: no run of m on Test CPU", f"fitted: no bench runs of {fitted}", f"transferred: {transferred}",
-    )  # fmt: skip
+    assert found.why_not == ("measured: no run of m on Test CPU", f"fitted: no bench runs of {fitted}")
 
 
 def test_of_fits_that_know_the_family_the_one_of_more_rows_is_taken_and_one_of_this_device_before_any() -> None:
@@ -107,7 +99,6 @@ def test_of_fits_that_know_the_family_the_one_of_more_rows_is_taken_and_one_of_t
     far = replace(elsewhere(), fitted=replace(FIT.fitted, rows=9999))
     assert predict(CASE, CPU, (), [FIT, unknown, more, far]).source == "more"
     assert predict(CASE, CPU, (), [FIT, far]).way == "fitted"
-    assert predict(CASE, CPU, (), [far]).way == "transferred"
 
 
 def test_a_fitted_step_has_its_coverage_phases_and_floor() -> None:
@@ -118,18 +109,6 @@ def test_a_fitted_step_has_its_coverage_phases_and_floor() -> None:
     assert found.phases == {"forward": found.seconds}
     assert found.floor == roofline(CASE, CPU)
     assert len(found.drivers) == len(FEATURES)
-
-
-def test_a_transferred_step_says_where_it_was_learned_and_both_reasons() -> None:
-    found = predict(CASE, CPU, (), [elsewhere()])
-    assert (found.coverage, found.source) == (None, "other's")
-    assert found.outside == ("learned on Other CPU: peaks and bandwidth are those of Test CPU",)
-    assert found.why_not == (
-        "measured: no run of m on Test CPU",
-        "fitted: no bench runs of training in fp32 on Test CPU to learn from (none)",
-    )
-    assert found.high / found.seconds == pytest.approx(math.exp(0.2))
-    assert found.seconds == pytest.approx(3e-3)  # a millisecond is one everywhere
 
 
 def test_what_lies_beyond_the_fit_is_said_by_feature_family_and_optimizer() -> None:

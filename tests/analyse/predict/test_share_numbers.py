@@ -10,30 +10,18 @@ import pytest
 
 from perfctl.orchestrator.analyse.hardware.machines import Machine
 from perfctl.orchestrator.analyse.predict.predict import limit_of, predict, shares
-from perfctl.orchestrator.analyse.predict.step_model import drivers, moved, phases_of, predict_step, weighed
-from perfctl.orchestrator.analyse.predict.step_parts import FEATURES
-from perfctl.orchestrator.analyse.predict.trees import LEAF, Prediction, Trees
-from tests.analyse.made_fits import CONV, CPU, case_of, fit_of
+from perfctl.orchestrator.analyse.predict.step_model import drivers, phases_of, predict_step, weighed
+from perfctl.orchestrator.analyse.predict.step_parts import FEATURES, features, parts
+from tests.analyse.made_fits import CONV, CPU, Linear, case_of, fit_of
 
 
-def test_a_step_is_its_parts_at_their_costs_and_on_another_machine_at_its_peaks() -> None:
+def test_a_step_is_its_parts_at_their_costs() -> None:
     fit = fit_of({"conv forward": 2.0, "step forward": 5.0})
     case = case_of(CONV)
     here = 2 * 2 * 2 * 360000 / 100e9 + 5e-3
     found = predict_step(fit, case)
-    assert found.seconds == pytest.approx(here)  # a quarter as floor, and trees that say four times that
+    assert found.seconds == pytest.approx(here)  # a quarter as floor, and a model that says four times that
     assert found.high == pytest.approx(here * math.exp(0.1))
-    other = Machine("Other", "cpu", {"fp32": 50e9}, 20e9)
-    there = predict_step(fit, case, other)
-    assert there.seconds == pytest.approx(2 * 2 * 2 * 360000 / 50e9 + 5e-3)
-    assert there.high / there.seconds == pytest.approx(math.exp(0.2))
-    assert there.seconds / there.low == pytest.approx(math.exp(0.2))
-    assert predict_step(fit, case, CPU) == found
-
-
-def test_a_prediction_that_is_moved_is_as_much_slower_and_twice_as_wide() -> None:
-    found = moved(Prediction(2.0, 1.5, 3.0, 1.0, ("batch",)), 5.0)
-    assert found == Prediction(10.0, 10.0 / 2.25, 22.5, 5.0, ("batch",))
 
 
 def test_phases_have_their_part_of_the_step() -> None:
@@ -122,22 +110,13 @@ def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_op
     assert predict(case_of(light, training=False), gpu).seconds == pytest.approx(7 * 10e-6)
 
 
-def test_phases_on_another_machine_are_worked_out_at_its_peaks() -> None:
-    # 14.4 us of arithmetic forward, 0.96 us of bytes backward: 15 to 1, and 30 to 1 at half of the peak.
-    fit = fit_of({}, {"forward": {"conv forward": 1.0}, "backward": {"conv bytes backward": 1.0}})
-    slower = Machine("Other", "cpu", {"fp32": 50e9}, 20e9)
-    assert phases_of(fit, case_of(CONV), 16.0) == pytest.approx({"forward": 15.0, "backward": 1.0})
-    assert phases_of(fit, case_of(CONV), 31.0, slower) == pytest.approx({"forward": 30.0, "backward": 1.0})
-
-
 def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit() -> None:
     batch, arithmetic = FEATURES.index("batch"), FEATURES.index("arithmetic")
-    trees = Trees(0.0, (0, 3), (batch, LEAF, LEAF, arithmetic, LEAF, LEAF), (2.0, 0.0, 0.0, 1e-6, 0.0, 0.0),
-                  (1, 0, 0, 4, 0, 0), (2, 0, 0, 5, 0, 0), (0.0, 0.5, 0.7, 0.0, -1.0, 1.0))  # fmt: skip
     made = fit_of({})
-    found = drivers(replace(made, fitted=replace(made.fitted, trees=trees)), case_of(CONV))
-    assert found[0] == ("arithmetic", pytest.approx(math.e))
-    assert found[1] == ("batch", pytest.approx(math.exp(-0.1)))  # 0.5 against a mean of 0.6
+    model, case = Linear(0.0, {batch: 0.25, arithmetic: 1e5}), case_of(CONV)
+    found = drivers(replace(made, fitted=replace(made.fitted, model=model)), case)
+    own = features(case, parts(case, CPU))[arithmetic]
+    assert found[:2] == (("arithmetic", pytest.approx(math.exp(1e5 * own))), ("batch", pytest.approx(math.exp(0.5))))
     assert {factor for _, factor in found[2:]} == {1.0} and len(found) == len(FEATURES)
 
 

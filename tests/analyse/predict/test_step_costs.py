@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.analyse.predict.efficiency import Settings
 from perfctl.orchestrator.analyse.predict.fit import (
     Table,
     _phases,
@@ -20,7 +21,6 @@ from perfctl.orchestrator.analyse.predict.fit import (
     table,
 )
 from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, FEATURES, PARTS, class_of, features, parts
-from perfctl.orchestrator.analyse.predict.trees_fit import Settings
 from tests.analyse.steps import CPU, cases, costs, measured, network
 
 np = pytest.importorskip("numpy")
@@ -188,7 +188,7 @@ def test_costs_are_written_with_ten_digits() -> None:
     assert _written(np.array([1 / 3, 2.0])) == (0.3333333333, 2.0)
 
 
-def test_trees_learn_from_sums_whose_costs_did_not_see_the_group() -> None:
+def test_the_model_learns_from_sums_whose_costs_did_not_see_the_group() -> None:
     pytest.importorskip("sklearn")
     # Ten steps cost 1 for their part and ten, of another model, 2. Each half's costs say the other's: sums of 2 and 0.5.
     given = table_of(
@@ -198,4 +198,6 @@ def test_trees_learn_from_sums_whose_costs_did_not_see_the_group() -> None:
     assert found[PARTS.index("conv forward")] == pytest.approx(1.2, rel=1e-3)  # (1 + 1/2) / (1 + 1/4)
     assert (fitted.name, fitted.features, fitted.rows) == ("made up", FEATURES, 20)
     assert (fitted.floor_low, fitted.floor_high) == pytest.approx((0.5 / 4, 2.0 / 4), rel=1e-3)
-    assert fitted.trees.start == pytest.approx(math.log(4.0), rel=1e-3)  # between 2 and 8 times the floor
+    assert fitted.model.predict(np.ones((1, len(FEATURES))))[0] == pytest.approx(
+        math.log(4.0), rel=1e-3
+    )  # between 2 and 8 times the floor

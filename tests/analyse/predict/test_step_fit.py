@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -11,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.analyse.predict.fit import costs_of, fit_steps, table
 from perfctl.orchestrator.analyse.predict.operations import Measured
-from perfctl.orchestrator.analyse.predict.step_model import from_json, predict_step, to_json
+from perfctl.orchestrator.analyse.predict.step_model import predict_step, predict_steps
 from perfctl.orchestrator.analyse.predict.step_parts import PARTS, group_of, parts, parts_of_work
 from perfctl.orchestrator.errors import UsageError
 from tests.analyse.steps import CPU, cases, costs, fitted, measured, network, seconds_of, with_batch
@@ -46,9 +45,8 @@ def test_no_cost_is_below_zero() -> None:
 def test_seconds_never_fall_when_batch_grows() -> None:
     for width, depth, image in ((8, 2, 16), (20, 3, 40), (64, 6, 8), (500, 2, 4)):
         case = network(width, depth, 1, image=image)
-        times = [
-            predict_step(fitted(), with_batch(case, batch)).seconds for batch in (*range(1, 40), 64, 100, 1000, 10**6)
-        ]
+        batches = (*range(1, 40), 64, 100, 1000, 10**6)
+        times = [time.seconds for time in predict_steps(fitted(), [with_batch(case, batch) for batch in batches])]
         assert times == sorted(times)
 
 
@@ -66,13 +64,6 @@ def test_a_batch_far_beyond_what_was_measured_is_named_and_has_a_wider_interval(
     assert near.outside == ()
     assert "batch" in far.outside
     assert far.high / far.seconds > near.high / near.seconds
-
-
-def test_the_json_of_a_fit_gives_the_same_digits() -> None:
-    again = from_json(json.loads(json.dumps(to_json(fitted()))))
-    assert again == fitted()
-    case = network(33, 3, 7)
-    assert predict_step(again, case) == predict_step(fitted(), case)
 
 
 def with_layers(record: Measured) -> Measured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -34,8 +34,8 @@ def between(curve: Curve, batch: int) -> Knot:
     return Knot(batch, value, low, high)
 
 
-def figure(of: Callable[[int], float]) -> Callable[[int], tuple[float, float, float]]:
-    return lambda batch: (of(batch), of(batch) / 2, of(batch) * 2)
+def figure(of: Callable[[int], float]) -> Callable[[Sequence[int]], list[tuple[float, float, float]]]:
+    return lambda batches: [(of(batch), of(batch) / 2, of(batch) * 2) for batch in batches]
 
 
 def worst(curve: tuple[Knot, ...], of: Callable[[int], float], batches: list[int]) -> float:

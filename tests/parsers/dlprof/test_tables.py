@@ -8,8 +8,8 @@ import pytest
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.dlprof import tables as dlprof_tables
+from perfctl.parsers.dlprof.blocks import Block
 from perfctl.parsers.dlprof.tables import (
-    Block,
     column,
     kind_of,
     members,

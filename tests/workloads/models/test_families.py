@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import Request, Session
+from perfctl.orchestrator.actions.estimate import Session
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.analyse.predict.operations import Operation, operations_of, operations_of_plan
 from perfctl.workloads.models.plan import PARAMETERS, plan
 from perfctl.workloads.models.planned import Planned

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.actions.estimate import estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.analyse.generation import Generation
 from perfctl.workloads.models import generation, libraries

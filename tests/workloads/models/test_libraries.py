@@ -13,11 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from perfctl.orchestrator.actions.estimate import Request, estimate_model
+from perfctl.orchestrator.actions.estimate import estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.errors import UsageError
 from perfctl.workloads.models import inputs, libraries
-from perfctl.workloads.models.find import ModelError, find
+from perfctl.workloads.models.find import find
 from perfctl.workloads.models.libraries import split
+from perfctl.workloads.models.source import ModelError
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from perfctl.orchestrator.actions.estimate import Request, estimate_at
+from perfctl.orchestrator.actions.estimate import estimate_at
+from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.workloads.models.libraries import one_sequence
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from perfctl.workloads.models.find import ModelError, build_model, find
+from perfctl.workloads.models.find import find
+from perfctl.workloads.models.source import ModelError, build_model
 
 
 def test_a_torchvision_model_is_built_without_taking_memory() -> None:

@@ -15,12 +15,13 @@ import torch
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, MemoryFigure, Step
+from perfctl.workloads.interface import Parts
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, Parts, WorkloadError
+from perfctl.workloads.spec import Options, WorkloadError
 from tests.workloads import small
 from tests.workloads.autograd_truth import Seen
 from tests.workloads.small import Small
