@@ -92,7 +92,7 @@ def record(options: argparse.Namespace) -> int:
         recorder = Recorder(
             command, options.project.resolve(), options.shared.resolve(), Path(work).resolve(), options.quick
         )
-        for area in options.area or AREAS:
+        for area in AREAS if options.area is None else options.area:
             start = time.monotonic()
             values = dict(AREAS[area](recorder))
             save(options.out / f"{area}.json.gz", values)
@@ -117,7 +117,7 @@ def check(options: argparse.Namespace) -> int:
 def compare_folders(options: argparse.Namespace) -> int:
     """Compare two recordings."""
     before, after = areas_of(options.before), areas_of([options.after])
-    if options.area:
+    if options.area is not None:
         before, after = ({area: found[area] for area in options.area if area in found} for found in (before, after))
     return compare(before, after, options.renames, options.changes, options.quick, options.most)
 
