@@ -31,7 +31,7 @@ check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 coverage: $(VENV)/.mutation ## Run all tests: which branches do they execute? Below 90 % it fails
 	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup --cov --cov-report=term:skip-covered
 
-guard: $(VENV)/.test ## Does perfctl still say what 1.0.0 said? About 12 minutes; changed values: scripts/proof/guard
+guard: $(VENV)/.test ## Does perfctl still say what 1.0.0 said? About 15 minutes; changed values: scripts/proof/guard
 	$(BIN)/python scripts/proof/guard/guard.py check build/guard --perfctl $(BIN)/perfctl
 
 guard-quick: $(VENV)/.test ## The same with a third of the values, in about 3 minutes

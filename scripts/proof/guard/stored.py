@@ -46,7 +46,7 @@ PLANS = [
 ]  # fmt: skip
 
 
-VOLATILE = re.compile(r"older_than_a_year$|/ (report|calculator) / bytes$")
+VOLATILE = re.compile(r"older_than_a_year$|(report|calculator) / bytes$")
 """Keys of values that change from day to day, or with every sentence."""
 THREADS = re.compile(r" --threads \d+")
 """An option that depends on this machine."""
