@@ -5,16 +5,16 @@ BATCHES ?= 16,32,64,128,256
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage docs accuracy algorithms silicon bench faults fuzz mutate verdicts format clean
+.PHONY: help demo test check coverage guard guard-quick docs accuracy algorithms silicon bench faults fuzz mutate verdicts format clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardware, write the page
 	sh scripts/setup/demo.sh $(BIN)/perfctl $(BATCHES)
 
 # Tests start Python hundreds of times: it is to keep what it compiled, whatever this machine says.
-test coverage: export PYTHONDONTWRITEBYTECODE :=
+test coverage guard guard-quick: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(VENV)/.test ## Install with test extras, run all tests, WORKERS (3) files at a time
 	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup
@@ -30,6 +30,12 @@ check: $(VENV)/.dev ## Lint, types, layers, known weaknesses
 
 coverage: $(VENV)/.mutation ## Run all tests: which branches do they execute? Below 90 % it fails
 	$(BIN)/python -m pytest --numprocesses $(or $(WORKERS),3) --dist loadgroup --cov --cov-report=term:skip-covered
+
+guard: $(VENV)/.test ## Does perfctl still say what 1.0.0 said? About 15 minutes; changed values: scripts/proof/guard
+	$(BIN)/python scripts/proof/guard/guard.py check build/guard --perfctl $(BIN)/perfctl
+
+guard-quick: $(VENV)/.test ## The same with a third of the values, in about 3 minutes
+	$(BIN)/python scripts/proof/guard/guard.py check build/guard --quick --perfctl $(BIN)/perfctl
 
 docs: $(VENV)/.docs ## The documentation as a site: build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
