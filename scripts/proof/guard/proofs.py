@@ -17,10 +17,10 @@ from pathlib import Path
 
 from recorder import Recorder, Values, help_texts
 
-SIMULATOR = "verdicts/run.py"
-SILICON = "scripts/silicon.py"
-SILICON_ATEN = "scripts/silicon_aten.py"
-DIALECTS = "fuzz/dialects.py"
+SIMULATOR = "scripts/proof/verdicts/run.py"
+SILICON = "scripts/proof/silicon/silicon.py"
+SILICON_ATEN = "scripts/proof/silicon/silicon_aten.py"
+DIALECTS = "scripts/stress/fuzz/dialects.py"
 """Files of the repository, by their path. Change a path here when its file moves."""
 ANNOTATOR = "perfctl.orchestrator.launch.annotator"
 """Module that writes annotator.pyz."""
