@@ -501,7 +501,7 @@ class Clean:
 
     comparisons: int
     by_counts: int
-    """Of these, failed by anything but time."""
+    """Comparisons that failed by anything but time."""
     by_time: int
     judged: int
     """Comparisons in which a time was judged at all."""

@@ -27,7 +27,7 @@ _OPERATIONS = 10_000
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _DENIED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "edit", "readfile", "writefile"}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "user_version"}
-"""Those that only tell; without an argument that sets anything."""
+"""Pragmas that only read; without an argument that sets anything."""
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1_000_000,

@@ -49,11 +49,11 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
 _FILLED = f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {table} WHERE run_id = :run)' for table, _ in TABLES.values())}"
-"""Which of these tables have rows of a run: most have none."""
+"""Query for which tables of ``TABLES`` have rows of a run: most have none."""
 LONGEST_TEXT = 65_536
 """Characters of a text that are read, as many as perfctl keeps of a text in a report."""
 COUNTED = ("copies", "operations", "samples")
-"""Fields of those that may have many rows, whose number is said when they are written."""
+"""Fields of Report that may have many rows, whose number is reported when they are written."""
 _LISTS = (
     *COUNTED,
     "api_calls",

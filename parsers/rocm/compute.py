@@ -56,7 +56,7 @@ _IDENTITY = frozenset((
 _AGAIN = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(_IDENTITY)))})_\d{{1,3}}\Z")
 """An identity column that a join of passes repeated."""
 _SAME = ("Kernel_Name", "KernelName", "Grid_Size", "Workgroup_Size", "LDS_Per_Workgroup", "Wave_Size", "Kernel_ID")
-"""Those that are the same in all passes."""
+"""Columns that have one value in all passes."""
 _CHANNEL = re.compile(r"(?P<name>\w+)\[(?P<channel>\d{1,4})\]\Z")
 _SYSINFO = {"gpu_model", "gpu_arch", "cu_per_gpu"}
 _TOP = {"Kernel_Name", "Count", "Sum(ns)"}

@@ -45,7 +45,7 @@ class KernelsFound:
     versions: dict[str, str]
     """Of Triton and ptxas."""
     files: tuple[str, ...] | None
-    """That alone say what the kernel is; None where it reads more than these."""
+    """Files that alone say what the kernel is; None where it reads more than these."""
 
 
 def kernel_asked(given: Mapping[str, Any], folder: Path) -> KernelAsked:

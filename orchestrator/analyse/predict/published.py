@@ -58,8 +58,8 @@ COVERED = 0.9
 WIDER = 1.5
 """Factor on the interval (in logarithms) for each of: a process, a class of power, a precision that nobody published."""
 WIDER_CPU = 2.0
-"""The same for another CPU than the measured one, for eager mode, and for more than one sample. An assumption: one CPU cannot
-tell how CPUs differ."""
+"""Factor on the interval (in logarithms) for each of: another CPU than the measured one, eager mode, more than one sample. An
+assumption: one CPU cannot tell how CPUs differ."""
 
 
 def kind_of(part: str) -> str:

@@ -52,7 +52,7 @@ class Amounts:
     steps: Mapping[int, tuple[Amount, ...]]
     """Bytes of an activation -> everything but the optimizer."""
     optimizers: Mapping[str, tuple[Amount, ...]]
-    """The same at every batch size: one point."""
+    """Optimizer -> the part of its update, which is equal at every batch size: one point."""
     operations: float
     """:func:`published.started`."""
 
@@ -63,7 +63,7 @@ class Cost(NamedTuple):
     own: int
     """The row of the device itself."""
     rows: tuple[int, ...]
-    """Those of which the smallest product counts."""
+    """Rows of the table of which the smallest product counts."""
     host: float
     """Seconds of the host for each operation."""
     gpu_width: float

@@ -167,7 +167,7 @@ class Static:
     instructions: dict[str, int] | None = None
     """Kind -> how many stand in the code; None where it could not be read."""
     local_instructions: int | None = None
-    """Of those, the ones that read or write local memory."""
+    """Instructions in the code that read or write local memory."""
     flops: int | None = None
     """Of one thread block, on the path with the most; None where the code does not say."""
     why: str = ""
