@@ -129,12 +129,16 @@ FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
 _SHORTEST_WORD = 3
 """Letters; the index holds every three that follow each other."""
 _NAMES = """
-WITH launched AS (SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns FROM kernel_launch GROUP BY 1, 2)
+WITH launched AS (
+    SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns
+    FROM kernel_launch GROUP BY 1, 2
+)
 SELECT 'kernel', name, min(family), count(DISTINCT run_id), sum(launches), sum(ns)
 FROM kernel_name LEFT JOIN launched ON name_id = id GROUP BY name
 UNION ALL
 SELECT 'layer', layer, min(kind), count(DISTINCT run_id), sum(launches), sum(ns) FROM (
-    SELECT layer, NULL AS kind, run_id, launches, ns FROM kernel_layer LEFT JOIN launched ON layer_id = id
+    SELECT layer, NULL AS kind, run_id, launches, ns
+    FROM kernel_layer LEFT JOIN launched ON layer_id = id
     UNION ALL SELECT DISTINCT layer, kind, run_id, NULL, NULL FROM layer_call
 ) WHERE layer <> '' GROUP BY layer
 """

@@ -28,7 +28,8 @@ from perfctl.orchestrator.store import clean_text, database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
 
 _RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
-_SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
+_SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id
+WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
 AND profiler = :profiler AND batch_size = :batch_size AND """
 _KNOWN = f"{_SAME} started_at IS :started_at AND status = :status AND reason IS :reason"
 """Query for a run of the sweep that is this very attempt, by its start, status and reason."""

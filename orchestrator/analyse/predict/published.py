@@ -2,7 +2,8 @@
 
 One model for all devices. A step is the sum of its parts (``step_parts``), each at the device's own peaks::
 
-    seconds = max(sum(cost[part, regime] * factor[device, class] * part), host seconds an operation * operations)
+    seconds = max(sum(cost[part, regime] * factor[device, class] * part),
+                  host seconds an operation * operations)
 
 A regime is training or inference, with four or two bytes an element, on vector or tensor units, and contiguous or channels-last.
 Two more terms are learned: bytes over what the SMs can issue (SMs x clock), because fast memory is not filled by few SMs, and

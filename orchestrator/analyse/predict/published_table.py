@@ -2,7 +2,8 @@
 
 Amounts are the same on every device, costs the same for every network, and the seconds of the GPU are their scalar product::
 
-    seconds = max(min(sum(rate[row, part] * amount[part, batch]) for row in rows), host seconds an operation * operations)
+    seconds = max(min(sum(rate[row, part] * amount[part, batch]) for row in rows),
+                  host seconds an operation * operations)
 
 ``rows`` are those of the device and of weaker ones (``published``: no device is slower than a weaker one). The result is that of
 :func:`published.predict`; amounts that bend are kept to :data:`CLOSE`.
